@@ -1,4 +1,4 @@
-"""How the processes of one server belong together: who starts whom, which answer at ports of their own, and why.
+"""Processes of one server: who starts whom, who answers at a port of its own, and the reason.
 
 Most servers are a process with all that it starts. The tables here name the others: a process that starts servers of
 its own, a launcher above the server that starts its workers beside it, and workers whose parent has ended.
@@ -19,7 +19,7 @@ TOPOLOGY = "topology"
 
 
 class Children(Enum):
-    """What the processes are that a process of an engine starts."""
+    """Kind of the processes that a process of an engine starts."""
 
     RANK_SERVERS = "servers of its data-parallel ranks, at its port and the ones after it"
     SERVERS = "servers of their own, each with its command line"
