@@ -79,9 +79,9 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
             unavailable += _servers_missing(host, adapter, root, topology, own)
         for server in own:
             endpoint = _of_server(host, adapter, server, before, identify_kind)
+            led.update(() if adapter.shared else server.pids)  # also before it answers
             if isinstance(endpoint, Endpoint):
                 endpoints.append(endpoint)
-                led.update(() if adapter.shared else server.pids)
             elif adapter.shared:
                 continue
             else:
@@ -139,11 +139,11 @@ def _servers_missing(
 def _unread(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
     """Yield inference servers and routers that are recognised and cannot be read, by what was seen of them."""
     for process in host.processes.values():
-        if process.pid in claimed or any(above.pid in claimed for above in host.ancestors(process.pid)):
-            continue
         server = unread_server(process.argv)
         parent = host.processes.get(process.ppid)
         if server is None or (parent is not None and unread_server(parent.argv) == server):
+            continue
+        if process.pid in claimed or any(above.pid in claimed for above in host.ancestors(process.pid)):
             continue
         ports = sorted({address.port for pid in host.group(process.pid) for address in host.processes[pid].listening})
         where = f", which listens on {', '.join(map(str, ports))}" if ports else ""

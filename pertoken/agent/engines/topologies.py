@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, invocation
@@ -217,6 +218,11 @@ def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Serve
 
 def unread_server(argv: Sequence[str]) -> UnreadServer | None:
     """Return the server or router that a command line starts and that cannot be read; None for any other program."""
+    return _unread_server(tuple(argv))
+
+
+@lru_cache(maxsize=1024)  # asked of every process at each look
+def _unread_server(argv: tuple[str, ...]) -> UnreadServer | None:
     program, arguments = invocation(argv)
     words = {program, " ".join((program, *arguments[:1]))}
     return next((UnreadServer(name, *why) for name, pattern, why in UNREAD if any(map(pattern.fullmatch, words))), None)

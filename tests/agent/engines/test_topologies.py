@@ -107,6 +107,12 @@ def test_a_server_that_an_engine_starts_for_itself_is_no_second_engine(runner: t
     assert engines_of(started, ollama) == [("ollama 11434", 10, (10, 11))]
 
 
+def test_a_server_that_an_engine_starts_is_none_before_that_engine_answers_either() -> None:
+    ollama = Process(10, 1, ("ollama", "serve"), 900, at(5000))
+    runner = Process(11, 10, ("llama-server", "--port", "41000"), 901, at(41000, LOOPBACK))
+    assert discover(host(ollama, runner), lambda url: None).endpoints == ()
+
+
 TRTLLM = ("python", "/bin/trtllm-serve", "org/m", "--port", "8000", "--tp_size", "2")
 MPI_WORKER = ("python", "-m", "mpi4py.futures.server")
 
