@@ -39,6 +39,7 @@ from pertoken.catalog.knobs import (
     variable_argument,
     variables,
 )
+from pertoken.printable import short
 
 IdentifyKind = Callable[[str], str | None]
 """The kind of engine that answers at a base URL; None if none does."""
@@ -164,15 +165,15 @@ def _without_server(host: HostProcesses, claimed: set[int]) -> Iterator[Unavaila
         if not pids:
             continue
         above = next((process for process in host.ancestors(pids[0]) if process.pid != 1 and process.argv), None)
-        named = " ".join((host.processes[pids[0]].argv[0], *([] if above is None else ["below", _shown(above)])))
+        named = " ".join((short(host.processes[pids[0]].argv[0]), *([] if above is None else ["below", _shown(above)])))
         reason = f"workers of {kind} run without a server that is recognised: pid {pids[0]} ({named})"
         remedy = f"if their server answers, {_NAME_IT}; if it has ended, end them: they hold their devices"
         yield Unavailable(f"workers of {kind}", "missing", reason, remedy)
 
 
 def _shown(process: Process) -> str:
-    program, arguments = invocation(process.argv)
-    return f"`{' '.join((program, *arguments[:1]))}` (pid {process.pid})"
+    """Return a process by its program and pid: arguments may hold secrets."""
+    return f"`{short(invocation(process.argv)[0])}` (pid {process.pid})"
 
 
 def _of_server(

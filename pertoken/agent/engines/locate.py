@@ -25,6 +25,7 @@ from pertoken.catalog.knobs import (
     variable_argument,
     variables,
 )
+from pertoken.printable import short
 from pertoken.store.schema.words import WORKLOAD
 
 
@@ -56,7 +57,7 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
 
 def explained(endpoint: Endpoint, reason: str | None) -> Endpoint:
     """Return an endpoint with the reason why its processes are its own, where it has one."""
-    return endpoint if reason is None else replace(endpoint, knobs={**endpoint.knobs, TOPOLOGY: reason})
+    return endpoint if reason is None else replace(endpoint, knobs={**endpoint.knobs, TOPOLOGY: short(reason)})
 
 
 def with_process(

@@ -16,6 +16,7 @@ from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
 from pertoken.agent.engines.locate import locate
+from pertoken.agent.engines.topologies import TOPOLOGY
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
 from pertoken.agent.readings import CONNECTOR, LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
@@ -318,6 +319,8 @@ class EngineReader:
         # Looking at all processes is dear: for one that only hangs its end is seen, and the next look sees others.
         self._unsure = self._unsure or error.kind not in ("timeout", "several_servers")
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
+        if error.kind == "metrics_off" and (reason := self.endpoint.knobs.get(TOPOLOGY)):
+            remedy = f"{remedy}; {reason}"
         return tuple(
             EngineReading(
                 replace(self.endpoint, model=model), fault=error.message, fault_kind=error.kind, remedy=remedy

@@ -70,6 +70,15 @@ WORKERS: Mapping[str, re.Pattern[str]] = {
 """By kind of engine: the programs and titles of its worker processes."""
 
 
+_RUNNERS = frozenset({"llama.cpp"})
+"""Engines that other programs start for their users, who never see the command line."""
+_STARTS_ANYTHING = re.compile(
+    r"|(-?|.*/)(ba|da|z|fi|k|c|tc)?sh|init|systemd|tini|dumb-init|docker-init|catatonit|s6-.*|runit|supervisord|pid1"
+    r"|containerd-shim.*|conmon|podman|sudo|su|login|sshd.*|tmux.*|screen|SCREEN|nohup|env|make|just|node|pytest.*|-c|-m"
+)
+"""Programs whose children say nothing about them."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadServer:
     """A program that serves models or routes their requests, and that no adapter reads."""
@@ -100,6 +109,7 @@ UNREAD: tuple[tuple[str, re.Pattern[str], tuple[str, str]], ...] = (
     ("KoboldCpp", re.compile(r"koboldcpp.*"), _NO_COUNTERS),
     ("KTransformers", re.compile(r"ktransformers(\..*)?"), _NO_COUNTERS),
     ("LightLLM", re.compile(r"lightllm\.server\..*"), _NO_COUNTERS),
+    ("llamafile", re.compile(r"llamafile|.*\.llamafile"), _NO_COUNTERS),
     ("LM Studio", re.compile(r"lm-studio|lms|llmster"), _NO_COUNTERS),
     ("LocalAI", re.compile(r"local-ai"), _NO_COUNTERS),
     ("MAX", re.compile(r"max serve|max\.entrypoints\..*"), _NO_COUNTERS),
@@ -203,6 +213,9 @@ def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Serve
         if not any(_is_server(host.processes[pid]) for pid in beside if pid not in own):
             name = invocation(launcher.argv)[0]
             return Server(root, beside, root.argv, reason=f"{name} started it and its workers")
+    starter = host.processes.get(root.ppid)
+    if adapter.kind in _RUNNERS and starter is not None and not _STARTS_ANYTHING.fullmatch(invocation(starter.argv)[0]):
+        return Server(root, own, root.argv, reason=f"{invocation(starter.argv)[0]} started it")
     strays = tuple(stray_workers(host, adapter.kind))
     for place, of in (("session", host.session_of), ("container", host.container_of)):
         where = of(root.pid) if strays else None

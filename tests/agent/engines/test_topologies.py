@@ -158,14 +158,14 @@ def test_workers_whose_parent_ended_are_those_of_the_only_server_of_their_contai
 
 
 def test_workers_without_a_server_are_named_with_what_started_them() -> None:
-    app = Process(11, 1, ("python", "chat_app.py", "--big"), 900, at(7000))
+    app = Process(11, 1, ("python", "chat_app.py", "--token=secret"), 900, at(7000))
     core = Process(12, 11, ("VLLM::EngineCore",), 901)
     discovery = discover(host(app, core), never)
     assert discovery.endpoints == ()
     (missing,) = discovery.unavailable
     assert missing.reason == (
         "workers of vllm run without a server that is recognised: "
-        "pid 12 (VLLM::EngineCore below `chat_app.py --big` (pid 11))"
+        "pid 12 (VLLM::EngineCore below `chat_app.py` (pid 11))"
     )
     assert missing.remedy is not None and "--engine" in missing.remedy
 
@@ -205,3 +205,20 @@ def test_a_server_at_a_unix_socket_is_named_with_it() -> None:
     (missing,) = discover(host(Process(11, 1, ("vllm", "serve", "m", "--uds", "/run/v.sock"), 1)), never).unavailable
     assert missing.reason == "vllm (pid 11) answers at the socket /run/v.sock alone, which is not read"
     assert missing.remedy == "start it with --port in place of --uds"
+
+
+@pytest.mark.parametrize(
+    ("parent", "reason"),
+    [
+        (("/opt/lm-studio/lms", "server", "start"), "lms started it"),
+        (("local-ai", "run"), "local-ai started it"),
+        (("bash", "start.sh"), None),
+        (("/sbin/init",), None),
+        (("/usr/bin/tini", "--"), None),
+    ],
+)
+def test_a_runner_names_the_program_that_started_it(parent: tuple[str, ...], reason: str | None) -> None:
+    starter = Process(10, 1, parent, 900)
+    runner = Process(11, 10, ("llama-server", "--port", "41000", "-m", "/m.gguf"), 901, at(41000, LOOPBACK))
+    (endpoint,) = discover(host(starter, runner), never).endpoints
+    assert endpoint.knobs.get("topology") == reason
