@@ -164,7 +164,7 @@ def wanted_names() -> list[str]:
 
 
 def _sentinels(kind: str) -> list[str]:
-    return sorted(name for name in ADAPTERS[kind].wanted if name.endswith("tokens_total"))
+    return sorted({f"{kind}:prompt_tokens_total", f"{kind}:generation_tokens_total"} & ADAPTERS[kind].wanted)
 
 
 def _names_on_server(kind: str, source: Source, steps: Steps) -> dict[str, str]:
@@ -191,7 +191,8 @@ def _names_on_server(kind: str, source: Source, steps: Steps) -> dict[str, str]:
         spell for spell in _spellings(sorted(prefixes)) if any(spell(sentinel) in found for sentinel in sentinels)
     ]
     plain = [name for name in sorted(ADAPTERS[kind].wanted) if name != PROCESS_START]
-    return {spell(name): name for spell in reversed(spellings) for name in plain}
+    names = {spell(name): name for spell in spellings for name in plain}
+    return names | dict(zip(plain, plain, strict=True)) if names else {}
 
 
 def _spellings(prefixes: Iterable[str]) -> list[Callable[[str], str]]:
