@@ -114,11 +114,9 @@ def _with(detail: Detail, tested: Tested) -> tuple[str, ...]:
     if not detail.values:
         return (with_keys("{assume} sets a numbered assumption to another value."),) if editable(tested) else ()
     estimate = tested.estimate
-    missing = estimate.infeasible or estimate.unpriced or estimate.break_even
+    missing = estimate.uncounted
     now = (
-        literal(missing)
-        if missing
-        else f"bankable {money(estimate.bankable)}, capacity {money(estimate.capacity)} a month"
+        literal(missing) if missing else f"bankable {money(estimate.net)}, capacity {money(estimate.capacity)} a month"
     )
     return (
         f"With {values_words(detail.values)}: {now}.",
@@ -135,9 +133,9 @@ def _span(sensitivity: Sensitivity, largest: int) -> str:
 
 
 def _waterfall(tested: Tested | None) -> tuple[str, ...]:
-    if tested is None or not tested.spend or tested.estimate.bankable is None:
+    if tested is None or not tested.spend or tested.estimate.net is None:
         return ()
-    saved = tested.estimate.bankable[1] - tested.estimate.bill_rise
+    saved = tested.estimate.net[1]
     after = tested.spend - saved
     top = max(tested.spend, after)
 

@@ -11,12 +11,15 @@ from pertoken.text.advice.columns import (
     DECIDED_COLUMNS,
     DONE_COLUMNS,
     OPEN_COLUMNS,
+    PAY_MORE,
+    PAY_MORE_COLUMNS,
     alternative,
     decided,
     declined,
     done,
     not_evaluated,
     open_advice,
+    paying_more,
 )
 from pertoken.text.advice.lifecycle import record_line, verdict_line
 from pertoken.text.advice.notes import advice_note, totals
@@ -55,6 +58,7 @@ def summary(
     `verdicts` are newest first. `no_advice` is the sentence shown if there are no proposals; None: the usual one.
     """
     proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
+    dearer = paying_more(recommendations)
     changes = [f"  {verdict_line(verdict)}" for verdict in verdicts[:MAX_CHANGES]]
     blocks = (
         [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"],
@@ -70,6 +74,7 @@ def summary(
         table("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
         [line for line in (declined(recommendations),) if line is not None],
         table("Done", done(recommendations), (ID_COLUMN, *DONE_COLUMNS), width),
+        table(PAY_MORE, dearer, (ID_COLUMN, *PAY_MORE_COLUMNS), width),
         ["Not evaluated", *(_silence(row) for row in silent)] if silent else [],
         ["Changes of configuration", *changes] if changes else [],
         [_NEXT] if recommendations else [],

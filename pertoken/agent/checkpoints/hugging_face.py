@@ -124,6 +124,8 @@ def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str,
 def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
     """Return what a `quantization_config` makes of the weights; None if it is not understood."""
     method = str(settings.get("quant_method", ""))
+    if method == "fp8" and settings.get("weight_block_size"):
+        return "fp8_block"
     if method in _FIXED:
         return _FIXED[method]
     if method == "modelopt":

@@ -88,7 +88,8 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
 
 def _format(now: Deployment, market: Market) -> str | Skip:
     """Return the 8-bit format in which the engine can store the cache on this device, or a refusal."""
-    if now.kv_dtype is None and now.engine not in OWN_DEFAULT and now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
+    may_be_set = now.kv_dtype is None and now.engine not in OWN_DEFAULT
+    if now.kv_dtype == "other" or (may_be_set and now.weight_dtype not in SIXTEEN_BIT_OR_MORE):
         return skip(
             "dtype-unknown", f"the dtype of its KV cache is not known, and a quantized checkpoint may set it: {DOCTOR}"
         )

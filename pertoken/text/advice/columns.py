@@ -21,18 +21,28 @@ Money = tuple[int, int, int]
 NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
 """States without a proposal, in the order they are listed."""
 _UNPRICED = "not priced"
+_TO_CONFIRM = "to confirm"
+PAY_MORE = "Pay more, serve more (in no total)"
 UNCONFIRMED = "?"
 """Mark of open advice that the last run did not confirm, before its change."""
 
 
 def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the open proposals: largest bankable saving first, then largest capacity, then without a price.
+    """Return the open proposals, those of `paying_more` apart: largest bankable saving first, then largest capacity.
 
-    Those that the last run did not confirm are last.
+    Then come those with a saving if confirmed, those without a price, and those that the last run did not confirm.
     """
+    return _largest_first(row for row in advice if not row.pays_more)
 
-    def worth(row: Recommendation) -> tuple[bool, int, int]:
-        return (row.counted, _likely(bankable(row)) or 0, _likely(capacity(row)) or 0)
+
+def paying_more(advice: Iterable[Recommendation]) -> list[Recommendation]:
+    """Return the open proposals whose bill rises by less than their capacity is worth; they are in no total."""
+    return _largest_first(row for row in advice if row.pays_more)
+
+
+def _largest_first(advice: Iterable[Recommendation]) -> list[Recommendation]:
+    def worth(row: Recommendation) -> tuple[bool, tuple[int, ...]]:
+        return row.unconfirmed is None, row.chosen.rank if row.chosen else ()
 
     return sorted((row for row in advice if row.state is State.OPEN), key=worth, reverse=True)
 
@@ -60,14 +70,15 @@ def declined(advice: Iterable[Recommendation]) -> str | None:
     dismissed = [row for row in advice if row.state is State.DISMISSED]
     if not dismissed:
         return None
-    figures = (("bankable", total(map(bankable, dismissed))), ("capacity", total(map(capacity, dismissed))))
+    summed = [row for row in dismissed if not row.pays_more]
+    figures = (("bankable", total(map(bankable, summed))), ("capacity", total(map(capacity, summed))))
     worth = ", ".join(f"{name} {usd_range(money)}" for name, money in figures if money is not None)
     return f"Declined ({len(dismissed)}): {worth or _UNPRICED} a month."
 
 
 def bankable(row: Recommendation) -> Money | None:
     """Return the bankable saving of the chosen variant, else of the best: low, likely, high nano-USD a month."""
-    return row.chosen.bankable if row.chosen else None
+    return row.chosen.net if row.chosen else None
 
 
 def capacity(row: Recommendation) -> Money | None:
@@ -75,9 +86,16 @@ def capacity(row: Recommendation) -> Money | None:
     return row.chosen.capacity if row.chosen else None
 
 
+def if_confirmed(row: Recommendation) -> Money | None:
+    """Return the net saving of the chosen variant, else of the best, once a person has confirmed what it assumes."""
+    return row.chosen.if_confirmed.net if row.chosen and row.chosen.if_confirmed else None
+
+
 def alternative(variant: Variant) -> str:
     """Return a variant in one line: `weights bf16 → int4: bankable $900 to $1,700`."""
-    monies = (("bankable", variant.bankable), ("capacity", variant.capacity))
+    held_back = variant.if_confirmed
+    unconfirmed = None if held_back is None else held_back.net if any(held_back.net) else held_back.capacity
+    monies = (("bankable", variant.net), ("capacity", variant.capacity), ("if confirmed", unconfirmed))
     worth = ", ".join(f"{name} {usd_range(money)}" for name, money in monies if money is not None)
     return f"{literal(variant.title)}: {worth or _UNPRICED}"
 
@@ -146,7 +164,7 @@ def mtok_words(report: FleetReport, row: Recommendation) -> str:
     if variant is None or not lines or not all(usd and mtok and hour for usd, mtok, hour in priced):
         return ""
     monthly = sum(hour or 0 for _, _, hour in priced) * HOURS_PER_MONTH
-    off, more = ((money or (0, 0, 0))[1] for money in (variant.bankable, variant.capacity))
+    off, more = ((money or (0, 0, 0))[1] for money in (variant.net, variant.capacity))
     if not 0 <= off < monthly or more < 0 or not (off or more):
         return ""
     # Mtok that a deployment served in the window = its dollars / its price.
@@ -168,7 +186,7 @@ def record_words(record: Record | None) -> str:
 
 def marked_title(row: Recommendation) -> str:
     """Return what an open proposal changes, with a mark where the last run did not confirm it."""
-    return literal(row.title) if row.counted else f"{UNCONFIRMED} {literal(row.title)}"
+    return literal(row.title) if row.unconfirmed is None else f"{UNCONFIRMED} {literal(row.title)}"
 
 
 def _reason(row: Recommendation) -> str:
@@ -178,7 +196,16 @@ def _reason(row: Recommendation) -> str:
 
 
 def _money(row: Recommendation, money: Money | None) -> str:
+    if money is None and row.best and row.best.to_confirm:
+        return _TO_CONFIRM
     return _UNPRICED if money is None and row.best and row.best.unpriced else usd_triple(money)
+
+
+def _if_confirmed(row: Recommendation) -> str:
+    saving = row.chosen.if_confirmed if row.chosen else None
+    if saving is None:
+        return ""
+    return usd_triple(saving.net) if any(saving.net) else f"{usd_triple(saving.capacity)} capacity"
 
 
 def _promised(row: Recommendation) -> str:
@@ -228,6 +255,7 @@ def open_columns(
         Column("SLO", lambda row: marked_verdict(row.best.slo if row.best else "unknown"), 2),
         Column("confidence", lambda row: confidence(row.best), 4),
         Column("capacity $/month", lambda row: _money(row, capacity(row)), 6, lambda row: _likely(capacity(row))),
+        Column("if confirmed $/month", _if_confirmed, 12, lambda row: _likely(if_confirmed(row))),
         Column("target", lambda row: literal(row.target), 3, min_cells=14, keep_end=True),
         Column("$/Mtok", per_mtok, 5),
         Column("risk", lambda row: row.best.risk if row.best else "", 9),
@@ -238,6 +266,13 @@ def open_columns(
 
 
 OPEN_COLUMNS = open_columns()
+PAY_MORE_COLUMNS: tuple[Column[Recommendation], ...] = (
+    Column("change", marked_title, 0, min_cells=24, keep_start=True),
+    Column("net $/month", lambda row: _money(row, bankable(row)), 1, lambda row: _likely(bankable(row))),
+    Column("capacity $/month", lambda row: _money(row, capacity(row)), 2, lambda row: _likely(capacity(row))),
+    Column("target", lambda row: literal(row.target), 3, min_cells=14, keep_end=True),
+    Column("rule", lambda row: literal(row.rule_id), 4, min_cells=10),
+)
 DECIDED_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column(
         "change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16, keep_start=True

@@ -245,9 +245,10 @@ def _value(value: object) -> str:
 
 
 def _promised(estimate: Variant) -> str:
-    monies = (("bankable", estimate.bankable), ("capacity", estimate.capacity))
+    monies = (("bankable", estimate.net), ("capacity", estimate.capacity))
     return (
-        ", ".join(f"{name} {usd_range(money)} a month" for name, money in monies if money is not None) or "no dollars"
+        ", ".join(f"{name} {usd_range(money)} a month" for name, money in monies if money is not None and any(money))
+        or "no dollars"
     )
 
 

@@ -33,7 +33,7 @@ def totals(proposed: Sequence[Recommendation]) -> str:
 
 def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
     """Return a sentence on open proposals that the last run did not confirm; None if it confirmed all."""
-    count = sum(not row.counted for row in proposed)
+    count = sum(row.unconfirmed is not None for row in proposed)
     if not count:
         return None
     rows = "1 row is" if count == 1 else f"{count} rows are"

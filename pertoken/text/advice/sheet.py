@@ -1,5 +1,7 @@
 """Details of one recommendation as a sheet."""
 
+from collections.abc import Iterator
+
 from pertoken.metrics import SERIES, label_of
 from pertoken.proof.lifecycle import SET_BY_RUN, described
 from pertoken.proof.recommendation import (
@@ -96,11 +98,12 @@ def _evidence_of(window_s: int | None) -> str:
 
 def _worth(best: Variant) -> tuple[Fact | str, ...]:
     rows: list[Fact] = [
-        ("bankable", _money(best, best.bankable, "the bill falls by this if demand stays the same")),
+        ("net" if best.pays_more else "bankable", _money(best, best.net, _bill_words(best))),
         (
             "capacity",
             _money(best, best.capacity, "work that the same bill could serve in addition; never added to bankable"),
         ),
+        *(("if confirmed", words) for words in _if_confirmed(best)),
         ("throughput", ratio_range(best.throughput_ratio)),
         ("latency objective", "not known" if best.slo == "unknown" else slo_verdict(best.slo)),
         ("risk, effort", f"{best.risk}, {best.effort}"),
@@ -116,6 +119,7 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
         if rules:
             rows.append((label, literal(", ".join(rules))))
     notes = [f"Not priced: {literal(best.unpriced)}"] if best.unpriced else []
+    notes += [f"To confirm: {literal(best.to_confirm)}"] if best.to_confirm else []
     notes += [f"Break-even: {literal(best.break_even)}"] if best.break_even else []
     return (*notes, *rows)
 
@@ -151,9 +155,24 @@ def _ms(at: tuple[float, float, float] | None) -> str:
     return "overloaded" if at is None else f"{at[1]:.0f} ms ({at[0]:.0f} to {at[2]:.0f})"
 
 
+def _bill_words(best: Variant) -> str:
+    if best.pays_more:
+        return "the bill rises by this: it is in no total"
+    return "the bill falls by this if demand stays the same"
+
+
+def _if_confirmed(best: Variant) -> Iterator[str]:
+    """Yield the saving that counts once a person has confirmed what it assumes."""
+    if best.if_confirmed is not None:
+        if any(best.if_confirmed.net):
+            yield _money(best, best.if_confirmed.net, "off the bill, in no total before")
+        if best.if_confirmed.capacity[1] > 0:
+            yield _money(best, best.if_confirmed.capacity, "of capacity, in no total before")
+
+
 def _money(best: Variant, money: tuple[int, int, int] | None, meaning: str) -> str:
     if money is None or not any(money):
-        return "not priced" if best.unpriced else NONE_FOUND
+        return "to confirm" if best.to_confirm else "not priced" if best.unpriced else NONE_FOUND
     low, likely, high = (amount(nano) for nano in money)
     return f"{likely if low == high else f'{likely} likely, {low} to {high}'}  ({meaning})"
 

@@ -67,7 +67,13 @@ def _end(sensitivity: Sensitivity, end: At) -> str:
     if end.refused is not None:
         return f"{literal(end.value)}: nothing, {literal(end.refused)}"
     what = "" if sensitivity.swing[0] else " of capacity"
-    return f"{literal(end.value)}: {amount(end_dollars(sensitivity, end))}{what}"
+    return f"{literal(end.value)}: {amount(end_dollars(sensitivity, end))}{what}{dropped(end)}"
+
+
+def dropped(end: At) -> str:
+    """Return how many steps are not counted at an end: ` without 2 steps`; empty where all are."""
+    steps = "1 step" if len(end.without) == 1 else f"{len(end.without)} steps"
+    return f" without {steps}" if end.without else ""
 
 
 def what_if_words(what_if: WhatIf) -> str:

@@ -12,12 +12,14 @@ from pertoken.text.advice.columns import (
     DONE_COLUMNS,
     NOT_EVALUATED_COLUMNS,
     OPEN_COLUMNS,
+    PAY_MORE_COLUMNS,
     decided,
     declined,
     done,
     not_evaluated,
     open_advice,
     open_columns,
+    paying_more,
 )
 from pertoken.text.advice.lifecycle import refused
 from pertoken.text.advice.notes import advice_note, totals, unconfirmed_note
@@ -39,6 +41,7 @@ _TABS = {
     "decided": ("Decided", decided, DECIDED_COLUMNS),
     "done": ("Done", done, DONE_COLUMNS),
     "silent": ("Not evaluated", not_evaluated, NOT_EVALUATED_COLUMNS),
+    "dearer": ("Pay more, serve more", paying_more, PAY_MORE_COLUMNS),
 }
 """Title, selection of advice and columns of each table, by its id."""
 _ALWAYS = ("open", "silent")

@@ -4,15 +4,18 @@ from dataclasses import replace
 
 from pertoken.proof.recommendation import State
 from pertoken.proof.track_record import NO_RECORD, Record
+from pertoken.savings.saving import NOTHING, Saving
 from pertoken.text.advice.columns import (
     DONE_COLUMNS,
     OPEN_COLUMNS,
     bankable,
     best_of_each_target,
     confidence,
+    declined,
     mtok_words,
     not_evaluated,
     open_advice,
+    paying_more,
     record_words,
     total,
 )
@@ -20,7 +23,11 @@ from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, RICH, 
 
 
 def test_open_advice_is_ordered_by_bankable_then_by_capacity() -> None:
-    more = replace(MOVE, recommendation_id=9, variants=(replace(H200, bankable=FP8.bankable),))
+    more = replace(
+        MOVE,
+        recommendation_id=9,
+        variants=(replace(H200, saving=Saving(FP8.net or NOTHING, H200.capacity or NOTHING)),),
+    )
     assert open_advice((*ADVICE, more)) == [RELEASE, more, QUANTIZE, MOVE, UNPRICED]
 
 
@@ -56,13 +63,13 @@ def test_a_million_tokens_cost_less_by_what_leaves_the_bill_and_by_what_more_is_
     priced = replace(line, nano_usd=10 * USD, nano_usd_per_mtok=8 * USD, nano_usd_per_hour=10 * USD)
     report = replace(RICH, deployments=(priced,))
     half = 3650 * USD
-    bankable = replace(QUANTIZE, variants=(replace(FP8, bankable=(half, half, half), capacity=None),))
+    bankable = replace(QUANTIZE, variants=(replace(FP8, saving=Saving((half, half, half))),))
     assert mtok_words(report, bankable) == "$8.00 → ≈$4.00"
-    capacity = replace(QUANTIZE, variants=(replace(FP8, bankable=None, capacity=(2 * half,) * 3),))
+    capacity = replace(QUANTIZE, variants=(replace(FP8, saving=Saving(capacity=(2 * half,) * 3)),))
     assert mtok_words(report, capacity) == "$8.00 → ≈$4.00"
     unpriced = replace(report, deployments=(replace(priced, nano_usd_per_mtok=None),))
     assert mtok_words(unpriced, bankable) == ""
-    more_than_all = replace(QUANTIZE, variants=(replace(FP8, bankable=(3 * half,) * 3),))
+    more_than_all = replace(QUANTIZE, variants=(replace(FP8, saving=Saving((3 * half,) * 3)),))
     assert mtok_words(report, more_than_all) == ""
 
 
@@ -73,7 +80,12 @@ def test_the_record_of_a_rule_is_a_ratio_with_how_many_receipts() -> None:
 
 def test_a_done_row_shows_promised_capacity_where_nothing_was_bankable() -> None:
     promised = next(column for column in DONE_COLUMNS if column.name == "promised $/month")
-    done = replace(QUANTIZE, state=State.REALIZED, estimate=replace(FP8, bankable=(0, 0, 0)), variant=FP8.key)
+    done = replace(
+        QUANTIZE,
+        state=State.REALIZED,
+        estimate=replace(FP8, saving=Saving((0, 0, 0), FP8.capacity or NOTHING)),
+        variant=FP8.key,
+    )
     assert promised.text(done) == "$0–210–400 capacity"
     assert promised.text(replace(done, estimate=FP8)) == "$1,200–1,640–1,818"
     assert promised.order is not None and promised.order(done) == 210 * USD
@@ -85,3 +97,24 @@ def test_unconfirmed_advice_is_marked_and_last() -> None:
     assert [row.title for row in rows] == [*(row.title for row in others), first.title]
     titles = [OPEN_COLUMNS[0].text(row) for row in rows]
     assert titles[-1] == f"? {first.title}" and not any(title.startswith("?") for title in titles[:-1])
+
+
+def test_what_a_person_has_to_confirm_has_a_column_of_its_own_and_is_in_no_total() -> None:
+    held_back = replace(FP8, saving=None, if_confirmed=FP8.saving, to_confirm="compare its outputs")
+    row = replace(QUANTIZE, variants=(held_back,))
+    texts = {column.name: column.text(row) for column in OPEN_COLUMNS}
+    assert texts["if confirmed $/month"] == "$1,200–1,640–1,818"
+    assert texts["bankable $/month"] == texts["capacity $/month"] == "to confirm"
+    assert total(map(bankable, best_of_each_target([row]))) is None
+    frees = replace(held_back, if_confirmed=Saving(NOTHING, (1 * USD, 2 * USD, 3 * USD)))
+    texts = {column.name: column.text(replace(row, variants=(frees,))) for column in OPEN_COLUMNS}
+    assert texts["if confirmed $/month"] == "$1.00–2.00–3.00 capacity"
+
+
+def test_a_change_that_raises_the_bill_is_apart_from_open_advice_and_in_no_total() -> None:
+    dearer = replace(FP8, saving=Saving((-9 * USD, -5 * USD, -1 * USD), (20 * USD, 30 * USD, 40 * USD)))
+    row = replace(QUANTIZE, recommendation_id=77, variants=(dearer,))
+    assert not row.counted and paying_more((RELEASE, row)) == [row]
+    assert open_advice((RELEASE, row)) == best_of_each_target((RELEASE, row)) == [RELEASE]
+    put_off = replace(row, state=State.DISMISSED)
+    assert declined([put_off]) == "Declined (1): not priced a month."

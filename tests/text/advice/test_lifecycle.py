@@ -17,7 +17,7 @@ def test_an_act_is_one_line_with_the_state_and_what_was_promised() -> None:
     snoozed = row(State.SNOOZED, until_ts=NOW)
     what = f"{short_id(snoozed)}  quantize, chat on gpu-1: weights bf16 → fp8"
     assert acted(snoozed) == f"{what}: snoozed until 2026-09-21 14:13Z"
-    without = replace(FP8, bankable=None)
+    without = replace(FP8, saving=None)
     assert acted(row(State.ACCEPTED, estimate=without)) == f"{what}: accepted, promised no dollars"
 
 
