@@ -47,24 +47,31 @@ class _Family:
     shared_gate: bool = False
     expert_width: tuple[str, ...] = ("moe_intermediate_size",)
     dense_width: tuple[str, ...] = ("intermediate_size",)
+    needs: tuple[str, ...] = ()
+    """Fields whose default is not none, so that a file must give them; other names of one behind a bar."""
     tied: bool = False
     """Whether embeddings are tied where the file does not name it."""
 
 
-_DEEPSEEK = _Family(router_bias=True)
+_SHARED = ("n_shared_experts|num_shared_experts", "first_k_dense_replace|mlp_layer_types|moe_layer_freq")
+_DEEPSEEK = _Family(router_bias=True, needs=_SHARED)
+_QWEN_NEXT = _Family(qk_norm="head", gated=True, shared_gate=True, needs=("shared_expert_intermediate_size",))
 _FAMILIES: Mapping[str, _Family] = {
     **dict.fromkeys(("llama", "mistral", "ministral3", "granite", "smollm3"), _Family()),
-    "deepseek_v2": _Family(),
+    "deepseek_v2": _Family(needs=_SHARED),
     **dict.fromkeys(("deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _DEEPSEEK),
     "ernie4_5": _Family(tied=True),
-    "ernie4_5_moe": _Family(router_bias=True, tied=True),
+    "ernie4_5_moe": _Family(
+        router_bias=True, tied=True, needs=("moe_num_shared_experts", "moe_layer_start_index|mlp_layer_types")
+    ),
     **dict.fromkeys(("gemma3",), _Family(qk_norm="head", norms=4, tied=True)),
     "gemma2": _Family(norms=4, tied=True),
     "exaone4": _Family(qk_norm="head"),
     "gemma": _Family(tied=True),
-    **dict.fromkeys(("glm4_moe", "solar_open"), _Family(out_bias=False, router_bias=True)),
-    "dots1": _Family(qk_norm="head", router_bias=True),
-    "exaone_moe": _Family(qk_norm="head", router_bias=True),
+    "glm4_moe": _Family(out_bias=False, router_bias=True, needs=_SHARED),
+    "solar_open": _Family(out_bias=False, router_bias=True, needs=_SHARED[:1]),
+    "dots1": _Family(qk_norm="head", router_bias=True, needs=_SHARED),
+    "exaone_moe": _Family(qk_norm="head", router_bias=True, needs=_SHARED),
     "glm4": _Family(out_bias=False, norms=4),
     "granitemoe": _Family(expert_width=("intermediate_size",)),
     "olmoe": _Family(qk_norm="all", expert_width=("intermediate_size",)),
@@ -74,15 +81,17 @@ _FAMILIES: Mapping[str, _Family] = {
     "mimo": _Family(qkv_bias=True),
     "minimax_m2": _Family(qk_norm="all", router_bias=True, expert_width=("intermediate_size",)),
     "mixtral": _Family(expert_width=("intermediate_size",)),
-    "nemotron_h": _Family(norms=1, matrices=2, router_bias=True),
+    "nemotron_h": _Family(
+        norms=1, matrices=2, router_bias=True, needs=("n_shared_experts|moe_shared_expert_intermediate_size",)
+    ),
     "olmo2": _Family(qk_norm="all"),
     "olmo3": _Family(qk_norm="all"),
     "phi3": _Family(),
     "qwen2": _Family(qkv_bias=True),
-    "qwen2_moe": _Family(qkv_bias=True, shared_gate=True),
+    "qwen2_moe": _Family(qkv_bias=True, shared_gate=True, needs=("shared_expert_intermediate_size",)),
     "qwen3": _Family(qk_norm="head"),
     "qwen3_moe": _Family(qk_norm="head"),
-    **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe"), _Family(qk_norm="head", gated=True, shared_gate=True)),
+    **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe"), _QWEN_NEXT),
     "seed_oss": _Family(qkv_bias=True),
 }
 _UNUSUAL = ("mlp_bias", "use_bias", "use_mla", "enable_moe_block", "use_double_wide_mlp", "num_memory_blocks")
@@ -98,6 +107,9 @@ def parameters(config: Config) -> dict[str, object]:
     family = _FAMILIES.get(model_type)
     if family is None:
         raise ShapeUnknown(f"the parameters of a {model_type} are not counted from its config.json (params_total)")
+    missing = next((spec for spec in family.needs if first(config, spec.split("|")) is None), None)
+    if missing is not None and any(config.get(name) for name in COUNTS):
+        raise ShapeUnknown(f"config.json does not give {missing.split('|')[0]}, so parameters are not counted")
     unusual = next((name for name in _UNUSUAL if config.get(name)), None)
     if unusual is not None:
         raise ShapeUnknown(f"the parameters of a {model_type} with {unusual} are not counted (params_total)")
