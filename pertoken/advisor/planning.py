@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pertoken.advisor.checks.candidate import candidate
@@ -20,7 +19,6 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
-from pertoken.forecast.second_opinion.opinion import KernelTables
 from pertoken.proof.judging.record import corrected_by_receipts
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.assumptions.sensitivity import Sensitivity, estimate_with, sensitivities
@@ -110,10 +108,7 @@ def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progr
         if rule_id not in known:
             raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(known) or 'none'}")
     progress("composing the plan", 0.0)
-    tables = settings.advisor_kernel_tables
-    with KernelTables(tables) if tables else nullcontext() as opinion:
-        gathered = replace(ground.gathered, context=replace(ground.gathered.context, opinion=opinion))
-        return compose(gathered, ground.rows, limits, sensitivity=True)
+    return compose(ground.gathered, ground.rows, limits, sensitivity=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,10 @@ def present(
         window_s=window_s,
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
-        windows={length_s: _measured(reader.of_deployments, reader.of_devices, now, inventory) for length_s, reader in readers.items()},
+        windows={
+            length_s: _measured(reader.of_deployments, reader.of_devices, now, inventory)
+            for length_s, reader in readers.items()
+        },
     )
 
 

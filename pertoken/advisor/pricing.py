@@ -79,7 +79,7 @@ class Pricing:
 
     gathered: Present
     context: Context
-    """Context of `gathered`, with a second opinion if there is one."""
+    """Context of `gathered`."""
     progress: Callable[[float], None] = lambda share: None
     """Called with the share of the proposals that are priced."""
 

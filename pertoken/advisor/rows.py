@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -16,7 +16,6 @@ from pertoken.advisor.worker.child import trace
 from pertoken.advisor.worker.inputs import Measured, SubjectKey
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
 from pertoken.evidence import EPOCHS, Epoch, Evidence
-from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.metrics import SERIES, label_of
 from pertoken.proof.recommendation import EvidenceLine, Recommendation, State, identity
 from pertoken.rule import InvalidEdit, subject_key
@@ -40,12 +39,10 @@ class PricedRun:
     """Time to make them."""
 
 
-def priced_runs(
-    runs: Sequence[RuleRun], gathered: Present, opinion: Opinion | None, progress: Progress
-) -> list[PricedRun]:
+def priced_runs(runs: Sequence[RuleRun], gathered: Present, progress: Progress) -> list[PricedRun]:
     """Make the rows of each rule."""
     total = sum(len(run.calls) for run in runs)
-    pricer = _Pricer(gathered, opinion, lambda done: progress("pricing", min(1.0, done / max(1, total))))
+    pricer = _Pricer(gathered, lambda done: progress("pricing", min(1.0, done / max(1, total))))
     priced = []
     for run in runs:
         began = time.monotonic()
@@ -56,9 +53,9 @@ def priced_runs(
 class _Pricer:
     """Makes rows from the results of rules, and reports progress."""
 
-    def __init__(self, gathered: Present, opinion: Opinion | None, report: Callable[[float], None]) -> None:
+    def __init__(self, gathered: Present, report: Callable[[float], None]) -> None:
         """`report` is called with the number of priced calls."""
-        self._pricing = Pricing(gathered, replace(gathered.context, opinion=opinion), self._within_batch)
+        self._pricing = Pricing(gathered, gathered.context, self._within_batch)
         self._measured = gathered.measured
         self._report = report
         self._done, self._batch = 0, 0

@@ -7,11 +7,9 @@ these propose; one more shard runs the rules over the fleet. The result does not
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 from pertoken.advisor.configuration import claim, configuration_of
 from pertoken.advisor.forks import in_forks, processors
@@ -23,8 +21,6 @@ from pertoken.advisor.worker.inputs import Inputs, Limits, Shard, Source
 from pertoken.advisor.worker.run import PluginRun, RuleInfo, RuleRun, ended, run_plugins
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
-from pertoken.errors import BadInput
-from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.printable import natural_key
 from pertoken.proof.detection import detect
 from pertoken.proof.findings import keep
@@ -124,12 +120,10 @@ def advise(
 
     With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `what_if`
     replaces measured or configured values. `shards`: their number, by default one for each processor. A broken rule is
-    a recommendation in state FAILED. Raises StoreError if the database cannot be read, BadInput if the setting for
-    kernel tables names no file or `what_if` names an unknown subject.
+    a recommendation in state FAILED. Raises StoreError if the database cannot be read, BadInput if `what_if` names an
+    unknown subject.
     """
-    tables, assumed = settings.advisor_kernel_tables, what_if or WhatIf()
-    if tables and not Path(tables).is_file():
-        raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
+    assumed = what_if or WhatIf()
     limits = Limits.of_call(settings.advisor_rule_timeout)
     plugins = run_plugins(tuple(sources), None, limits, progress)
     began = time.monotonic()
@@ -147,8 +141,7 @@ def advise(
         )
     )
     reading_s = time.monotonic() - began
-    with KernelTables(tables) if tables else nullcontext() as opinion:
-        recommendations, run = _advice(plugins, gathered, limits, opinion, progress, shards)
+    recommendations, run = _advice(plugins, gathered, limits, progress, shards)
     run = replace(run, seconds={"reading": reading_s, **run.seconds})
     return Advice(now_ts, window_s, recommendations, run, gathered)
 
@@ -157,7 +150,6 @@ def advice_of(
     sources: Iterable[Source],
     gathered: Present,
     limits: Limits | None = None,
-    opinion: Opinion | None = None,
     progress: Progress = no_progress,
     shards: int | None = None,
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
@@ -167,7 +159,7 @@ def advice_of(
     """
     limits = limits or Limits()
     plugins = run_plugins(tuple(sources), None, limits, progress)
-    return _advice(plugins, gathered, limits, opinion, progress, shards)
+    return _advice(plugins, gathered, limits, progress, shards)
 
 
 # -- read ----------------------------------------------------------------------------------------------------------
@@ -206,16 +198,12 @@ def _advice(
     plugins: Sequence[PluginRun],
     gathered: Present,
     limits: Limits,
-    opinion: Opinion | None,
     progress: Progress,
     shards: int | None,
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
     began = time.monotonic()
     count = min(processors(), len(gathered.fleet.deployments) // MIN_SHARD) if shards is None else shards
-    count = 1 if opinion is not None else count  # a second opinion has one process that answers
-    works = [
-        partial(_of_shard, plugins, gathered, shard, limits, opinion) for shard in shards_of(gathered.fleet, count)
-    ]
+    works = [partial(_of_shard, plugins, gathered, shard, limits) for shard in shards_of(gathered.fleet, count)]
     recommendations, records = _merged(plugins, in_forks(works, progress), gathered.context.now_ts)
     pricing_s = sum(record.pricing_seconds for record in records) / len(works)
     seconds = {"rules": time.monotonic() - began - pricing_s, "pricing": pricing_s}
@@ -227,7 +215,6 @@ def _of_shard(
     gathered: Present,
     shard: Shard,
     limits: Limits,
-    opinion: Opinion | None,
     progress: Progress,
 ) -> list[list[PricedRule]]:
     """Measure the load of the targets of a shard, run the rules for them, and price what these propose.
@@ -237,7 +224,7 @@ def _of_shard(
     inputs = Inputs(gathered.fleet, gathered.context.market, gathered.measured, gathered.windows, shard)
     _measure(gathered, inputs, progress)
     runs = _run_rules(plugins, inputs, limits, progress)
-    priced = iter(priced_runs([*chain.from_iterable(runs)], gathered, opinion, progress))
+    priced = iter(priced_runs([*chain.from_iterable(runs)], gathered, progress))
     return [[_priced(run, next(priced), inputs) for run in runs_of_plugin] for runs_of_plugin in runs]
 
 

@@ -89,7 +89,7 @@ class Accelerator:
         """
         rates = dict.fromkeys(("bf16", "fp16", "int2", "int3", "int4", "int5", "int6"), self.fp16_flops)
         rates |= {"fp8": self.fp8_flops or self.fp16_flops, "int8": self.int8_flops or self.fp16_flops}
-        rates |= {"fp4": self.fp4_flops or self.fp16_flops}
+        rates |= {"fp8_block": rates["fp8"], "fp4": self.fp4_flops or self.fp16_flops}
         return rates.get(weight_dtype)
 
 

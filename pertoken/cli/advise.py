@@ -157,8 +157,8 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     from pertoken.proof.stored import find, standing
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.tui.text.lifecycle import journal_lines, prospect_lines, receipt_lines
-    from pertoken.tui.text.summary import sheet_text
+    from pertoken.text.advice.lifecycle import journal_lines, prospect_lines, receipt_lines
+    from pertoken.text.summary import sheet_text
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -295,7 +295,7 @@ def _recorded(where: StoreLocation, min_s: float) -> bool:
 
 
 def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict]) -> str:
-    from pertoken.tui.text.summary import summary
+    from pertoken.text.summary import summary
 
     return summary(report, advice.recommendations, text_width(), verdicts=verdicts)
 
@@ -315,7 +315,7 @@ def _json(
     import json
     from dataclasses import asdict
 
-    from pertoken.tui.amounts import beside
+    from pertoken.text.amounts import beside
 
     values = {
         "fleet": asdict(report.whole()),

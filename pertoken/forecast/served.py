@@ -18,7 +18,7 @@ from pertoken.forecast.formats import (
     defaults,
     engine_tag,
     hardware_tag,
-    has_block_scales,
+    has_block_kernels,
     has_fp8_cache,
     kv_bytes_per_value,
     preferred_kernels,
@@ -239,12 +239,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     if engine is None:
         raise Abstained(f"there is no measured prior for the engine {deployment.engine}")
     hardware = kernels(stored_format(deployment.engine, deployment.weight_dtype), accelerator)
-    in_blocks = has_block_scales(
-        deployment.engine,
-        hardware.format_name,
-        _names(deployment),
-        columns["n_experts"] > 0,
-    )
+    in_blocks = has_block_kernels(deployment.engine, hardware.format_name, columns["n_experts"] > 0)
     rates = accelerator.measured.get((cpu_kernels(deployment.engine), deployment.weight_dtype))
     if accelerator.arch == CPU_ARCH:
         if rates is None:

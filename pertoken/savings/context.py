@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence
-from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.savings.forecasts import Forecasts
 from pertoken.state.service import Slo
 
@@ -46,8 +45,6 @@ class Context:
     token_apis: frozenset[str] = frozenset()
     """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
     energy: EnergyPrice | None = None
-    opinion: Opinion | None = None
-    """A second opinion, blended into each forecast it covers."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
     """Those of this run."""
 

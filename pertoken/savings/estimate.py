@@ -223,7 +223,7 @@ def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
         for service in services_unlike(after, before)
         if service.name in services
     ]
-    context.forecasts.prepare(asked, context.market, context.opinion)
+    context.forecasts.prepare(asked, context.market)
 
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:

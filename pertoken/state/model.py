@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-WEIGHT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5} | {
+WEIGHT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "int8": 1.0, "fp4": 0.5} | {
     f"int{bits}": bits / 8 for bits in (2, 3, 4, 5, 6)
 }
 """Bytes of one parameter by weight dtype, without scales and without the layers that stay in 16 bits."""

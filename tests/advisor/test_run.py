@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from pertoken.advisor.rules import discovery
 from pertoken.advisor.run import rank
-from pertoken.cli import main
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
@@ -196,37 +194,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_rule_enters_by_the_entry_point(low_batch: Path, installed: str) -> None:
     (own,) = [row for row in advise(low_batch) if row["rule_id"] == installed]
     assert (own["state"], own["reason"]) == ("REFUSED", "nothing here")
-
-
-def test_kernel_tables_are_heard_where_a_setting_names_them(
-    low_batch: Path, advice: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text(
-        f"#!{sys.executable}\nimport json, sys\nfor line in sys.stdin:\n"
-        "    tok_s = 201 if 'b200' in json.loads(line)['system'] else 67\n"
-        "    print(json.dumps({'tok_s': tok_s}), flush=True)\n"
-    )
-    python.chmod(0o700)
-    b200 = ("H100 SXM5", "B200 SXM")
-
-    def moved(rows: list[dict[str, Any]]) -> dict[str, Any]:
-        return next(
-            variant
-            for variant in variants(rows, "move-accelerator")
-            if fields_of(variant)["placement.accelerator"] == b200
-        )
-
-    monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(python))
-    rows = advise(low_batch)
-    alone, heard = moved(advice), moved(rows)
-    assert any("kernel tables" in line for line in heard["assumptions"])
-    assert alone["throughput_ratio"][1] < heard["throughput_ratio"][1] < 3
-    assumed = [line for row in rows for variant in row["variants"] for line in variant["assumptions"]]
-    assert any("no second opinion" in line for line in assumed)
-    monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(tmp_path / "nowhere"))
-    done = CliRunner().invoke(main, ["advise", "--db", str(low_batch)])
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "there is no such file" in done.stderr
 
 
 def test_rows_without_dollars_are_ordered_by_risk_and_then_by_work() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.second_opinion.opinion import OperatingPoint, OpinionResult
 from pertoken.forecast.served import Abstained, Load, acceptance, accepted_len
 from pertoken.forecast.serving import Change, compare
 from pertoken.state.deployment import Deployment
@@ -84,22 +83,6 @@ def test_a_change_that_telemetry_cannot_price_yet_is_unpriced_with_the_remedy(
 ) -> None:
     with pytest.raises(Abstained, match=reason):
         ratio(change, load, deployment(**now))
-
-
-def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
-    class SilentOpinion:
-        def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> OpinionResult:
-            raise AssertionError("asked")
-
-    now = deployment()
-    for change in (
-        {"num_speculative_tokens": 0},
-        {"enable_prefix_caching": False},
-        {"max_num_batched_tokens": 512},
-        {"enable_chunked_prefill": False},
-    ):
-        predicted = compare(now, now.but(**change), CHAT, MARKET, opinion=SilentOpinion())
-        assert isinstance(predicted, Change) and predicted.opinion is None
 
 
 @settings(deadline=None)

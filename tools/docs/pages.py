@@ -19,7 +19,7 @@ from pertoken.config_file import meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
-from pertoken.tui.keys import KEYS
+from pertoken.text.program.keys import KEYS
 from pertoken.units import format_duration
 from tools.docs import accuracy, load, queueing, supported
 

@@ -22,7 +22,7 @@ _CACHES_EVERY_TOKEN = {"full_attention", "sliding_attention", "chunked_attention
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "BF16": "bf16", "F16": "fp16", "F32": "fp32"}
 _FIXED = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
 _SIZED = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8", (4, "float"): "fp4"}
-_BITS = {"int4": 4, "fp4": 4, "int8": 8, "fp8": 8}
+_BITS = {"int4": 4, "fp4": 4, "int8": 8, "fp8": 8, "fp8_block": 8}
 # Tensors beside the weights: scales, zero points and orders of quantized ones, and tables that are computed.
 _BESIDE = re.compile(
     r"(scales?(_inv|_2)?|_scales|zeros|zero_point|g_idx|weight_shape|absmax|quant_map|quant_state\..*|inv_freq|SCB)$"
@@ -127,6 +127,8 @@ def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str,
 def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
     """Return what a `quantization_config` makes of the weights; None if it is not understood."""
     method = str(settings.get("quant_method", ""))
+    if method == "fp8" and settings.get("weight_block_size"):
+        return "fp8_block"
     if method in _FIXED:
         return _FIXED[method]
     if method == "modelopt":

@@ -85,7 +85,7 @@ def size(
     from pertoken.savings.size.ranking import size as ranked
     from pertoken.savings.size.workload import Workload
     from pertoken.state.service import Slo
-    from pertoken.tui.text.money.sizing import sizing_text
+    from pertoken.text.sizing import sizing_text
 
     market = load_market()
     slo = Slo(

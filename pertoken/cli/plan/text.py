@@ -6,7 +6,7 @@ from textwrap import wrap
 from pertoken.advisor.plan.plan import Money, Plan, Step
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.printable import literal
-from pertoken.tui.amounts import amount
+from pertoken.text.amounts import amount
 from pertoken.units import format_duration
 
 WIDTH = 80

@@ -63,11 +63,6 @@ class Reconciliation:
     billed: Mapping[tuple[int, int], Billed]
     """By host id and day."""
 
-    @property
-    def lines_sum(self) -> int:
-        """Every part of the bill together: the same as `total`."""
-        return self.instance_hours + self.beside + sum(nano for _, nano, _ in self.unmatched)
-
 
 def reconcile(invoice: Invoice, hosts: Mapping[str, int], computed: Computed) -> Reconciliation:
     """Compare a bill with what was computed.

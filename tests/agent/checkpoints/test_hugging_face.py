@@ -44,7 +44,7 @@ def test_mla_caches_one_compressed_vector_and_a_draft_layer_is_not_the_model(tmp
     }
     facts, quantized, dtype = read_folder(write(tmp_path, config, model=tensors))
     assert facts == {"params_total": 100, "params_active": 100, "n_layers": 2, "n_kv_heads": 1, "head_dim": 288}
-    assert (quantized, dtype) == (True, "fp8")
+    assert (quantized, dtype) == (True, "fp8_block")
 
 
 def test_a_text_model_within_another_is_the_one_that_serves_tokens(tmp_path: Path) -> None:

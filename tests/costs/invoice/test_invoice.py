@@ -12,12 +12,12 @@ from pertoken.costs.invoice.billed import HostDevices, billed_prices
 from pertoken.costs.invoice.compare import Compared, compared
 from pertoken.costs.invoice.computed import ComputedDay
 from pertoken.costs.invoice.read import Invoice, InvoiceLine, read_invoice
-from pertoken.costs.invoice.reconcile import DAY, matched, names_of, reconcile
+from pertoken.costs.invoice.reconcile import DAY, Reconciliation, matched, names_of, reconcile
 from pertoken.costs.prices.book import BILLED
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
-from pertoken.tui.text.money.invoice import CENT, cents, invoice_plain, invoice_text
+from pertoken.text.costs.invoice import CENT, cents, invoice_plain, invoice_text
 from pertoken.units import NANO_USD
 from tests.scenario import LOW_BATCH_70B, seed
 
@@ -40,6 +40,11 @@ def of(store: Store, name: str) -> tuple[Compared, Invoice]:
     return compared(store, invoice, STATED, NOW), invoice
 
 
+def parts_of(reconciliation: Reconciliation) -> list[int]:
+    unmatched = (nano for _, nano, _ in reconciliation.unmatched)
+    return [reconciliation.instance_hours, reconciliation.beside, *unmatched]
+
+
 @pytest.mark.parametrize(
     ("name", "total", "beside"),
     [
@@ -60,7 +65,7 @@ def test_every_format_names_unseen_hours_and_the_discount_of_one_instance(
     assert row.billed == row.computed + row.unseen + row.discount + row.price
     if name != "google.jsonl":  # its list prices are the sum of its SKUs, computed in another currency
         assert (row.discount, row.price) == (round(-5.04 * usd), 0)
-    assert invoice.nano_usd == round(float(total) * usd) == compared.reconciliation.lines_sum
+    assert invoice.nano_usd == round(float(total) * usd) == sum(parts_of(compared.reconciliation))
     assert compared.reconciliation.beside == round(float(beside) * usd)
 
 
@@ -154,11 +159,10 @@ def test_the_parts_of_any_bill_sum_to_it_and_every_difference_is_named_to_the_na
 ) -> None:
     computed = {(7, 1): ComputedDay(computed_nano, {1: round(recorded_h * 3_600_000)})}
     reconciliation = reconcile(invoice, {"box": 7, "crate": 8}, computed)
-    assert reconciliation.lines_sum == reconciliation.total == sum(line.nano_usd for line in invoice.lines)
+    assert sum(parts_of(reconciliation)) == reconciliation.total == sum(line.nano_usd for line in invoice.lines)
     for row in reconciliation.rows:
         assert row.billed == row.computed + row.unseen + row.discount + row.price
-    parts = [reconciliation.instance_hours, reconciliation.beside, *(nano for _, nano, _ in reconciliation.unmatched)]
-    assert sum(cents(parts)) == (reconciliation.total + CENT // 2) // CENT
+    assert sum(cents(parts_of(reconciliation))) == (reconciliation.total + CENT // 2) // CENT
 
 
 def written(folder: Path, text: str) -> Path:

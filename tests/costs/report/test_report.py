@@ -28,7 +28,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
 )
 from pertoken.store.write.writer import Writer
-from pertoken.tui.text.summary import summary
+from pertoken.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.rows.ticks import run
 from tests.agent.values import START_MS, engine, gpu, probe
