@@ -118,11 +118,10 @@ def one_fewer_serves(
     speed: Speed,
     loads: Sequence[tuple[Arrivals, MeasuredLoad]],
     context: Context,
-    about: tuple[object, ...],
 ) -> list[bool]:
     """Return for each of several arrivals with their loads whether `Sizes.likely` of `sizes` is below the present.
 
-    The service has more replicas than its minimum and the spare ones. `about` names the loads, as for `Batches.ask`.
+    The service has more replicas than its minimum and the spare ones.
     """
     of, calibration = speed.expected_of or to, speed.calibration or Calibration()
     share = _factors(speed)[1] / (len(service.deployments) - 1 - service.spare_replicas)
@@ -131,9 +130,7 @@ def one_fewer_serves(
         for arrivals, load in loads
     ]
     ttft_ms, tpot_ms = tail_limits(objectives(service, context))
-    exceeding = context.forecasts.batches.ask(
-        ("one-fewer", service, to, *about), lambda: asked, overruns, (None, ttft_ms, None, tpot_ms), context.market
-    )
+    exceeding = overruns(asked, (None, ttft_ms, None, tpot_ms), context.market)
     return [result is False for result in exceeding]
 
 

@@ -1,7 +1,7 @@
 """Outcome of another number of replicas of a service: the replicas released, and the cost of those that move."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
 
@@ -16,7 +16,7 @@ from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
@@ -159,7 +159,7 @@ def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, 
 
 def _on_first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
     needed = new.n_devices or len(device_ids)
-    return altered(new, {"device_ids": device_ids[:needed]})
+    return replace(new, device_ids=device_ids[:needed])
 
 
 def _new_cost(
