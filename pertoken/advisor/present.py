@@ -2,16 +2,18 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.probed.cpus import with_cpus
 from pertoken.advisor.probed.stored import probe_points
+from pertoken.advisor.worker.inputs import Measured, SubjectKey
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
-from pertoken.costs.bill import bill
+from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.costs.prices.book import Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import accelerators, rank
@@ -27,11 +29,15 @@ from pertoken.state.service import Slo
 from pertoken.state.workload import Workload, parsed
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.words import WORKLOAD
-from pertoken.units import NANO_USD, SHARE
+from pertoken.units import NANO_USD, SHARE, format_duration
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
-from pertoken.window.reading import NOTHING_ELSEWHERE, Waiting
+from pertoken.window.reading import Window
 
+SeriesByWindow = Mapping[int, Collection[str] | None]
+"""Series that rules read in windows of their own, by length in seconds; None: any series."""
+Reader = Callable[[Sequence[int]], Evidence]
+"""Returns the evidence of deployments or devices together, by their ids."""
 MAX_SEQ = 2**62
 """Sequence number of an assumed price: later than all stored ones."""
 
@@ -53,6 +59,19 @@ class Present:
     """Ids of rules with options in the configuration."""
     forbidden: tuple[str, ...] = ()
     """Names of changes that no proposal may make (`advisor.forbid`)."""
+    windows: Mapping[int, Measured] = field(default_factory=dict)
+    """Evidence of other windows that rules have, by length in seconds."""
+
+    @property
+    def measured(self) -> Measured:
+        """Evidence of the window, by subject."""
+        context = self.context
+        return {
+            **{("deployment", key): evidence for key, evidence in context.deployments.items()},
+            **{("service", name): evidence for name, evidence in context.services.items()},
+            **{("device", key): evidence for key, evidence in context.devices.items()},
+            **{("host", key): evidence for key, evidence in self.hosts.items()},
+        }
 
 
 def present(
@@ -65,21 +84,29 @@ def present(
     *,
     dated: bool = False,
     assumed: Sequence[Price] = (),
-    elsewhere: Waiting = NOTHING_ELSEWHERE,
+    series_by_window: SeriesByWindow | None = None,
 ) -> Present:
-    """Read the last `window_s` seconds. Evidence covers only the present epoch of each deployment.
+    """Read the last `window_s` seconds, and other windows that end at the same time, in one transaction.
 
-    With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `assumed`
-    prices override the configured ones. `elsewhere` are parts of the window that a fork reads. Raises StoreError if the
+    Evidence covers only the present epoch of each deployment. With `dated`, `now_ts` is a whole minute in the past and
+    prices and settings are those of that time. `assumed` prices override the configured ones. Raises StoreError if the
     database cannot be read, BadInput for an assumed price that names no device.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
-    with bill(store, now_ts - window_s, now_ts, dated=dated) as priced:
+    with store.read() as connection:
+        window = Window(connection, now_ts - window_s, now_ts, dated=dated)
+        priced = Bill(store, connection, window)
         inventory = priced.inventory
         prices = _assuming(assumed, priced.prices, inventory)
         named_prices = PriceBook((*priced.prices.prices, *(replace(price, seq=MAX_SEQ) for price in assumed)))
-        seen = priced.window.evidence(market, progress, store.read, elsewhere=elsewhere)
+        seen = window.evidence(market, progress)
+        readers = {
+            length_s: Window(connection, now_ts - length_s, now_ts, dated=dated).evidence(
+                market, partial(_of_span, progress, length_s), series
+            )
+            for length_s, series in (series_by_window or {}).items()
+        }
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in inventory.served:
         epochs[service_name(row.served_model, settings)].append(row)
@@ -147,7 +174,52 @@ def present(
         window_s=window_s,
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
+        windows={
+            length_s: _measured(reader.of_deployments, reader.of_devices, now, inventory)
+            for length_s, reader in readers.items()
+        },
     )
+
+
+def _of_span(progress: Progress, length_s: int, phase: str, share: float) -> None:
+    progress(f"reading the last {format_duration(length_s)}: {phase.removeprefix('reading ')}", share)
+
+
+def _measured(of_deployments: Reader, of_devices: Reader, now: Fleet, inventory: Inventory) -> Measured:
+    """Return the evidence of the subjects of a fleet in another window."""
+    of_service = {service.name: [replica.deployment_id for replica in service.deployments] for service in now.services}
+    subjects: dict[SubjectKey, Callable[[], Evidence]] = {
+        **{
+            ("deployment", deployment.deployment_id): partial(of_deployments, (deployment.deployment_id,))
+            for deployment in now.deployments
+        },
+        **{("service", name): partial(of_deployments, ids) for name, ids in of_service.items()},
+        **{("device", key): partial(of_devices, (key,)) for key in inventory.devices},
+        **{("host", host.host_id): partial(of_devices, host.device_ids) for host in now.hosts},
+    }
+    return _LazyMeasured(subjects)
+
+
+class _LazyMeasured(Mapping[SubjectKey, Evidence]):
+    """Evidence by subject, made when somebody looks at it: few rules have a window of their own."""
+
+    def __init__(self, subjects: Mapping[SubjectKey, Callable[[], Evidence]]) -> None:
+        self._subjects = subjects
+        self._made: dict[SubjectKey, Evidence] = {}
+
+    def __getitem__(self, key: SubjectKey) -> Evidence:
+        if key not in self._made:
+            self._made[key] = self._subjects[key]()
+        return self._made[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._subjects
+
+    def __iter__(self) -> Iterator[SubjectKey]:
+        return iter(self._subjects)
+
+    def __len__(self) -> int:
+        return len(self._subjects)
 
 
 def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory) -> PriceBook:

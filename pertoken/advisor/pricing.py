@@ -1,6 +1,7 @@
 """Validate and price the proposals of a rule for one target: variants, refusals, and ignored proposals."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.checks.candidate import Candidate, candidate
 from pertoken.advisor.checks.objectives import full_batch_factor, held_again
 from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
+from pertoken.advisor.checks.published import notes as published_notes
+from pertoken.advisor.checks.published import refusal as refusal_by_facts
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
 from pertoken.advisor.present import Present
@@ -28,6 +31,7 @@ from pertoken.savings.saving import Saving
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
+from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
 
@@ -37,6 +41,8 @@ NO_SAVING = "no-saving"
 COSTS_MORE = "costs-more"
 """The bill would rise by more than the capacity is worth."""
 WORTHLESS = (NO_SAVING, COSTS_MORE)
+FEWER_BITS_GAIN = 1.15
+"""Minimum saving of weights below 8 bits over those in 8 bits, which alter outputs less. A judgement."""
 MAX_VARIANTS = 3
 """Maximum variants of one rule for one target: those that save most are kept."""
 
@@ -85,7 +91,7 @@ class Pricing:
 
     gathered: Present
     context: Context
-    """Context of `gathered`, with a second opinion if there is one."""
+    """Context of `gathered`."""
     progress: Callable[[float], None] = lambda share: None
     """Called with the share of the proposals that are priced."""
 
@@ -117,7 +123,9 @@ class Pricing:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
             by_target[target]  # so that the target has an outcome without variants
-            refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
+            refusal = refusal_by_settings(
+                possible.diff, before, possible.after, self.gathered.forbidden
+            ) or refusal_by_facts(before, possible.after, self.context.market, accepted=configured)
             if refusal is not None:
                 by_target[target].refusals.append(self._refused(possible, refusal))
                 continue
@@ -176,8 +184,25 @@ class Pricing:
             else:
                 kept[target].append((possible, money))
         return Priced(
-            proposed, {target: sorted(candidates, key=_rank)[:MAX_VARIANTS] for target, candidates in kept.items()}
+            proposed,
+            {target: self._best(candidates, proposed.by_target[target]) for target, candidates in kept.items()},
         )
+
+    def _best(
+        self, candidates: Sequence[tuple[Candidate, Estimate]], outcome: TargetOutcome
+    ) -> list[tuple[Candidate, Estimate]]:
+        """Return the candidates of a target that save most; weights in fewer bits that save little more are refused."""
+        eight_bits = [_saving(money) for possible, money in candidates if _weight_bytes(possible) == 1]
+        bankable, capacity = max(eight_bits, default=(0, 0))
+        enough = bankable * FEWER_BITS_GAIN, capacity * FEWER_BITS_GAIN
+        best = []
+        for possible, money in sorted(candidates, key=_rank):
+            if _weight_bytes(possible) < 1 and (0, 0) < _saving(money) <= enough:
+                reason = f"it saves less than {FEWER_BITS_GAIN - 1:.0%} more than weights in 8 bits"
+                outcome.refusals.append(self._refused(possible, Refusal("fewer-bits", reason)))
+            else:
+                best.append((possible, money))
+        return best[:MAX_VARIANTS]
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
         """Forecast the figures to show for several targets' proposals in one batch.
@@ -255,7 +280,7 @@ class Pricing:
             unpriced=money.unpriced,
             break_even=money.break_even,
             assumptions=money.assumptions,
-            against=money.against,
+            against=(*money.against, *published_notes(before, possible.after, self.context.market)),
             proposal=json.dumps(encoded(possible.proposal, before), sort_keys=True),
         )
 
@@ -350,7 +375,19 @@ def _saved(money: Estimate) -> str:
     return text
 
 
-def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[int, ...]:
+def _saving(money: Estimate) -> tuple[float, float]:
+    """Return the likely dollars that leave the bill, and those of capacity; 0 where unpriced."""
+    saving = money.saving or Saving()
+    return saving.net[1], saving.capacity[1]
+
+
+def _weight_bytes(possible: Candidate) -> float:
+    """Return the fewest bytes of a parameter that a candidate changes weights to; infinite where it changes none."""
+    dtypes = (change.after for change in possible.diff.changes if change.field == "weight_dtype")
+    return min((WEIGHT_BYTES.get(str(dtype), math.inf) for dtype in dtypes), default=math.inf)
+
+
+def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
     """Return the sort key of a candidate: largest saving first."""
     _, money = candidate
     confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()

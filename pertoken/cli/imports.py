@@ -122,6 +122,7 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
         lock.release()
     beside = [f"{log.cached:,} answered from its own cache"] if log.cached else []
     beside += [f"{log.repeated:,} rows repeated"] if log.repeated else []
+    beside += [f"{log.failed:,} failed, whose tokens do not count"] if log.failed else []
     echo(", ".join((f"{log.requests:,} requests", *beside)))
     if stored.first_ts is not None and stored.last_ts is not None:
         span = f"{format_utc(stored.first_ts)} to {format_utc(stored.last_ts)}"

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
 from pertoken.evidence import Evidence
-from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
@@ -50,9 +49,7 @@ class Context:
     """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
     energy: EnergyPrice | None = None
     destination_end: int | None = None
-    """End of the price interval of devices elsewhere, 0 to 2, that all of an estimate holds; None: each its own."""
-    opinion: Opinion | None = None
-    """A second opinion, blended into each forecast it covers."""
+    """End of the interval of prices elsewhere at which the likely bill is: 0 (low) or 2 (high); None: its middle."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
     """Those of this run."""
 

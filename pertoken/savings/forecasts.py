@@ -18,7 +18,6 @@ from pertoken.forecast.queue.latency import (
 )
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
-from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
 from pertoken.savings.batches import Batches
@@ -131,14 +130,11 @@ class Forecasts:
         load: MeasuredLoad,
         calibration: Calibration,
         market: Market,
-        opinion: Opinion | None,
     ) -> Change | Forecast:
         """Return the forecast effect of a change. Raises Abstained."""
         comparison = Comparison(now, to, load.load, calibration)
-        key = (now, to, load, opinion)
-        change = _once(
-            self._changes, key, lambda: self.batches.ask(key, lambda: [comparison], compare_all, market, opinion)[0]
-        )
+        key = (now, to, load)
+        change = _once(self._changes, key, lambda: self.batches.ask(key, lambda: [comparison], compare_all, market)[0])
         if isinstance(change, Abstained):
             raise change
         return change
@@ -185,7 +181,7 @@ class Forecasts:
 
     # -- many at once ----------------------------------------------------------------------------------------------
 
-    def prepare(self, proposed: Sequence[Questions], market: Market, opinion: Opinion | None) -> None:
+    def prepare(self, proposed: Sequence[Questions], market: Market) -> None:
         """Compute the forecasts that pricing will use for many proposals together.
 
         Where the first deployment of a proposal is refused, or the number of replicas falls, its others are not
@@ -195,13 +191,13 @@ class Forecasts:
         self._overruns.clear()
         self._likely.clear()
         firsts = [questions.changes[0] for questions in proposed if questions.changes]
-        judged = self._judged(firsts, market, opinion)
+        judged = self._judged(firsts, market)
         passing = [
             questions for questions in proposed if questions.changes and self._passes(questions.changes[0], judged)
         ]
-        represented = self._count(passing, judged, market, opinion)
+        represented = self._count(passing, judged, market)
         rest = [questions for questions in passing if id(questions) not in represented]
-        judged |= self._judged([question for questions in rest for question in questions.changes[1:]], market, opinion)
+        judged |= self._judged([question for questions in rest for question in questions.changes[1:]], market)
         missing = [query for question, query in judged.values() if self._exceeds_slo(question, judged)]
         for query, latency in zip(missing, likely_latencies(missing, market), strict=True):
             inputs = _latency_inputs(query)
@@ -219,16 +215,14 @@ class Forecasts:
         """Forecast the latency after several changes together, ahead of its first use."""
         self._latencies_of([row.ends[1] for row in rows if row.ends is not None], market)
 
-    def _judged(
-        self, questions: Sequence[Question], market: Market, opinion: Opinion | None
-    ) -> dict[int, tuple[Question, LatencyQuery]]:
+    def _judged(self, questions: Sequence[Question], market: Market) -> dict[int, tuple[Question, LatencyQuery]]:
         """Forecast each change and compare its latency with the SLO.
 
         Return the latency queries by the identity of their question, of the changes that have one.
         """
         known = [(question, load) for question in questions if (load := self._measured_load(question.seen)) is not None]
         self._calibrate({id(question.now): (question.now, load) for question, load in known}.values(), market)
-        judged = self._compare(known, market, opinion)
+        judged = self._compare(known, market)
         by_slo: dict[Slo, list[LatencyQuery]] = {}
         for question, query in judged.values():
             by_slo.setdefault(question.slo, []).append(query)
@@ -246,7 +240,7 @@ class Forecasts:
             self._calibrations[_key(*inputs)] = inputs, calibration
 
     def _compare(
-        self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market, opinion: Opinion | None
+        self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market
     ) -> dict[int, tuple[Question, LatencyQuery]]:
         """Forecast each change; return the latency queries by the identity of their question.
 
@@ -261,8 +255,8 @@ class Forecasts:
             Comparison(question.now, question.to, load.load, calibration) for question, load, calibration in ready
         ]
         judged = {}
-        for (question, load, calibration), change in zip(ready, compare_all(comparisons, market, opinion), strict=True):
-            inputs = question.now, question.to, load, opinion
+        for (question, load, calibration), change in zip(ready, compare_all(comparisons, market), strict=True):
+            inputs = question.now, question.to, load
             self._changes[_key(*inputs)] = inputs, change
             requests = self.arrivals(question.seen)
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
@@ -282,7 +276,6 @@ class Forecasts:
         passing: Iterable[Questions],
         judged: Mapping[int, tuple[Question, LatencyQuery]],
         market: Market,
-        opinion: Opinion | None,
     ) -> set[int]:
         """Compute the number of replicas of services whose first deployment passes.
 
@@ -293,7 +286,7 @@ class Forecasts:
             replicas, first = questions.replicas, questions.changes[0]
             if replicas is not None:
                 load, (_, query) = self.load(first.seen), judged[id(first)]
-                change = self._changes[_key(first.now, first.to, load, opinion)][1]
+                change = self._changes[_key(first.now, first.to, load)][1]
                 factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None)
                 service_query = LatencyQuery(replicas.to, query.load, replicas.arrivals, query.calibration)
                 queries[id(questions)] = replicas, (service_query, factors, replicas.limits)

@@ -19,8 +19,6 @@ from pertoken.state.service import Slo
 
 MAX_UNASKED_SLOWDOWN = 1.25
 """Times slower that tokens may come where no SLO limits them. A judgement: few users notice it."""
-ODD_CALIBRATION = math.log(3)
-"""Beyond this the host runs so unlike the model that something unknown to it is at work."""
 MAX_HIGH_OVER_LOW = 4.0
 """Of an 80 % interval of tokens/s: a wider one holds half of the likely figure and twice of it. A judgement; above
 `forecast.efficiency.MAX_HIGH_OVER_LOW` there is no estimate at all."""
@@ -78,7 +76,7 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
     try:
         load = context.forecasts.load(seen)
         calibration = calibrated(now, load, context).for_change(to)
-        change = context.forecasts.change(now, to, load, calibration, context.market, context.opinion)
+        change = context.forecasts.change(now, to, load, calibration, context.market)
     except NotMeasured as missing:
         return Speed(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
@@ -132,10 +130,10 @@ def doubt(calibration: Calibration, ratio: Range | None = None, *, verified: boo
     """
     if verified:
         return None
-    if abs(calibration.log_time) > ODD_CALIBRATION:
+    if calibration.surprising:
         return (
-            "the forecast is doubtful: this host runs at over 3 times or under a third of the speed it expects, so "
-            "something unknown is at work; try the change for some hours and compare"
+            f"the forecast is doubtful: this host runs at {math.exp(-calibration.log_time):.2g} times the speed it "
+            "expects, so something unknown is at work; try the change for some hours and compare"
         )
     if ratio is not None and ratio[2] > MAX_HIGH_OVER_LOW * ratio[0]:
         return (
@@ -203,7 +201,6 @@ def _judged(
             *change.after.assumptions,
             *([known.calibration.track_record] if known.calibration.track_record else []),
             *known.calibration.receipts,
-            *_second_opinion(change),
         ),
         doubtful=doubt(known.calibration, known.ratio, verified=known.calibration.has_seen(now, to)),
     )
@@ -226,12 +223,3 @@ def _load(seen: Evidence, context: Context) -> MeasuredLoad | None:
         return context.forecasts.load(seen)
     except NotMeasured:
         return None
-
-
-def _second_opinion(change: Change) -> tuple[str, ...]:
-    if change.opinion is None:
-        return ()
-    if change.opinion.log_ratio is None:
-        return (f"no second opinion: {change.opinion.reason}",)
-    ratio = math.exp(change.opinion.log_ratio)
-    return (f"NVIDIA's kernel tables give {ratio:.2g}×, blended in at the weight learned from measured pairs",)

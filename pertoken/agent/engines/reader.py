@@ -7,20 +7,22 @@ and when the counters of a living process begin again; a page without a label is
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from pertoken.agent.checkpoints.checkpoint import read_checkpoint
+from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Identity, pick
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
-from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
+from pertoken.agent.readings import CONNECTOR, LATE, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
+from pertoken.catalog.knobs import merged, undetermined
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""
@@ -36,10 +38,13 @@ REMEDIES = {
     "timeout": "raise agent.scrape_timeout if the server is only slow",
     "no_model": "have it load a model, or let /v1/models be read without a key",
     "several_models": "serve each of them from a server of its own",
+    "router": "let the agent find these servers (agent.discover) or name their ports, not the router's",
     "several_servers": "give each server an address or a port of its own",
     "agent": "report it, with the traceback in the agent's log",
 }
 """What to do, by `fault_kind`; each adapter has its own for `metrics_off`."""
+_ROUTER_PAGE = re.compile(r"^vllm:(current_qps|healthy_pods_total)\b", re.M)
+"""What only the page of vLLM's production-stack router has, beside series with the names of vLLM's own."""
 READABLE = (
     "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
 )
@@ -150,19 +155,20 @@ class EngineReader:
         started_ms = None if model else _started_ms(page)
         path = identity.model_path or self.endpoint.model_path
         files = self._files(path)
+        knobs = _with_dtype(merged(self.endpoint.knobs, identity.knobs), files)
         return EngineReading(
             self.endpoint if model is None else replace(self.endpoint, model=model),
             served_model=identity.served_model,
             version=identity.version,
             model_path=path,
             model_facts={**files.facts, **identity.model_facts},
-            knobs=_with_dtype({**self.endpoint.knobs, **identity.knobs}, files),
+            knobs=knobs,
             counters=values.counters,
             gauges=values.gauges,
             histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
-            unavailable=self._unavailable(files),
+            unavailable=(*self._unavailable(files, values), *_uncounted_transfers(knobs, values)),
         )
 
     def _from_start(self, reading: EngineReading) -> bool:
@@ -172,10 +178,13 @@ class EngineReader:
             return True
         return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
-    def _unavailable(self, files: Checkpoint) -> tuple[Unavailable, ...]:
-        never = tuple(missing for missing in (self._adapter.no_tokens, self._adapter.no_time) if missing is not None)
+    def _unavailable(self, files: Checkpoint, values: Values) -> tuple[Unavailable, ...]:
+        counts_tokens = any(series.partition("{")[0] in TOKENS for series in values.counters)
+        no_tokens = None if counts_tokens else self._adapter.no_tokens
+        never = tuple(missing for missing in (no_tokens, self._adapter.no_time) if missing is not None)
         unread = (Unavailable("model_files", "missing", files.reason, READABLE),) if files.reason else ()
-        return (*never, *unread, *_late(self._adapter))
+        absent = (Unavailable("model_shape", "missing", "; ".join(files.unknown)),) if files.unknown else ()
+        return (*never, *unread, *absent, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
         """Return ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody
@@ -188,7 +197,7 @@ class EngineReader:
             self.endpoint,
             served_model=path or led,
             model_path=path,
-            model_facts=files.facts,
+            model_facts=dict(files.facts),
             knobs=_with_dtype(self.endpoint.knobs, files),
             unavailable=(Unavailable("rendezvous", "unresolved", reason),),
         )
@@ -213,6 +222,9 @@ class EngineReader:
         except ScrapeError as error:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
+            if error.status is not None and error.status == self._adapter.router_status:
+                message = f"{self._url}: a router, which starts servers of its own for its models"
+                raise ScrapeError("router", message) from None
             raise
         start = reply.process_start
         self._life_ms = int(start) // 1000 if re.fullmatch("[0-9]{4,18}", start) else None
@@ -282,6 +294,22 @@ class EngineReader:
         )
 
 
+def _uncounted_transfers(knobs: Mapping[str, object], values: Values) -> tuple[Unavailable, ...]:
+    """Return what is missing where a server may receive prompts that another one computed, and does not count them."""
+    counted = any(series.startswith("transferred_tokens") for series in values.counters)
+    if CONNECTOR not in knobs or counted or knobs.get("role") in ("prefill", "decode"):
+        return ()
+    reason = f"{knobs[CONNECTOR]} may bring prompts that another server computed, and no series counts them: "
+    return (
+        Unavailable(
+            "transferred_tokens",
+            "missing",
+            f"{reason}both servers then count such a prompt",
+            'upgrade to vLLM 0.17 or newer, or give each its "kv_role": kv_producer or kv_consumer',
+        ),
+    )
+
+
 @cache
 def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
     reason = "counted when a request ends: exact over a window but for those still running at its two ends"
@@ -300,12 +328,13 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
     """Return the knobs, with the weight dtype that the checkpoint decides.
 
     One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
-    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines.
+    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines. A flag
+    that asks for one that is not known leaves it unknown.
     """
     if files.quantized:
         others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
-        return others if files.dtype is None else {**others, "weight_dtype": files.dtype}
-    if files.dtype in ("bf16", "fp16"):
+        return others if files.dtype is None else merged(others, {"weight_dtype": files.dtype})
+    if files.dtype in ("bf16", "fp16") and "weight_dtype" not in undetermined(knobs):
         return {"weight_dtype": files.dtype, **knobs}
     return knobs
 
@@ -331,12 +360,32 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
             refused = error if refused is None or error.status != 404 else refused
             continue
         answered = True
+        if _ROUTER_PAGE.search(page):
+            message = f"{base_url}: is a router; its servers count the tokens, and run where an agent finds them"
+            raise ScrapeError("router", message)
         for adapter in ADAPTERS.values():
             if adapter.metrics_path == path and adapter.marks.search(page):
                 return adapter.kind
-    if owned is None and refused is not None and not answered:
+    greeted = owned or _greeted(base_url, limits)
+    if greeted is None and refused is not None and not answered:
         raise refused
-    return owned.kind if owned else None
+    return greeted.kind if greeted else None
+
+
+def _greeted(base_url: str, limits: Limits) -> Adapter | None:
+    """Return the engine that is known by what a path of its own answers."""
+    for adapter in ADAPTERS.values():
+        if adapter.greeting is not None:
+            path, pattern = adapter.greeting
+            try:
+                answer = get(base_url + path, limits).body.decode(errors="replace")
+            except ScrapeError as error:
+                if error.status is None:
+                    raise
+                continue
+            if pattern.search(answer):
+                return adapter
+    return None
 
 
 def _by_path() -> list[Adapter]:

@@ -6,8 +6,8 @@ from textwrap import wrap
 from pertoken.advisor.plan.plan import Money, Plan, Step
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.printable import literal
-from pertoken.tui.amounts import amount
-from pertoken.tui.text.plan.head import dropped
+from pertoken.text.amounts import amount
+from pertoken.text.plan.head import dropped
 from pertoken.units import format_duration
 
 WIDTH = 80

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 METHODS = {
@@ -68,6 +69,9 @@ def speculative_decoding(
     4. SGLang documentation of speculative decoding: NGRAM needs no other model, but CUDA.
     5. The thresholds on FLOPs, queue, busy time and tokens per step are judgement.
     """
+    if refusal := encoder_refusal(seen, "there is nothing to draft"):
+        yield refusal
+        return
     busy = seen.busy.mean
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import served_tok_s
 from pertoken.rule import (
     WEIGHT_BYTES,
     Deployment,
@@ -149,7 +150,7 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
         busy = seen.busy.p95
         products = next((getattr(seen, name).mean for name in ("mfu", "tensor_active") if seen.has(name)), None)
         kv_use = seen.kv_use.p95 if seen.has("kv_use") else None
-        hours = seen.hours.generated_tok_s
+        hours = served_tok_s(seen)
     except NotMeasured as missing:
         return skip("not-measured", f"its load is not known: {missing}", about=service)
     if busy >= options.together:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     WEIGHT_BYTES,
@@ -51,6 +52,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     4. The share of memory left for the KV cache is judgement; the forecast checks for every candidate whether the
        engine starts.
     """
+    if refusal := encoder_refusal(seen, "how fast it is elsewhere is forecast for generation alone"):
+        yield refusal
+        return
     generated_tok_s = seen.generated_tok_s.p95
     now, *others = service.deployments
     present = market.accelerator(now.accelerator)

@@ -16,8 +16,8 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.testing import Regime, regimes
-from pertoken.tui.text.advice_columns import bankable, best_of_each_target, total
-from pertoken.tui.text.notes import totals
+from pertoken.text.advice.columns import bankable, best_of_each_target, total
+from pertoken.text.advice.notes import totals
 from tests.advisor.gathered import advised, gathered
 from tests.deployments import MARKET
 from tests.savings.fleets import AWS, context, evidence, fleet_of, host, llama, low_batch, replicas

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
+from pertoken.agent.engines.locate import with_process
+from pertoken.agent.engines.reader import IDENTITY_S, REMEDIES, EngineReader, answers, detect, kind_at
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.processes import HostProcesses, Process, start_ms
 from pertoken.agent.readings import Endpoint
@@ -346,3 +347,94 @@ def test_an_endpoint_of_this_host_is_detected_with_its_process() -> None:
         endpoint = detect(url, QUICK)
     assert (endpoint.kind, endpoint.found_by, endpoint.pid) == ("vllm", "setting", os.getpid())
     assert endpoint.process_start_ms == start_ms(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ((), "bf16"),
+        (("--quantization", "bitsandbytes"), None),
+        (("--config", "/etc/serve.yaml"), None),
+        (("-q", "fp8"), "fp8"),
+        (("--dtype", "auto"), "bf16"),
+    ],
+)
+def test_a_checkpoint_decides_the_weights_unless_a_flag_or_a_file_may_ask_for_others(
+    tmp_path: Path, flags: tuple[str, ...], dtype: str | None
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "torch_dtype": "bfloat16"}')
+    argv = ("vllm", "serve", str(tmp_path), *flags)
+    with answering(pages(VLLM | {"/v1/models": b'{"data": [{"id": "tiny-llama"}]}'})) as url:
+        own = Process(os.getpid(), 1, argv, start_ms(os.getpid()))
+        endpoint = with_process(remote(url), own, (own.pid,), argv)
+        reading = read_one(EngineReader(endpoint, QUICK, processes=lambda: HostProcesses({own.pid: own})))
+    assert reading.knobs.get("weight_dtype") == dtype
+
+
+def test_a_router_of_llama_cpp_is_a_fault_that_names_it() -> None:
+    refusal = {"/metrics": (400, b'{"error": {"message": "model name is missing"}}')}
+    with answering(pages(refusal)) as url:
+        reading = read_one(EngineReader(remote(url, "llama.cpp"), QUICK, processes=no_processes))
+    assert (reading.fault_kind, reading.counters) == ("router", {})
+    assert reading.fault is not None and "a router, which starts servers of its own" in reading.fault
+
+
+def test_the_router_of_the_production_stack_is_not_taken_for_a_vllm() -> None:
+    page = b'vllm:current_qps{server="http://a"} 3\nvllm:num_requests_running{server="http://a"} 1\n'
+    with answering(pages({"/metrics": page})) as url, pytest.raises(ScrapeError, match="is a router") as raised:
+        detect(url, QUICK, no_processes)
+    assert raised.value.kind in REMEDIES
+
+
+@pytest.mark.parametrize("models", [b'{"data": []}', b'{"data": [{"id": "hf.co/a/b", "owned_by": "hf.co"}]}'])
+def test_ollama_is_known_by_its_greeting_whoever_owns_its_newest_model(models: bytes) -> None:
+    with answering(pages({"/v1/models": models, "/": b"Ollama is running"})) as url:
+        assert kind_at(url, QUICK) == "ollama"
+
+
+def test_tokens_of_vllm_in_triton_count_for_each_of_its_models() -> None:
+    page = (
+        'nv_inference_request_success{model="a",version="1"} 4\n'
+        'vllm:prompt_tokens_total{model="a",version="1"} 1000\n'
+        'vllm:generation_tokens_total{model="a",version="1"} 50\n'
+        'vllm:prompt_tokens_total{model="b",version="2"} 7\n'
+        'vllm:generation_tokens_total{model="b",version="2"} 3\n'
+    )
+    with answering(pages({"/metrics": page.encode()})) as url:
+        assert kind_at(url, QUICK) == "triton"
+        readings = EngineReader(remote(url, "triton"), QUICK, processes=no_processes).read()
+    assert [(reading.served_model, reading.fault) for reading in readings] == [("a", None), ("b", None)]
+    assert [reading.counters[f'prompt_tokens{{model="{model}",version="{version}"}}']
+            for reading, model, version in zip(readings, "ab", "12", strict=True)] == [1000, 7]  # fmt: skip
+    assert not any(missing.metric == "tokens" for reading in readings for missing in reading.unavailable)
+
+
+def test_a_model_of_another_backend_of_triton_is_named_and_has_no_tokens() -> None:
+    page = b'nv_inference_request_success{model="resnet",version="1"} 4\n'
+    with answering(pages({"/metrics": page})) as url:
+        reading = read_one(EngineReader(remote(url, "triton"), QUICK, processes=no_processes))
+    assert (reading.served_model, reading.fault) == ("resnet", None)
+    assert any(missing.metric == "tokens" for missing in reading.unavailable)
+
+
+@pytest.mark.parametrize(
+    ("config", "series", "is_marked"),
+    [
+        ('{"kv_connector":"MooncakeConnector","kv_role":"kv_both"}', "", True),
+        ('{"kv_connector":"MooncakeConnector","kv_role":"kv_consumer"}', "", False),
+        ('{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}', "", False),
+        (
+            '{"kv_connector":"NixlConnector","kv_role":"kv_both"}',
+            'vllm:prompt_tokens_by_source_total{source="external_kv_transfer",model_name="m"} 0\n',
+            False,
+        ),
+    ],
+)
+def test_prompts_that_two_servers_may_count_are_marked(config: str, series: str, is_marked: bool) -> None:
+    argv = ("vllm", "serve", "m", "--kv-transfer-config", config)
+    page = 'vllm:prompt_tokens_total{model_name="m"} 9\nvllm:generation_tokens_total{model_name="m"} 4\n' + series
+    with answering(pages({"/metrics": page.encode()})) as url:
+        own = Process(os.getpid(), 1, argv, start_ms(os.getpid()))
+        endpoint = with_process(remote(url), own, (own.pid,), argv)
+        reading = read_one(EngineReader(endpoint, QUICK, processes=lambda: HostProcesses({own.pid: own})))
+    assert any(missing.metric == "transferred_tokens" for missing in reading.unavailable) == is_marked

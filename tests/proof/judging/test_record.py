@@ -9,8 +9,8 @@ from pertoken.proof.judging.record import corrected_by, outcomes, records
 from pertoken.proof.receipts.receipt import Change, receipt
 from pertoken.proof.track_record import NO_RECORD
 from pertoken.proof.verification.question import Promise
-from pertoken.tui.text.advice_sheet import advice_sheet
-from pertoken.tui.text.lifecycle import record_line
+from pertoken.text.advice.lifecycle import record_line
+from pertoken.text.advice.sheet import advice_sheet
 from pertoken.window.inventory import Inventory
 from tests.proof.histories import UNTIL, asked
 from tests.proof.rows import FP8 as VARIANT

@@ -58,7 +58,7 @@ def test_more_load_makes_time_that_is_saved_worth_more() -> None:
 
 def test_unmeasured_lengths_are_assumptions_and_measured_ones_are_not() -> None:
     lengths = ("generated_len", "prompt_len", "prompt_tok_s")
-    seen = {name: series.mean for name, series in low_batch(running=30).items() if name not in lengths}
+    seen = {name: series.mean for name, series in low_batch(running=20).items() if name not in lengths}
     unseen = sensitivities(FOUR, FASTER, context(FOUR, evidence(**seen)))
     assert named(unseen, "211 tokens generated per request").swing > (0, 0)
     assert not any("tokens" in sensitivity.assumption for sensitivity in sensitivities(FOUR, FASTER, context(FOUR)))

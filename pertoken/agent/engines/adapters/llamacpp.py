@@ -48,7 +48,10 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
 
 
 def _recognises(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] == "llama-server"
+    program, arguments = invocation(argv)
+    return program == "llama-server" or (
+        program in ("llama", "llama-cli") and arguments[:1] in (("serve",), ("server",))
+    )
 
 
 ADAPTER = Adapter(
@@ -60,9 +63,11 @@ ADAPTER = Adapter(
     metrics_off="start llama-server with --metrics (xllamacpp: endpoint_metrics = True)",
     recognises=_recognises,
     metrics_off_status=501,
+    router_status=400,
     counters=(
         Counter("computed_tokens", ("llamacpp:prompt_tokens_total",)),
         Counter("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
+        Counter("prompt_tokens", ("llamacpp:prompt_tokens_total",), unless=("llamacpp:prompt_tokens_cached_total",)),
         Counter("generated_tokens", ("llamacpp:tokens_predicted_total",)),
         Counter("prefill_ms", ("llamacpp:prompt_seconds_total",), unit=MILLISECOND),
         Counter("decode_ms", ("llamacpp:tokens_predicted_seconds_total",), unit=MILLISECOND),
@@ -78,6 +83,10 @@ ADAPTER = Adapter(
         Gauge("requests_per_step", ("llamacpp:n_busy_slots_per_decode",)),
     ),
     at_finish=frozenset({"generated_tokens"}),
+    limits=(
+        "Builds without `llamacpp:prompt_tokens_cached_total` count no cached tokens: "
+        "their prompt is what they computed."
+    ),
     model_label=None,
     owned_by="llamacpp",
     library=re.compile(r"/xllamacpp[^/]*\.so$|/libllama\.so[.0-9]*$"),
