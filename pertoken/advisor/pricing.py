@@ -5,7 +5,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from pertoken.advisor.changes.already import present_values
 from pertoken.advisor.changes.commands import commands
@@ -146,12 +145,11 @@ class Pricing:
     def priced(self, together: Sequence[Proposed]) -> list[Priced | Exception]:
         """Price the proposals of several targets, and keep those that save most of each.
 
-        Their forecasts are computed in batches. A target gets the error of a proposal that cannot be priced.
+        A target gets the error of a proposal that cannot be priced.
         """
         count = sum(len(proposed.candidates) for proposed in together)
         candidates = (possible for proposed in together for possible, _ in proposed.candidates)
-        tasks = (partial(self._judged, possible, place / count) for place, possible in enumerate(candidates))
-        judged = iter(self.context.forecasts.batches.run(tasks))
+        judged = (self._judged(possible, place / count) for place, possible in enumerate(candidates))
         return [self._kept(proposed, [next(judged) for _ in proposed.candidates]) for proposed in together]
 
     def _judged(self, possible: Candidate, share: float) -> tuple[Estimate, Refusal | None] | Exception:

@@ -228,6 +228,8 @@ class GatewayReading:
 
 CONNECTOR = "kv_connector"
 """Name, beside those of knobs, of the connector by which a server shares KV caches with other servers."""
+SLEEP_AFTER = "sleep_after_s"
+"""Name, beside those of knobs, of the seconds without a request after which a server unloads its model."""
 LATE = "late"
 """`fault_kind` of a reading that is still under way: its engine has no row in this tick, and the next one covers it."""
 

@@ -322,6 +322,12 @@ def connector_argument(engine: str, argv: Sequence[str]) -> str | None:
     return next((match[0] for match in names if match), None)
 
 
+def sleep_argument(engine: str, argv: Sequence[str]) -> int | None:
+    """Return the seconds without a request after which a server unloads its model; None if it never does."""
+    texts = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "sleep"))
+    return next((seconds for text in texts if text and (seconds := _whole(text))), None)
+
+
 def socket_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the path of the Unix socket at which a server answers in place of a port; None if there is none."""
     return next(

@@ -15,7 +15,14 @@ from math import inf, log
 from typing import Any
 
 from pertoken.catalog.engine_formats import not_run
-from pertoken.catalog.engine_lines import EngineLine, engine_lines
+from pertoken.catalog.engine_lines import (
+    EngineLine,
+    EngineRelease,
+    MultiTokenPrediction,
+    engine_lines,
+    multi_token_prediction,
+    newer_releases,
+)
 from pertoken.catalog.images import image_encoder
 from pertoken.catalog.model_facts import model_facts, replacement_notes, replacement_refusal
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
@@ -226,6 +233,14 @@ class Market:
     def engine_line(self, engine: str) -> EngineLine | None:
         """Return the maintenance status of an engine that is no longer developed; None for any other engine."""
         return engine_lines().get(engine)
+
+    def newer_releases(self, engine: str, version: str | None) -> tuple[EngineRelease, ...]:
+        """Return the listed releases after a version, oldest first: those that are faster, and the newest known one."""
+        return newer_releases(engine, version)
+
+    def multi_token_prediction(self, engine: str, model: Model) -> MultiTokenPrediction | None:
+        """Return the published gain of a model's MTP head under an engine; None if none is listed."""
+        return multi_token_prediction(engine, self._listed_name(model))
 
     def not_run(self, engine: str, weight_dtype: str | None, accelerator: str | None) -> str | None:
         """Return why an engine is not proposed with weights of a dtype on an accelerator; None if nothing is known

@@ -165,8 +165,11 @@ def replacement_notes(present: str, proposed: str) -> tuple[str, ...]:
         evaluation = f"no published evaluation of both {present} and {proposed} was found"
     if after is None:
         return evaluation, f"the licence of {proposed} is not known"
-    beside = "whose own licence is not known" if before is None else f"under the {before.licence.text}"
-    return evaluation, f"licence: {after.licence.text}, released {after.released}, instead of {present} {beside}"
+    licence = f"licence of {proposed}, released {after.released}: {after.licence.text}"
+    if before is None:
+        return evaluation, f"{licence}; that of {present} is not known"
+    permits = "less than" if after.licence.narrower_than(before.licence) else "what"
+    return evaluation, f"{licence}, which permits {permits} the {before.licence.name} of {present} does"
 
 
 def quantized_note(model: str, weight_dtype: str) -> str:

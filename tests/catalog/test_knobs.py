@@ -12,6 +12,7 @@ from pertoken.catalog.knobs import (
     read_argv,
     read_word,
     read_words,
+    sleep_argument,
     split_arguments,
     table,
 )
@@ -409,3 +410,10 @@ def test_the_part_of_a_server_that_shares_its_requests_is_read(engine: str, flag
 def test_a_connector_to_other_servers_differs_from_one_to_a_cache(value: str, connector: str | None) -> None:
     assert connector_argument("vllm", ("vllm", "serve", "m", "--kv-transfer-config", value)) == connector
     assert connector_argument("dynamo-vllm", ("python", "-m", "dynamo.vllm", "--model", "m")) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "seconds"), [("--sleep-idle-seconds 300", 300), ("--sleep-idle-seconds -1", None), ("", None)]
+)
+def test_the_time_after_which_a_server_sleeps_is_read(flags: str, seconds: int | None) -> None:
+    assert sleep_argument("llama.cpp", (*LLAMA, *flags.split())) == seconds

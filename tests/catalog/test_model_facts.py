@@ -83,9 +83,13 @@ def test_a_model_is_compared_by_its_name_in_the_catalog_also_where_an_engine_rep
 def test_notes_state_the_scores_of_both_with_their_source_and_both_licences() -> None:
     evaluation, licence = replacement_notes(LLAMA_31_70B, "meta-llama/Llama-3.1-8B")
     assert "MMLU-Pro 66.4 → 48.3, GPQA 46.7 → 30.4" in evaluation and "MODEL_CARD" in evaluation
-    assert licence.startswith("licence: Llama 3.1 Community License (up to 700 million monthly users")
+    assert "2024-07-23: Llama 3.1 Community License (up to 700 million monthly users" in licence
+    assert licence.endswith("which permits what the Llama 3.1 Community License of meta-llama/Llama-3.1-70B does")
+    assert "permits less than the Apache 2.0" in replacement_notes(QWEN_7B, QWEN_3B)[1]
     evaluation, licence = replacement_notes("a-model-of-our-own", QWEN_7B)
-    assert evaluation.startswith("no published evaluation of both") and "own licence is not known" in licence
+    assert evaluation.startswith("no published evaluation of both") and licence.endswith(
+        "that of a-model-of-our-own is not known"
+    )
 
 
 def test_a_note_on_quantized_weights_states_the_evaluation_or_that_none_was_found() -> None:

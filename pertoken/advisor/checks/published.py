@@ -38,7 +38,20 @@ def notes(before: Fleet, after: Fleet, market: Market) -> tuple[str, ...]:
         if present is not None and deployment.weight_dtype not in (None, present.weight_dtype):
             known = market.model(deployment.model.name) or deployment.model
             lines[quantized_note(known.name, str(deployment.weight_dtype))] = None
+        if present is not None:
+            lines |= dict.fromkeys(_engine_notes(present, deployment, market))
     return tuple(lines)
+
+
+def _engine_notes(present: Deployment, deployment: Deployment, market: Market) -> Iterator[str]:
+    """Yield what release notes state since the present version, and the published gain of drafts by an MTP head."""
+    if present.engine == deployment.engine and present.engine_version != deployment.engine_version:
+        later = market.newer_releases(deployment.engine, deployment.engine_version)
+        between = market.newer_releases(present.engine, present.engine_version)
+        yield from (release.text for release in between if release.faster and release not in later)
+    mtp = market.multi_token_prediction(deployment.engine, deployment.model)
+    if mtp is not None and present.speculative_method != deployment.speculative_method == mtp.method:
+        yield f"published gain of multi-token prediction: {mtp.text}"
 
 
 def _present(before: Fleet, deployment: Deployment) -> Deployment | None:

@@ -39,6 +39,7 @@ from pertoken.catalog.knobs import (
     variable_argument,
     variables,
 )
+from pertoken.printable import short
 
 IdentifyKind = Callable[[str], str | None]
 """The kind of engine that answers at a base URL; None if none does."""
@@ -79,9 +80,9 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
             unavailable += _servers_missing(host, adapter, root, topology, own)
         for server in own:
             endpoint = _of_server(host, adapter, server, before, identify_kind)
+            led.update(() if adapter.shared else server.pids)  # also before it answers
             if isinstance(endpoint, Endpoint):
                 endpoints.append(endpoint)
-                led.update(() if adapter.shared else server.pids)
             elif adapter.shared:
                 continue
             else:
@@ -139,11 +140,11 @@ def _servers_missing(
 def _unread(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
     """Yield inference servers and routers that are recognised and cannot be read, by what was seen of them."""
     for process in host.processes.values():
-        if process.pid in claimed or any(above.pid in claimed for above in host.ancestors(process.pid)):
-            continue
         server = unread_server(process.argv)
         parent = host.processes.get(process.ppid)
         if server is None or (parent is not None and unread_server(parent.argv) == server):
+            continue
+        if process.pid in claimed or any(above.pid in claimed for above in host.ancestors(process.pid)):
             continue
         ports = sorted({address.port for pid in host.group(process.pid) for address in host.processes[pid].listening})
         where = f", which listens on {', '.join(map(str, ports))}" if ports else ""
@@ -164,15 +165,15 @@ def _without_server(host: HostProcesses, claimed: set[int]) -> Iterator[Unavaila
         if not pids:
             continue
         above = next((process for process in host.ancestors(pids[0]) if process.pid != 1 and process.argv), None)
-        named = " ".join((host.processes[pids[0]].argv[0], *([] if above is None else ["below", _shown(above)])))
+        named = " ".join((short(host.processes[pids[0]].argv[0]), *([] if above is None else ["below", _shown(above)])))
         reason = f"workers of {kind} run without a server that is recognised: pid {pids[0]} ({named})"
         remedy = f"if their server answers, {_NAME_IT}; if it has ended, end them: they hold their devices"
         yield Unavailable(f"workers of {kind}", "missing", reason, remedy)
 
 
 def _shown(process: Process) -> str:
-    program, arguments = invocation(process.argv)
-    return f"`{' '.join((program, *arguments[:1]))}` (pid {process.pid})"
+    """Return a process by its program and pid: arguments may hold secrets."""
+    return f"`{short(invocation(process.argv)[0])}` (pid {process.pid})"
 
 
 def _of_server(

@@ -11,7 +11,7 @@ from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.pods import workload_of
 from pertoken.agent.host.processes import HostProcesses, Process
-from pertoken.agent.readings import CONNECTOR, Endpoint
+from pertoken.agent.readings import CONNECTOR, SLEEP_AFTER, Endpoint
 from pertoken.catalog.knobs import (
     connector_argument,
     layout,
@@ -20,10 +20,12 @@ from pertoken.catalog.knobs import (
     read_argv,
     read_environment,
     rendezvous_argument,
+    sleep_argument,
     split_arguments,
     variable_argument,
     variables,
 )
+from pertoken.printable import short
 from pertoken.store.schema.words import WORKLOAD
 
 
@@ -55,7 +57,7 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
 
 def explained(endpoint: Endpoint, reason: str | None) -> Endpoint:
     """Return an endpoint with the reason why its processes are its own, where it has one."""
-    return endpoint if reason is None else replace(endpoint, knobs={**endpoint.knobs, TOPOLOGY: reason})
+    return endpoint if reason is None else replace(endpoint, knobs={**endpoint.knobs, TOPOLOGY: short(reason)})
 
 
 def with_process(
@@ -77,6 +79,8 @@ def with_process(
         knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
     if connector := connector_argument(empty.kind, argv):
         knobs[CONNECTOR] = connector
+    if sleep_after_s := sleep_argument(empty.kind, argv):
+        knobs[SLEEP_AFTER] = sleep_after_s
     meeting = rendezvous_argument(empty.kind, argv)
     return replace(
         empty,

@@ -17,15 +17,18 @@ from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
 from pertoken.agent.engines.locate import locate
+from pertoken.agent.engines.topologies import TOPOLOGY
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
-from pertoken.agent.readings import CONNECTOR, LATE, Endpoint, EngineReading, Unavailable
+from pertoken.agent.readings import CONNECTOR, LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
 from pertoken.catalog.knobs import merged, undetermined
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""
+SLEEP_MARGIN_S = 2
+"""Added to the time after which an idle server sleeps, before one that may be about to is asked again."""
 MODEL_S = 15
 """The same where only its API does: a model that is swapped in a living process counts as the old one for so long."""
 
@@ -78,6 +81,8 @@ class EngineReader:
         self._swapped: dict[str, dict[str, int]] = {}
         """Models that are served no more while their series stay on the page, with their last counters."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
+        self._idle: tuple[float, tuple[EngineReading, ...]] | None = None
+        """Of a server that its page keeps awake: when it was last read, and what was, while it has nothing to do."""
 
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
         """Return one reading, of an engine of several models one of each.
@@ -88,13 +93,43 @@ class EngineReader:
         if self.endpoint.follows:
             return (self._following(),)
         try:
+            if (resting := self._resting()) is not None:
+                return resting
             readings = self._read(latencies)
         except ScrapeError as error:
             return self._fault(error)
         except PageError as error:
             return self._fault(ScrapeError("malformed", f"{self._url}: {error}"))
         self._unsure = False
+        self._idle = (self._clock(), readings) if self._may_sleep(readings) else None
         return readings
+
+    def _may_sleep(self, readings: tuple[EngineReading, ...]) -> bool:
+        """Return whether a server that its page keeps awake has nothing to do."""
+        if self._adapter.asleep is None or SLEEP_AFTER not in self.endpoint.knobs:
+            return False
+        repaired = self._adapter.asleep[2]
+        return not any(
+            repaired.match(reading.version or "") or reading.gauges.get("running") or reading.gauges.get("waiting")
+            for reading in readings
+        )
+
+    def _resting(self) -> tuple[EngineReading, ...] | None:
+        """Return the readings of a server that is left alone, since its page would wake it or keep it from its sleep.
+
+        While it sleeps nothing counts. Before, it is not asked for as long as it waits to sleep; what it counts
+        meanwhile is read with the next page.
+        """
+        if self._idle is None or self._adapter.asleep is None or self._ended():
+            return None
+        read_s, readings = self._idle
+        path, member, _ = self._adapter.asleep
+        if pick(_json(self.endpoint.base_url + path, self._limits), member) is True:
+            return tuple(
+                replace(reading, gauges={**reading.gauges, "awake": 0}, histograms=None) for reading in readings
+            )
+        wait_s = int(str(self.endpoint.knobs[SLEEP_AFTER])) + SLEEP_MARGIN_S
+        return self.late("not asked, so that it can fall asleep") if self._clock() - read_s < wait_s else None
 
     def _read(self, latencies: bool, begun_again: bool = False) -> tuple[EngineReading, ...]:
         """`begun_again`: what counts is not what counted on the page before, as the page just read shows."""
@@ -266,12 +301,12 @@ class EngineReader:
             self._checkpoint = key, read_checkpoint(path, pid)
         return self._checkpoint[1]
 
-    def late(self) -> tuple[EngineReading, ...]:
-        """Return the readings for a moment at which a read is under way."""
+    def late(self, reason: str = "still being read") -> tuple[EngineReading, ...]:
+        """Return the readings for a moment at which a read is under way, or put off."""
         return tuple(
             EngineReading(
                 replace(self.endpoint, model=model),
-                fault=f"{self._url}: still being read",
+                fault=f"{self._url}: {reason}",
                 fault_kind=LATE,
                 remedy=REMEDIES["timeout"],
             )
@@ -286,6 +321,8 @@ class EngineReader:
         # Looking at all processes is dear: for one that only hangs its end is seen, and the next look sees others.
         self._unsure = self._unsure or error.kind not in ("timeout", "several_servers")
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
+        if error.kind == "metrics_off" and (reason := self.endpoint.knobs.get(TOPOLOGY)):
+            remedy = f"{remedy}; {reason}"
         return tuple(
             EngineReading(
                 replace(self.endpoint, model=model), fault=error.message, fault_kind=error.kind, remedy=remedy

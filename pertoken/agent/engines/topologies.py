@@ -1,4 +1,4 @@
-"""How the processes of one server belong together: who starts whom, which answer at ports of their own, and why.
+"""Processes of one server: who starts whom, who answers at a port of its own, and the reason.
 
 Most servers are a process with all that it starts. The tables here name the others: a process that starts servers of
 its own, a launcher above the server that starts its workers beside it, and workers whose parent has ended.
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, invocation
@@ -19,7 +20,7 @@ TOPOLOGY = "topology"
 
 
 class Children(Enum):
-    """What the processes are that a process of an engine starts."""
+    """Kind of the processes that a process of an engine starts."""
 
     RANK_SERVERS = "servers of its data-parallel ranks, at its port and the ones after it"
     SERVERS = "servers of their own, each with its command line"
@@ -69,6 +70,15 @@ WORKERS: Mapping[str, re.Pattern[str]] = {
 """By kind of engine: the programs and titles of its worker processes."""
 
 
+_RUNNERS = frozenset({"llama.cpp"})
+"""Engines that other programs start for their users, who never see the command line."""
+_STARTS_ANYTHING = re.compile(
+    r"|(-?|.*/)(ba|da|z|fi|k|c|tc)?sh|init|systemd|tini|dumb-init|docker-init|catatonit|s6-.*|runit|supervisord|pid1"
+    r"|containerd-shim.*|conmon|podman|sudo|su|login|sshd.*|tmux.*|screen|SCREEN|nohup|env|make|just|node|pytest.*|-c|-m"
+)
+"""Programs whose children say nothing about them."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadServer:
     """A program that serves models or routes their requests, and that no adapter reads."""
@@ -99,6 +109,7 @@ UNREAD: tuple[tuple[str, re.Pattern[str], tuple[str, str]], ...] = (
     ("KoboldCpp", re.compile(r"koboldcpp.*"), _NO_COUNTERS),
     ("KTransformers", re.compile(r"ktransformers(\..*)?"), _NO_COUNTERS),
     ("LightLLM", re.compile(r"lightllm\.server\..*"), _NO_COUNTERS),
+    ("llamafile", re.compile(r"llamafile|.*\.llamafile"), _NO_COUNTERS),
     ("LM Studio", re.compile(r"lm-studio|lms|llmster"), _NO_COUNTERS),
     ("LocalAI", re.compile(r"local-ai"), _NO_COUNTERS),
     ("MAX", re.compile(r"max serve|max\.entrypoints\..*"), _NO_COUNTERS),
@@ -202,6 +213,9 @@ def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Serve
         if not any(_is_server(host.processes[pid]) for pid in beside if pid not in own):
             name = invocation(launcher.argv)[0]
             return Server(root, beside, root.argv, reason=f"{name} started it and its workers")
+    starter = host.processes.get(root.ppid)
+    if adapter.kind in _RUNNERS and starter is not None and not _STARTS_ANYTHING.fullmatch(invocation(starter.argv)[0]):
+        return Server(root, own, root.argv, reason=f"{invocation(starter.argv)[0]} started it")
     strays = tuple(stray_workers(host, adapter.kind))
     for place, of in (("session", host.session_of), ("container", host.container_of)):
         where = of(root.pid) if strays else None
@@ -217,6 +231,11 @@ def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Serve
 
 def unread_server(argv: Sequence[str]) -> UnreadServer | None:
     """Return the server or router that a command line starts and that cannot be read; None for any other program."""
+    return _unread_server(tuple(argv))
+
+
+@lru_cache(maxsize=1024)  # asked of every process at each look
+def _unread_server(argv: tuple[str, ...]) -> UnreadServer | None:
     program, arguments = invocation(argv)
     words = {program, " ".join((program, *arguments[:1]))}
     return next((UnreadServer(name, *why) for name, pattern, why in UNREAD if any(map(pattern.fullmatch, words))), None)

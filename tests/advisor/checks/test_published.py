@@ -53,3 +53,15 @@ def test_notes_name_the_evaluation_of_fewer_bits_and_nothing_else() -> None:
     (chat,) = before.services
     assert len(notes(before, before.edit(chat.but(weight_dtype="int4")), MARKET)) == 1
     assert notes(before, before.edit(chat.but(tp=1)), MARKET) == ()
+
+
+def test_notes_of_an_upgrade_state_the_releases_in_between_and_those_of_mtp_its_published_gain() -> None:
+    fleet = replicas(1)
+    (now,) = fleet.services[0].deployments
+    before = fleet.replace(now, replace(now, engine_version="0.7.0"))
+    (chat,) = before.services
+    upgraded = notes(before, before.edit(chat.but(engine_version="0.11.0")), MARKET)
+    assert [note.split(" (")[0] for note in upgraded] == ["vllm 0.8.0", "vllm 0.11.0"]
+    deepseek = fleet.replace(now, replace(now, engine="sglang", model=model("DeepSeek-V3")))
+    drafting = deepseek.services[0].but(speculative_method="eagle", num_speculative_tokens=4)
+    assert any("multi-token prediction" in note for note in notes(deepseek, deepseek.edit(drafting), MARKET))

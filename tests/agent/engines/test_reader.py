@@ -1,6 +1,8 @@
 import gzip
+import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ from pertoken.agent.engines.locate import with_process
 from pertoken.agent.engines.reader import IDENTITY_S, REMEDIES, EngineReader, answers, detect, kind_at
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.processes import HostProcesses, Process, start_ms
-from pertoken.agent.readings import Endpoint
-from pertoken.agent.scrape.http import Limits, ScrapeError
+from pertoken.agent.readings import LATE, Endpoint, EngineReading
+from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import Answer, answering, dripping, http, pages
 
@@ -438,3 +440,78 @@ def test_prompts_that_two_servers_may_count_are_marked(config: str, series: str,
         endpoint = with_process(remote(url), own, (own.pid,), argv)
         reading = read_one(EngineReader(endpoint, QUICK, processes=lambda: HostProcesses({own.pid: own})))
     assert any(missing.metric == "transferred_tokens" for missing in reading.unavailable) == is_marked
+
+
+class SleepingServer:
+    """A llama-server that unloads its model when idle, and what it is asked."""
+
+    def __init__(self, build: str = "b9760-6ee0f6579") -> None:
+        self.build, self.is_sleeping, self.tokens, self.running = build, False, 5, 0
+        self.asked: list[str] = []
+        self.clock = Clock()
+
+    def get(self, url: str, limits: Limits) -> Reply:
+        path = "/" + url.rpartition("/")[2]
+        self.asked.append(path)
+        if path == "/metrics":
+            text = f"llamacpp:tokens_predicted_total {self.tokens}\nllamacpp:requests_processing {self.running}\n"
+            return Reply(text.encode(), "text/plain")
+        if path == "/props":
+            props = {"model_path": "/m.gguf", "build_info": self.build, "is_sleeping": self.is_sleeping}
+            return Reply(json.dumps(props).encode(), "application/json")
+        raise ScrapeError("http", "none", 404)
+
+    def reader(self, monkeypatch: pytest.MonkeyPatch, sleep_after_s: int | None = 60) -> EngineReader:
+        monkeypatch.setattr("pertoken.agent.engines.reader.get", self.get)
+        knobs: dict[str, object] = {} if sleep_after_s is None else {"sleep_after_s": sleep_after_s}
+        own = Process(os.getpid(), 1, ("llama-server",), start_ms(os.getpid()))
+        endpoint = replace(
+            remote("http://127.0.0.1:9", "llama.cpp"), pid=own.pid, process_start_ms=own.start_ms, knobs=knobs
+        )
+        return EngineReader(endpoint, QUICK, processes=no_processes, clock=self.clock)
+
+    def read(self, reader: EngineReader, after_s: float = 0) -> EngineReading:
+        """Return the reading after some time, with `asked` of this read alone."""
+        self.clock.s += after_s
+        self.asked.clear()
+        return read_one(reader)
+
+
+def test_a_server_that_its_page_keeps_awake_is_left_alone_until_it_may_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = SleepingServer()
+    reader = server.reader(monkeypatch)
+    assert server.read(reader).counters == {"generated_tokens": 5}
+    for _ in range(6):
+        reading = server.read(reader, 10)
+        assert (reading.fault_kind, server.asked) == (LATE, ["/props"])
+    server.is_sleeping = True
+    reading = server.read(reader, 10)
+    assert (reading.fault, reading.counters, reading.gauges["awake"]) == (None, {"generated_tokens": 5}, 0)
+    assert server.asked == ["/props"]
+
+
+def test_a_server_that_woke_or_did_not_fall_asleep_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = SleepingServer()
+    reader = server.reader(monkeypatch)
+    server.read(reader)
+    server.tokens = 9
+    assert server.read(reader, 63).counters == {"generated_tokens": 9}
+    server.is_sleeping = True
+    assert server.read(reader, 63).gauges["awake"] == 0
+    server.is_sleeping, server.tokens, server.running = False, 12, 1
+    for _ in range(3):
+        assert server.read(reader, 5).counters == {"generated_tokens": 12}
+        assert "/metrics" in server.asked
+
+
+@pytest.mark.parametrize(
+    ("build", "sleep_after_s"), [("b9760", None), ("b11549-1", 60), ("b12001-1", 60), ("b20000", 60)]
+)
+def test_a_server_that_its_page_does_not_keep_awake_is_read_each_time(
+    monkeypatch: pytest.MonkeyPatch, build: str, sleep_after_s: int | None
+) -> None:
+    server = SleepingServer(build)
+    reader = server.reader(monkeypatch, sleep_after_s)
+    for _ in range(3):
+        assert server.read(reader, 5).fault is None
+        assert "/metrics" in server.asked

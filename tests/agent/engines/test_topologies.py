@@ -1,4 +1,4 @@
-"""Which processes make up a server, and which servers a process starts."""
+"""Processes of one server, and servers that a process starts."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def at(port: int, ip: str = "0.0.0.0") -> tuple[Address, ...]:
     return (Address(ip, port),)
 
 
-def found(*processes: Process, **more: object) -> list[tuple[str, int | None, tuple[int, ...]]]:
+def engines_of(*processes: Process, **more: object) -> list[tuple[str, int | None, tuple[int, ...]]]:
     endpoints = discover(host(*processes, **more), never).endpoints
     return [(f"{endpoint.kind} {endpoint.port}", endpoint.pid, endpoint.pids) for endpoint in endpoints]
 
@@ -69,7 +69,7 @@ def test_a_router_of_llama_cpp_stands_for_the_servers_that_it_starts(
         Process(pid, 10, (*program, "--port", str(50_000 + pid), "-m", f"/m/{pid}.gguf"), 901, at(50_000 + pid))
         for pid in (11, 12)
     ]
-    assert found(router, *children) == [("llama.cpp 50011", 11, (11,)), ("llama.cpp 50012", 12, (12,))]
+    assert engines_of(router, *children) == [("llama.cpp 50011", 11, (11,)), ("llama.cpp 50012", 12, (12,))]
 
 
 def test_a_router_that_has_loaded_no_model_is_named_and_not_read() -> None:
@@ -104,7 +104,13 @@ def test_servers_behind_the_router_of_sglang_are_found_at_their_ports() -> None:
 def test_a_server_that_an_engine_starts_for_itself_is_no_second_engine(runner: tuple[str, ...]) -> None:
     ollama = Process(10, 1, ("/usr/bin/ollama", "serve"), 900, at(11434))
     started = Process(11, 10, (*runner, "--model", "/blobs/sha256-0"), 901, at(41000, LOOPBACK))
-    assert found(started, ollama) == [("ollama 11434", 10, (10, 11))]
+    assert engines_of(started, ollama) == [("ollama 11434", 10, (10, 11))]
+
+
+def test_a_server_that_an_engine_starts_is_none_before_that_engine_answers_either() -> None:
+    ollama = Process(10, 1, ("ollama", "serve"), 900, at(5000))
+    runner = Process(11, 10, ("llama-server", "--port", "41000"), 901, at(41000, LOOPBACK))
+    assert discover(host(ollama, runner), lambda url: None).endpoints == ()
 
 
 TRTLLM = ("python", "/bin/trtllm-serve", "org/m", "--port", "8000", "--tp_size", "2")
@@ -130,7 +136,7 @@ def test_workers_beside_two_servers_of_one_launcher_belong_to_neither() -> None:
         Process(12, 10, (*TRTLLM[:3], "--port", "8001"), 901, at(8001)),
     ]
     worker = Process(13, 10, MPI_WORKER, 902)
-    assert [pids for _, _, pids in found(above, *servers, worker)] == [(11,), (12,)]
+    assert [pids for _, _, pids in engines_of(above, *servers, worker)] == [(11,), (12,)]
     assert (
         "workers of trtllm run without a server" in discover(host(above, *servers, worker), never).unavailable[0].reason
     )
@@ -140,26 +146,26 @@ def test_workers_whose_parent_ended_are_those_of_the_only_server_of_their_sessio
     server = replace(Process(11, 1, SERVE, 900, at(18000)), session=11)
     worker = replace(Process(12, 1, ("VLLM::Worker_TP0",), 901), session=11)
     other = replace(Process(21, 1, (*SERVE[:5], "18001"), 900, at(18001)), session=21)
-    assert found(server, worker, other) == [("vllm 18000", 11, (11, 12)), ("vllm 18001", 21, (21,))]
-    assert [pids for _, _, pids in found(server, worker, replace(other, session=11))] == [(11,), (21,)]
+    assert engines_of(server, worker, other) == [("vllm 18000", 11, (11, 12)), ("vllm 18001", 21, (21,))]
+    assert [pids for _, _, pids in engines_of(server, worker, replace(other, session=11))] == [(11,), (21,)]
 
 
 def test_workers_whose_parent_ended_are_those_of_the_only_server_of_their_container() -> None:
     server = Process(11, 1, SERVE, 900, at(18000))
     workers = [Process(pid, 1, (f"VLLM::Worker_TP{pid - 12}",), 901) for pid in (12, 13)]
     groups = {11: "/docker/a", 12: "/docker/a", 13: "/docker/b"}
-    assert found(server, *workers, container_of=groups.get) == [("vllm 18000", 11, (11, 12))]
+    assert engines_of(server, *workers, container_of=groups.get) == [("vllm 18000", 11, (11, 12))]
 
 
 def test_workers_without_a_server_are_named_with_what_started_them() -> None:
-    app = Process(11, 1, ("python", "chat_app.py", "--big"), 900, at(7000))
+    app = Process(11, 1, ("python", "chat_app.py", "--token=secret"), 900, at(7000))
     core = Process(12, 11, ("VLLM::EngineCore",), 901)
     discovery = discover(host(app, core), never)
     assert discovery.endpoints == ()
     (missing,) = discovery.unavailable
     assert missing.reason == (
         "workers of vllm run without a server that is recognised: "
-        "pid 12 (VLLM::EngineCore below `chat_app.py --big` (pid 11))"
+        "pid 12 (VLLM::EngineCore below `chat_app.py` (pid 11))"
     )
     assert missing.remedy is not None and "--engine" in missing.remedy
 
@@ -199,3 +205,20 @@ def test_a_server_at_a_unix_socket_is_named_with_it() -> None:
     (missing,) = discover(host(Process(11, 1, ("vllm", "serve", "m", "--uds", "/run/v.sock"), 1)), never).unavailable
     assert missing.reason == "vllm (pid 11) answers at the socket /run/v.sock alone, which is not read"
     assert missing.remedy == "start it with --port in place of --uds"
+
+
+@pytest.mark.parametrize(
+    ("parent", "reason"),
+    [
+        (("/opt/lm-studio/lms", "server", "start"), "lms started it"),
+        (("local-ai", "run"), "local-ai started it"),
+        (("bash", "start.sh"), None),
+        (("/sbin/init",), None),
+        (("/usr/bin/tini", "--"), None),
+    ],
+)
+def test_a_runner_names_the_program_that_started_it(parent: tuple[str, ...], reason: str | None) -> None:
+    starter = Process(10, 1, parent, 900)
+    runner = Process(11, 10, ("llama-server", "--port", "41000", "-m", "/m.gguf"), 901, at(41000, LOOPBACK))
+    (endpoint,) = discover(host(starter, runner), never).endpoints
+    assert endpoint.knobs.get("topology") == reason

@@ -124,6 +124,9 @@ class Adapter:
     """Status of the metrics page when metrics are switched off."""
     router_status: int | None = None
     """Status of that page at a router, whose servers have pages of their own."""
+    asleep: tuple[str, str, re.Pattern[str]] | None = None
+    """Of an engine that its metrics page keeps awake: the path and member of JSON that show it asleep, and the versions
+    of which that is no longer so."""
     greeting: tuple[str, re.Pattern[str]] | None = None
     """Path, and text there by which it is known where neither a page nor an owner of models names it."""
     never_read: str | None = None

@@ -64,6 +64,8 @@ ADAPTER = Adapter(
     recognises=_recognises,
     metrics_off_status=501,
     router_status=400,
+    # Since a build between b9760 and b11549 (pull request 27376 of August 2026) the page neither wakes nor delays it.
+    asleep=("/props", "is_sleeping", re.compile(r"b?(1154[9]|115[5-9]\d|11[6-9]\d\d|1[2-9]\d{3}|[2-9]\d{4})\b")),
     counters=(
         Counter("computed_tokens", ("llamacpp:prompt_tokens_total",)),
         Counter("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
@@ -85,7 +87,10 @@ ADAPTER = Adapter(
     at_finish=frozenset({"generated_tokens"}),
     limits=(
         "Builds without `llamacpp:prompt_tokens_cached_total` count no cached tokens: "
-        "their prompt is what they computed."
+        "their prompt is what they computed. Before a change of August 2026 (b11549 has it) a read of the page "
+        "keeps the model from sleeping or wakes it: with `--sleep-idle-seconds` an idle server is asked by `/props` "
+        "alone whether it sleeps, and its page is read once it may have fallen asleep and has not. A router has no "
+        "page of its own: its models' servers have."
     ),
     model_label=None,
     owned_by="llamacpp",

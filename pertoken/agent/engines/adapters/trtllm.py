@@ -58,7 +58,10 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
 
 def _recognises(argv: Sequence[str]) -> bool:
     program, arguments = invocation(argv)
-    return program == "trtllm-serve" and arguments[:1] not in (("disaggregated",), ("disaggregated_mpi_worker",))
+    return program in ("trtllm-serve", "tensorrt_llm.commands.serve") and arguments[:1] not in (
+        ("disaggregated",),
+        ("disaggregated_mpi_worker",),
+    )
 
 
 ADAPTER = Adapter(

@@ -10,7 +10,7 @@ PREFILLED = {"prompt_tokens": 4000, "cached_tokens": 0, "generated_tokens": 4, "
 
 @pytest.mark.parametrize("knobs", [{"role": "prefill"}, NIXL, {"role": "prefill", **NIXL}])
 @pytest.mark.parametrize("transferred", [{}, {"transferred_tokens": 0}, {"transferred_tokens": None}])
-def test_what_a_prefill_server_generates_counts_at_the_decode_server(
+def test_the_first_tokens_of_a_prefill_server_count_at_the_decode_server(
     knobs: dict[str, object], transferred: dict[str, int | None]
 ) -> None:
     words = {**PREFILLED, **transferred}
