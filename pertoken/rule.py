@@ -75,7 +75,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pertoken.catalog.engine_lines import EngineLine
+from pertoken.catalog.engine_lines import EngineLine, version_numbers
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
@@ -132,6 +132,7 @@ __all__ = [
     "skip",
     "times",
     "to",
+    "version_numbers",
 ]
 
 PARAMETERS = ("seen", "now", "service", "fleet", "market", "options")

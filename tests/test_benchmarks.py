@@ -177,7 +177,6 @@ def test_the_advice_benchmark_runs_the_command_over_two_fleets_and_sees_advice_s
     result = run("advise", "--deployments", "16", "--days", "1", "--runs", "1")
     assert {target["id"] for target in result["targets"]} == {
         "advise.seconds_1000",
-        "advise.rules_seconds_1000",
         "advise.growth",
         "advise.progress_gap_s",
     }

@@ -28,7 +28,7 @@ OfferKey = tuple[str, str, str, str]
 """Provider, instance type, region and purchase; a newer offer with the same key replaces an older one."""
 
 
-class Found(IntEnum):
+class Origin(IntEnum):
     """Origin of a price relative to a deployment, the most certain first."""
 
     SET = 0
@@ -45,7 +45,7 @@ class Found(IntEnum):
     @property
     def listed(self) -> bool:
         """Whether it is a list price, which may be out of date."""
-        return self > Found.BILL
+        return self > Origin.BILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Offer:
     note: str = ""
     from_ts: int | None = None
     """Start of its validity, epoch seconds; None: the start of `as_of`, UTC."""
-    found: Found | None = None
+    origin: Origin | None = None
     """None: listed, and not compared with a deployment yet."""
 
     @property
@@ -126,7 +126,7 @@ def newest(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     newest_by_key: dict[OfferKey, Offer] = {}
     for offer in offers:
         known = newest_by_key.get(offer.key)
-        if known is None or (offer.found is not None, offer.as_of) >= (known.found is not None, known.as_of):
+        if known is None or (offer.origin is not None, offer.as_of) >= (known.origin is not None, known.as_of):
             newest_by_key[offer.key] = offer
     return tuple(newest_by_key.values())
 

@@ -122,7 +122,7 @@ def advise(
         if as_json:
             echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
         else:
-            echo(_text(report, advice, verdicts))
+            echo("\n\n".join([*_outdated_prices(settings, moment.ts), _text(report, advice, verdicts)]))
         if broken:
             raise BadInput("; ".join(broken))
         leave(gates)
@@ -292,6 +292,19 @@ def _recorded(where: StoreLocation, min_s: float) -> bool:
         first_ts, last_ts = first_and_last(connection)
         return first_ts is not None and last_ts is not None and last_ts - first_ts >= min_s
     return False
+
+
+def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:
+    """Return that no list price in use is recent, if so."""
+    from datetime import UTC, datetime
+
+    from pertoken.catalog.offers import outdated
+    from pertoken.costs.prices.used import offers_used_at
+    from pertoken.store.connect.location import locate
+
+    used = offers_used_at(locate(settings.db, settings.advice), settings.market_provider, now_ts)
+    warning = outdated(used, datetime.fromtimestamp(now_ts, UTC).date())
+    return [] if warning is None else [f"Prices: {warning}"]
 
 
 def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict]) -> str:

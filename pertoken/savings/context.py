@@ -49,7 +49,7 @@ class Context:
     """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
     energy: EnergyPrice | None = None
     destination_end: int | None = None
-    """End of the price interval of devices elsewhere, 0 to 2, that all of an estimate holds; None: each its own."""
+    """End of the interval of prices elsewhere at which the likely bill is: 0 (low) or 2 (high); None: its middle."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
     """Those of this run."""
 

@@ -290,8 +290,7 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
         running = whole_devices(before, [deployment for outcome in outcomes for deployment in _kept(outcome, end)])
         released = freed(before, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
-        price_end = HIGH - end if context.destination_end is None else context.destination_end
-        elsewhere = sum(outcome.new_nano_usd_per_hour[price_end] for outcome in outcomes)
+        elsewhere = sum(outcome.new_nano_usd_per_hour[HIGH - end] for outcome in outcomes)
         net[end] = round((released.bankable - elsewhere) * HOURS_PER_MONTH)
         capacity[end] = staying[end] = released.capacity * HOURS_PER_MONTH
         for service_outcome in outcomes:
@@ -304,8 +303,11 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
     placed = [instances for outcome in outcomes if any(outcome.new_nano_usd_per_hour) for instances in outcome.placed]
     share = _listed_share(before, changed, context)
     beside = [sum(outcome.bankable[end] for outcome in outcomes if outcome.bankable) for end in (LIKELY, HIGH)]
-    error = round(price_error(released.released, placed, context) * HOURS_PER_MONTH + share * max(0, beside[0]))
+    of_prices = price_error(released.released, placed, context) * HOURS_PER_MONTH
+    error = round(of_prices + share * max(0, beside[0]))
     paid = released.bankable * HOURS_PER_MONTH + beside[1]
+    if context.destination_end is not None:
+        net[LIKELY] = min(round(net[LIKELY] + (LIKELY - context.destination_end) * of_prices), paid)
     net[LOW] -= error
     net[HIGH] = max(net[HIGH], min(net[HIGH] + error, paid))
     timed = [sum(outcome.timed[end] for outcome in outcomes if outcome.timed) for end in (LOW, LIKELY, HIGH)]

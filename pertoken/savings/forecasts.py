@@ -21,7 +21,6 @@ from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
-from pertoken.savings.batches import Batches
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.present import MeasuredMs, Present, presents
 from pertoken.savings.slo import Latencies
@@ -30,8 +29,6 @@ from pertoken.state.service import Slo
 
 T = TypeVar("T")
 Key = tuple[object, ...]
-Loads = tuple[MeasuredLoad | NotMeasured, MeasuredArrivals | NotMeasured]
-"""Load and arrivals of one subject. `NotMeasured` stands for either where a metric is missing."""
 Known = dict[tuple[int, ...], tuple[Key, T]]
 """Results by the identities of their inputs. The inputs are kept with a result, so that no identity is reused."""
 
@@ -79,8 +76,6 @@ class Forecasts:
 
     realised: Mapping[int, tuple[Realised, ...]] = field(default_factory=dict)
     """Verified changes by deployment id. They calibrate the forecasts of the deployment."""
-    batches: Batches = field(default_factory=Batches)
-    """Forecasts of single proposals, computed together."""
     _loads: Known[MeasuredLoad | NotMeasured] = field(default_factory=dict)
     _arrivals: Known[MeasuredArrivals | NotMeasured] = field(default_factory=dict)
     _calibrations: Known[Calibration | Abstained | ValueError] = field(default_factory=dict)
@@ -107,18 +102,8 @@ class Forecasts:
 
     def measure(self, seen: Evidence) -> None:
         """Compute the load and the arrivals in the evidence ahead of their first use."""
-        self.measured(seen)
-
-    def measured(self, seen: Evidence) -> Loads:
-        """Return the load and the arrivals in the evidence."""
-        load = _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
-        return load, self.arrivals(seen)
-
-    def adopt(self, seen: Evidence, measured: Loads) -> None:
-        """Store the loads that a fork of this process computed from the same evidence."""
-        inputs = (seen,)
-        key = _key(*inputs)
-        self._loads[key], self._arrivals[key] = (inputs, measured[0]), (inputs, measured[1])
+        _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
+        self.arrivals(seen)
 
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return the calibration of the model on a deployment's own measurements. Raises Abstained or ValueError."""
@@ -140,7 +125,7 @@ class Forecasts:
         """Return the forecast effect of a change. Raises Abstained."""
         comparison = Comparison(now, to, load.load, calibration)
         key = (now, to, load)
-        change = _once(self._changes, key, lambda: self.batches.ask(key, lambda: [comparison], compare_all, market)[0])
+        change = _once(self._changes, key, lambda: compare_all([comparison], market)[0])
         if isinstance(change, Abstained):
             raise change
         return change
@@ -151,11 +136,10 @@ class Forecasts:
         """Return the present latency of a deployment, as measured and as forecast. Raises Abstained."""
         query = LatencyQuery(now, load.load, arrivals, calibration)
         inputs = _latency_inputs(query)
-        asked = [(query, load.latency_ms)]
-        known = _once(self._presents, inputs, lambda: self.batches.ask(inputs, lambda: asked, presents, market)[0])
-        if isinstance(known, Abstained):
-            raise known
-        return known
+        latency = _once(self._presents, inputs, lambda: presents([(query, load.latency_ms)], market)[0])
+        if isinstance(latency, Abstained):
+            raise latency
+        return latency
 
     def overruns(self, query: LatencyQuery, limits: Limits, market: Market) -> bool:
         """Return whether the likely latency after a change exceeds one of its limits. Raises Abstained."""
@@ -174,10 +158,7 @@ class Forecasts:
 
     def latency(self, query: LatencyQuery, market: Market) -> Latency:
         """Return the latency of one deployment. Raises Abstained."""
-        inputs = _latency_inputs(query)
-        latency = _once(
-            self._latencies, inputs, lambda: self.batches.ask(inputs, lambda: [query], latencies, market)[0]
-        )
+        latency = _once(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
         if isinstance(latency, Abstained):
             raise latency
         return latency

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from pertoken.catalog.cloud_commands import cloud_commands
 from pertoken.catalog.coverage import unpriced
 from pertoken.catalog.market import Market, load_market
-from pertoken.catalog.offers import ANYWHERE, Found, Offer, marks
+from pertoken.catalog.offers import ANYWHERE, Offer, Origin, marks
 from pertoken.forecast.serving import Range
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
@@ -30,7 +31,7 @@ class Placed:
     """Whole instances of one offer that hold some replicas."""
 
     offer: Offer
-    """Its `found` is set."""
+    """Its `origin` is set."""
     instances: Counts
     instances_per_replica: int = 1
     """Above 1 only where a replica spans hosts today."""
@@ -49,7 +50,7 @@ class Placed:
     @property
     def listed(self) -> bool:
         """Whether its price is from a list."""
-        return self.offer.found is None or self.offer.found.listed
+        return self.offer.origin is None or self.offer.origin.listed
 
     @property
     def name(self) -> str:
@@ -67,13 +68,17 @@ class Placed:
             lines.append(f"{self.replicas_per_instance} replicas share an instance: they fail together")
         return tuple(lines)
 
+    @property
+    def text(self) -> str:
+        """The instances with the price of each, its source and date."""
+        suffix = " each" if self.instances[1] > 1 else ""
+        price = f"{format_usd(self.offer.nano_usd_per_hour)}/h{suffix}"
+        return f"{self.name} at {price} ({self.offer.source}, {self.offer.as_of})"
+
     def lines(self, context: Context) -> tuple[str, ...]:
         """Return the assumptions that the price rests on, as text."""
-        offer = self.offer
-        warnings = marks([offer], context.today, context.market.stale_after_days) if self.listed else ()
-        marked = "".join(f"; {warning}" for warning in warnings)
-        priced = f"{self.name} at {format_usd(offer.nano_usd_per_hour)}/h each ({offer.source}, {offer.as_of}{marked})"
-        lines = [priced if self.instances[1] > 1 else priced.replace("/h each", "/h")]
+        warnings = marks([self.offer], context.today, context.market.stale_after_days) if self.listed else ()
+        lines = ["; ".join([self.text, *warnings, _availability(self.offer)])]  # the first clause stands beside a total
         if self.instances_per_replica > 1:
             lines.append(f"a replica spans {self.instances_per_replica} instances, as it spans hosts today")
         return tuple(lines)
@@ -104,22 +109,25 @@ def place(
         return NotPlaced(NO_PRICE, reason)
     on_hosts = _devices_by_host(before, old)
     fewest_devices = min(ranks, max(on_hosts.values())) if len(on_hosts) > 1 else ranks
+    unchanged = []
     if old.device_ids and _same_kind(old.placement, proposed):
         paid = paid_offer(before, old, context)
-        if paid.n_devices >= fewest_devices:
-            return _placed(paid, replicas, ranks, old.placement, context)
+        unchanged = [paid] if paid.n_devices >= fewest_devices else []
+    if unchanged and proposed.instance_type is not None:
+        return _placed(unchanged[0], replicas, ranks, old.placement, context)
     accelerator = context.market.accelerator(proposed.accelerator)
-    if accelerator is None:
+    if accelerator is None and not unchanged:
         return NotPlaced(NO_PRICE, f"{proposed.accelerator or 'its device'} is not in the catalog")
-    offers = context.market.offers(accelerator.name, _purchase(proposed))
+    name = accelerator.name if accelerator is not None else proposed.accelerator or ""
+    offers = context.market.offers(name, _purchase(proposed))
     fitting = [offer for offer in offers if offer.n_devices >= fewest_devices]
     any_kind = replace(proposed, instance_type=None)
     orderable = _orderable(fitting, old.placement, proposed, context) or _orderable(
         fitting, old.placement, any_kind, context
     )
-    if not orderable:
-        return _not_placed(old.placement, proposed, accelerator.name, replicas, ranks, fitting, context)
-    candidates = (_placed(offer, replicas, ranks, old.placement, context) for offer in orderable)
+    if not unchanged and not orderable:
+        return _not_placed(old.placement, proposed, name, replicas, ranks, fitting, context)
+    candidates = (_placed(offer, replicas, ranks, old.placement, context) for offer in (*unchanged, *orderable))
     return min(candidates, key=_order)
 
 
@@ -143,7 +151,7 @@ def paid_offer(before: Fleet, old: Deployment, context: Context) -> Offer:
         as_of=today if listed is None else listed.as_of,
         source=f"what {host.name} costs" if listed is None else listed.source,
         confidence="high" if listed is None else listed.confidence,
-        found=Found.SET if listed is None else Found.OWN_INSTANCE,
+        origin=Origin.SET if listed is None else Origin.OWN_INSTANCE,
     )
 
 
@@ -155,8 +163,17 @@ def instance_name(offer: Offer) -> str:
     return f"{kind}{spot}" + (f" at {where}" if where else "")
 
 
+def _availability(offer: Offer) -> str:
+    cloud = cloud_commands().get(offer.provider)
+    if cloud is None or offer.region == ANYWHERE or not offer.instance_type:
+        asks = f"ask {offer.provider or 'its provider'}"
+    else:
+        asks = f"`{cloud.offered(offer.instance_type, offer.region)}` lists where it is offered"
+    return f"availability and your quota are not known: {asks}"
+
+
 def _placed(offer: Offer, replicas: Counts, ranks: int, now: Placement, context: Context) -> Placed:
-    classified = replace(offer, found=_found(offer, now, context.market))
+    classified = replace(offer, origin=_origin(offer, now, context.market))
     fewest, likely, most = (offer.instances_for(count, ranks) for count in replicas)
     return Placed(
         classified,
@@ -169,8 +186,8 @@ def _placed(offer: Offer, replicas: Counts, ranks: int, now: Placement, context:
 
 
 def _order(placed: Placed) -> tuple[object, ...]:
-    found, (_, likely, most) = placed.offer.found, placed.nano_usd_per_hour
-    nearness = Found.OWN_REGION if found is Found.OWN_INSTANCE else found
+    origin, (_, likely, most) = placed.offer.origin, placed.nano_usd_per_hour
+    nearness = Origin.OWN_REGION if origin is Origin.OWN_INSTANCE else origin
     return nearness, likely, most, placed.offer.nano_usd_per_device_hour, placed.offer.key
 
 
@@ -212,25 +229,25 @@ def _trusted(offers: Iterable[Offer]) -> list[Offer]:
     return [offer for offer in known if offer.confidence != "low"] or known
 
 
-def _found(offer: Offer, now: Placement, market: Market) -> Found:
-    if offer.found is not None:
-        return offer.found
+def _origin(offer: Offer, now: Placement, market: Market) -> Origin:
+    if offer.origin is not None:
+        return offer.origin
     if offer.provider != (now.provider or market.provider):
-        return Found.OTHER_PROVIDER
+        return Origin.OTHER_PROVIDER
     if offer.region not in (now.region, ANYWHERE):
-        return Found.OWN_PROVIDER
-    return Found.OWN_INSTANCE if offer.instance_type == now.instance_type else Found.OWN_REGION
+        return Origin.OWN_PROVIDER
+    return Origin.OWN_INSTANCE if offer.instance_type == now.instance_type else Origin.OWN_REGION
 
 
 def _to_confirm(offer: Offer, now: Placement, context: Context) -> str | None:
     """Return what a person has to confirm of an offer first; None for one of the own provider in an allowed region."""
     price = f"{format_usd(offer.nano_usd_per_hour)}/h ({offer.as_of})"
-    if offer.found is Found.OTHER_PROVIDER:
+    if offer.origin is Origin.OTHER_PROVIDER:
         return (
             f"{instance_name(offer)} is listed at {price}: confirm that {offer.provider} sells it to you at this price "
             "and that your data may go there"
         )
-    if offer.found is Found.OWN_PROVIDER and offer.region not in context.allowed_regions:
+    if offer.origin is Origin.OWN_PROVIDER and offer.region not in context.allowed_regions:
         return (
             f"{instance_name(offer)} is listed at {price}: confirm that the service may run in {offer.region}, then "
             "add it to market.allowed_regions"

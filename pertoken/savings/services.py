@@ -39,6 +39,9 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         if added:
             return routing.outcome(before, now, pairs, added, context)
         parts = {change: _PARTS[change](before, now, to, pairs, context) for change in _changes(now, to)}
+        kept = parts["deployments"].kept if {"deployments", "schedule"} <= parts.keys() else None
+        if kept is not None and together.conflict(to.schedule, parts["deployments"], now.deployments) is None:
+            parts["schedule"] = timetable.outcome(before, now, to.schedule, context, kept)
         return _with_verdict(together.joined(parts, to.schedule, now.deployments), objectives(now, context))
     except NoPrice as missing:
         return Outcome(kept=same(to.deployments), unpriced=str(missing))

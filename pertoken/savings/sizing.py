@@ -138,11 +138,10 @@ def one_fewer_serves(
     speed: Speed,
     loads: Sequence[tuple[Arrivals, MeasuredLoad]],
     context: Context,
-    about: tuple[object, ...],
 ) -> list[bool]:
     """Return for each of several arrivals with their loads whether `Sizes.likely` of `sizes` is below the present.
 
-    The service has more replicas than its minimum and the spare ones. `about` names the loads, as for `Batches.ask`.
+    The service has more replicas than its minimum and the spare ones.
     """
     of, calibration = speed.expected_of or to, speed.calibration or Calibration()
     share = _factors(speed)[1] / (len(service.deployments) - 1 - service.spare_replicas)
@@ -155,8 +154,7 @@ def one_fewer_serves(
         )
         for arrivals, load in loads
     ]
-    about = ("one-fewer", service, to, *about)
-    exceeding = context.forecasts.batches.ask(about, lambda: asked, overruns, context.market)
+    exceeding = overruns(asked, context.market)
     return [result is False for result in exceeding]
 
 

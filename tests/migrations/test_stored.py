@@ -124,12 +124,13 @@ def test_an_accepted_estimate_of_an_older_pertoken_stays_as_it_was(tmp_path: Pat
     names = "recommendation_id, rule_id, state, title, body, created_ts, updated_ts, version, life, variant, estimate"
     with _config(where, "advice") as (config, connection):
         command.upgrade(config, "0011")
-        values = "1, 'own-rule', 'ACCEPTED', 'tp 2 to 1', '{}', 10, 20, 2, 1, 'k', :estimate"
+        values = "1, 'own-rule', 'ACCEPTED', 'tp 2 to 1', '{\"target\": \"chat\"}', 10, 20, 2, 1, 'k', :estimate"
         with connection.begin():
             inserted = text(f"INSERT INTO recommendation ({names}) VALUES ({values})")
             connection.execute(inserted, {"estimate": json.dumps(estimate)})
     upgrade(where, "advice")
-    (row,) = standing(open_store(where))
+    with AdviceRepository(where).writing() as connection:
+        (row,) = proof_stored.stored(connection)
     assert row.state is State.ACCEPTED and row.estimate == Variant("k", "tp 2 to 1", saving=Saving((1, 2, 3)))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import Market, load_market
-from pertoken.catalog.offers import Found, Offer
+from pertoken.catalog.offers import Offer, Origin
 from pertoken.savings.estimate import estimate
 from pertoken.savings.placing import NO_PRICE, NOT_OFFERED, NotPlaced, Placed, paid_offer, place
 from pertoken.state.fleet import Fleet
@@ -63,7 +63,7 @@ class Move(NamedTuple):
     expected: str
     """Count, instance, provider and region; or the code of the refusal and a part of its reason."""
     usd_per_hour: float = 0.0
-    found: Found | None = None
+    origin: Origin | None = None
 
 
 MOVES = (
@@ -91,14 +91,14 @@ MOVES = (
         1,
         "1 gpu_1x_a100_sxm4 lambda any",
         1.99,
-        Found.OWN_REGION,
+        Origin.OWN_REGION,
     ),
-    Move("GH200 at Lambda", LAMBDA, on("GH200 96GB"), 1, 1, "1 gpu_1x_gh200 lambda any", 2.29, Found.OWN_REGION),
+    Move("GH200 at Lambda", LAMBDA, on("GH200 96GB"), 1, 1, "1 gpu_1x_gh200 lambda any", 2.29, Origin.OWN_REGION),
     # Ranks of a replica stay on one instance.
-    Move("L40S with four ranks", P4D, on("L40S"), 1, 4, "1 g6e.12xlarge aws us-east-1", 10.4926, Found.OWN_REGION),
-    Move("L40S with one rank", P4D, on("L40S"), 1, 1, "1 g6e.xlarge aws us-east-1", 1.861, Found.OWN_REGION),
-    Move("five single L40S", P4D, on("L40S"), 5, 1, "5 g6e.xlarge aws us-east-1", 9.305, Found.OWN_REGION),
-    Move("L40S with two ranks", P4D, on("L40S"), 1, 2, "1 g6e.12xlarge aws us-east-1", 10.4926, Found.OWN_REGION),
+    Move("L40S with four ranks", P4D, on("L40S"), 1, 4, "1 g6e.12xlarge aws us-east-1", 10.4926, Origin.OWN_REGION),
+    Move("L40S with one rank", P4D, on("L40S"), 1, 1, "1 g6e.xlarge aws us-east-1", 1.861, Origin.OWN_REGION),
+    Move("five single L40S", P4D, on("L40S"), 5, 1, "5 g6e.xlarge aws us-east-1", 9.305, Origin.OWN_REGION),
+    Move("L40S with two ranks", P4D, on("L40S"), 1, 2, "1 g6e.12xlarge aws us-east-1", 10.4926, Origin.OWN_REGION),
     Move(
         "two pairs on one instance of four",
         P4D,
@@ -107,13 +107,13 @@ MOVES = (
         2,
         "1 g6e.12xlarge aws us-east-1",
         10.4926,
-        Found.OWN_REGION,
+        Origin.OWN_REGION,
     ),
-    Move("three pairs of L40S", P4D, on("L40S"), 3, 2, "2 g6e.12xlarge aws us-east-1", 20.9852, Found.OWN_REGION),
-    Move("L40S with eight ranks", P4D, on("L40S"), 1, 8, "1 g6e.48xlarge aws us-east-1", 30.1312, Found.OWN_REGION),
-    Move("H100 with two ranks", P4D, on("H100 SXM5"), 1, 2, "1 p5.48xlarge aws us-east-1", 55.04, Found.OWN_REGION),
-    Move("H100 with one rank", P4D, on("H100 SXM5"), 1, 1, "1 p5.4xlarge aws us-east-1", 6.88, Found.OWN_REGION),
-    Move("nine single H100", P4D, on("H100 SXM5"), 9, 1, "9 p5.4xlarge aws us-east-1", 61.92, Found.OWN_REGION),
+    Move("three pairs of L40S", P4D, on("L40S"), 3, 2, "2 g6e.12xlarge aws us-east-1", 20.9852, Origin.OWN_REGION),
+    Move("L40S with eight ranks", P4D, on("L40S"), 1, 8, "1 g6e.48xlarge aws us-east-1", 30.1312, Origin.OWN_REGION),
+    Move("H100 with two ranks", P4D, on("H100 SXM5"), 1, 2, "1 p5.48xlarge aws us-east-1", 55.04, Origin.OWN_REGION),
+    Move("H100 with one rank", P4D, on("H100 SXM5"), 1, 1, "1 p5.4xlarge aws us-east-1", 6.88, Origin.OWN_REGION),
+    Move("nine single H100", P4D, on("H100 SXM5"), 9, 1, "9 p5.4xlarge aws us-east-1", 61.92, Origin.OWN_REGION),
     Move(
         "RTX PRO 6000 with two ranks",
         P4D,
@@ -122,30 +122,37 @@ MOVES = (
         2,
         "1 g7e.12xlarge aws us-east-1",
         8.28608,
-        Found.OWN_REGION,
+        Origin.OWN_REGION,
     ),
-    Move("L4 with two ranks", P5, on("L4"), 1, 2, "1 g6.12xlarge aws us-east-1", 4.6016, Found.OWN_REGION),
-    Move("L4 with eight ranks", P5, on("L4"), 1, 8, "1 g6.48xlarge aws us-east-1", 13.3504, Found.OWN_REGION),
-    Move("five L4 are cheaper one by one", P5, on("L4"), 5, 1, "5 g6.xlarge aws us-east-1", 4.024, Found.OWN_REGION),
-    Move("A10G with four ranks", P5, on("A10G"), 1, 4, "1 g5.12xlarge aws us-east-1", 5.672, Found.OWN_REGION),
-    Move("T4 with one rank", P5, on("T4"), 1, 1, "1 g4dn.xlarge aws us-east-1", 0.526, Found.OWN_REGION),
-    Move("H200 of an H100", P5, on("H200 SXM"), 1, 1, "1 p5en.48xlarge aws us-east-1", 63.296, Found.OWN_REGION),
-    Move("eight H200", P5, on("H200 SXM"), 8, 1, "1 p5en.48xlarge aws us-east-1", 63.296, Found.OWN_REGION),
-    Move("nine H200", P5, on("H200 SXM"), 9, 1, "2 p5en.48xlarge aws us-east-1", 126.592, Found.OWN_REGION),
-    Move("B200 at AWS", P5, on("B200 SXM"), 1, 1, "1 p6-b200.48xlarge aws us-east-1", 113.9328, Found.OWN_REGION),
+    Move("L4 with two ranks", P5, on("L4"), 1, 2, "1 g6.12xlarge aws us-east-1", 4.6016, Origin.OWN_REGION),
+    Move("L4 with eight ranks", P5, on("L4"), 1, 8, "1 g6.48xlarge aws us-east-1", 13.3504, Origin.OWN_REGION),
+    Move("five L4 are cheaper one by one", P5, on("L4"), 5, 1, "5 g6.xlarge aws us-east-1", 4.024, Origin.OWN_REGION),
+    Move("A10G with four ranks", P5, on("A10G"), 1, 4, "1 g5.12xlarge aws us-east-1", 5.672, Origin.OWN_REGION),
+    Move("T4 with one rank", P5, on("T4"), 1, 1, "1 g4dn.xlarge aws us-east-1", 0.526, Origin.OWN_REGION),
+    Move("H200 of an H100", P5, on("H200 SXM"), 1, 1, "1 p5en.48xlarge aws us-east-1", 63.296, Origin.OWN_REGION),
+    Move("eight H200", P5, on("H200 SXM"), 8, 1, "1 p5en.48xlarge aws us-east-1", 63.296, Origin.OWN_REGION),
+    Move("nine H200", P5, on("H200 SXM"), 9, 1, "2 p5en.48xlarge aws us-east-1", 126.592, Origin.OWN_REGION),
+    Move("B200 at AWS", P5, on("B200 SXM"), 1, 1, "1 p6-b200.48xlarge aws us-east-1", 113.9328, Origin.OWN_REGION),
     Move("B200 at GCP", GCP, on("B200 SXM"), 4, 1, NOT_OFFERED),
     Move("sixteen ranks on one host", P5, on("H200 SXM"), 1, 16, NO_PRICE),
     # The pair of the own instance and region.
-    Move("spot in Virginia", P5, SPOT, 1, 8, "1 p5.48xlarge aws us-east-1", 19.4933, Found.OWN_INSTANCE),
-    Move("spot in Tokyo", TOKYO, SPOT, 1, 8, "1 p5.48xlarge aws ap-northeast-1", 45.9724, Found.OWN_INSTANCE),
-    Move("spot in London", LONDON, SPOT, 1, 8, "1 p5.48xlarge aws eu-west-2", 15.7259, Found.OWN_INSTANCE),
+    Move("spot in Virginia", P5, SPOT, 1, 8, "1 p5.48xlarge aws us-east-1", 19.4933, Origin.OWN_INSTANCE),
+    Move("spot in Tokyo", TOKYO, SPOT, 1, 8, "1 p5.48xlarge aws ap-northeast-1", 45.9724, Origin.OWN_INSTANCE),
+    Move("spot in London", LONDON, SPOT, 1, 8, "1 p5.48xlarge aws eu-west-2", 15.7259, Origin.OWN_INSTANCE),
     Move(
-        "two spot replicas in Tokyo", TOKYO, SPOT, 2, 8, "2 p5.48xlarge aws ap-northeast-1", 91.9448, Found.OWN_INSTANCE
+        "two spot replicas in Tokyo",
+        TOKYO,
+        SPOT,
+        2,
+        8,
+        "2 p5.48xlarge aws ap-northeast-1",
+        91.9448,
+        Origin.OWN_INSTANCE,
     ),
     Move("spot where none is listed", replace(P5, region="ca-central-1"), SPOT, 1, 8, NOT_OFFERED),
-    Move("spot of GCP", GCP, SPOT, 1, 8, "1 a3-highgpu-8g gcp us-east4", 43.9554, Found.OWN_INSTANCE),
+    Move("spot of GCP", GCP, SPOT, 1, 8, "1 a3-highgpu-8g gcp us-east4", 43.9554, Origin.OWN_INSTANCE),
     # Regions and providers.
-    Move("another region of AWS", TOKYO, replace(P5), 1, 8, "1 p5.48xlarge aws us-east-1", 55.04, Found.OWN_PROVIDER),
+    Move("another region of AWS", TOKYO, replace(P5), 1, 8, "1 p5.48xlarge aws us-east-1", 55.04, Origin.OWN_PROVIDER),
     Move("L40S outside Virginia", TOKYO, on("L40S"), 1, 1, NOT_OFFERED),
     Move("eight ranks at a provider of single devices", P5, Placement("gmi-cloud", "any"), 1, 8, NOT_OFFERED),
     Move(
@@ -156,7 +163,7 @@ MOVES = (
         1,
         "1 H100 SXM gmi-cloud any",
         2.0,
-        Found.OTHER_PROVIDER,
+        Origin.OTHER_PROVIDER,
     ),
     Move(
         "an instance by its name",
@@ -166,10 +173,17 @@ MOVES = (
         1,
         "2 p5.4xlarge aws us-east-1",
         13.76,
-        Found.OWN_REGION,
+        Origin.OWN_REGION,
     ),
     Move(
-        "a type too small for its ranks", P5_SMALL, SPOT, 1, 8, "1 p5.48xlarge aws us-east-1", 19.4933, Found.OWN_REGION
+        "a type too small for its ranks",
+        P5_SMALL,
+        SPOT,
+        1,
+        8,
+        "1 p5.48xlarge aws us-east-1",
+        19.4933,
+        Origin.OWN_REGION,
     ),
     # No price.
     Move("owned devices", P5, Placement(purchase="owned"), 1, 8, f"{NO_PRICE} owned devices have no listed price"),
@@ -191,7 +205,7 @@ MOVES = (
         1,
         "1 gpu-l40s-a_1gpu-8vcpu-32gb nebius",
         1.5484,
-        Found.OTHER_PROVIDER,
+        Origin.OTHER_PROVIDER,
     ),
 )
 
@@ -223,9 +237,9 @@ def test_a_move_takes_the_cheapest_whole_instances_that_hold_each_replica(move: 
     words = f"{result.instances[1]} {offer.instance_type} {offer.provider} {offer.region}"
     assert words.startswith(move.expected), result
     assert result.nano_usd_per_hour[1] == pytest.approx(move.usd_per_hour * NANO)
-    assert offer.found is move.found
-    assert offer.found is not None
-    assert (result.to_confirm is None) == (offer.found <= Found.OWN_REGION)
+    assert offer.origin is move.origin
+    assert offer.origin is not None
+    assert (result.to_confirm is None) == (offer.origin <= Origin.OWN_REGION)
 
 
 def test_an_unchanged_kind_of_instance_costs_what_its_host_costs() -> None:
@@ -246,10 +260,10 @@ def test_a_discount_on_the_present_device_holds_for_no_other_one() -> None:
 
 
 def test_a_price_that_a_person_set_for_the_destination_replaces_the_list() -> None:
-    paid = Offer("aws", "g6.xlarge", "L4", 1, "us-east-1", "on_demand", 5 * NANO, DAY, "set", found=Found.SET)
+    paid = Offer("aws", "g6.xlarge", "L4", 1, "us-east-1", "on_demand", 5 * NANO, DAY, "set", origin=Origin.SET)
     result = placed(Move("", P5_SMALL, on("L4"), 1, 1, ""), MARKET.having([paid]))
     assert isinstance(result, Placed) and result.offer == paid and result.to_confirm is None
-    assert paid in MARKET.having([paid, replace(paid, as_of=date(2026, 9, 20), found=None)]).offers("L4")
+    assert paid in MARKET.having([paid, replace(paid, as_of=date(2026, 9, 20), origin=None)]).offers("L4")
 
 
 def test_a_listing_of_low_confidence_is_taken_only_where_there_is_no_other() -> None:
@@ -265,7 +279,7 @@ def test_another_region_enters_totals_once_it_is_allowed() -> None:
     refused = placed(move)
     assert isinstance(refused, NotPlaced) and refused.code == NOT_OFFERED
     allowed = placed(move, allowed_regions=frozenset({"us-east-1"}))
-    assert isinstance(allowed, Placed) and allowed.to_confirm is None and allowed.offer.found is Found.OWN_PROVIDER
+    assert isinstance(allowed, Placed) and allowed.to_confirm is None and allowed.offer.origin is Origin.OWN_PROVIDER
     named = placed(Move("", TOKYO, Placement(region="us-east-1"), 1, 8, ""))
     assert isinstance(named, Placed) and "market.allowed_regions" in (named.to_confirm or "")
 
@@ -286,7 +300,8 @@ def test_the_price_is_stated_with_instance_region_source_and_date() -> None:
     assert isinstance(result, Placed)
     (line,) = result.lines(context(fleet))
     assert line.startswith("1 × g6e.12xlarge at aws us-east-1 at $10.49/h (AWS Pricing API capture of 2026-08-17")
-    assert "2026-08-17; stale: listed up to 35 days ago" in line
+    assert "2026-08-17); stale: listed up to 35 days ago" in line
+    assert "Name=instance-type,Values=g6e.12xlarge --region us-east-1` lists where it is offered" in line
     assert result.against == ("2 replicas share an instance: they fail together",)
 
 

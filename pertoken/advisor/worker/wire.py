@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pertoken.rule import Proposal, Skip, propose, skip, subject_key
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device, Host
@@ -204,9 +204,7 @@ def _changed(now: Any, sent: Any, where: str) -> Any:
 
 
 def _with(now: Any, values: dict[str, Any]) -> Any:
-    if not values:
-        return now
-    return altered(now, values) if type(now) is Deployment else replace(now, **values)
+    return replace(now, **values) if values else now
 
 
 def _values(now: Any, sent: Any, where: str) -> dict[str, Any]:

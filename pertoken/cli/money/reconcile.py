@@ -63,7 +63,9 @@ def reconcile(
     if apply:
         prices = comparison.prices(f"{invoice.format.name} {_name(files)}", now)
         if not prices:
-            raise BadInput("no line of the bill has hours of a recorded host: there is no price to store")
+            raise BadInput(
+                "no line of the bill has hours of a recorded host that are paid by the hour: there is no price to store"
+            )
         stored = _store(where, prices, now, yes)
         done = f"Stored {stored} billed prices." if stored else "The prices of this bill are stored already."
         echo(f"{done} `pertoken prices show` lists them.")

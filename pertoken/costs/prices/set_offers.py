@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
-from pertoken.catalog.offers import ANYWHERE, Found, Offer
+from pertoken.catalog.offers import ANYWHERE, Offer, Origin
 from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import KINDS, identity, rank
 from pertoken.state.fleet import Fleet
@@ -17,7 +17,7 @@ ORDERABLE = (None, "on_demand", "spot")
 """Purchases of hosts of which another one may be ordered at the same price."""
 
 
-class _Place(NamedTuple):
+class _Rental(NamedTuple):
     """Provider, region and purchase that a fleet rents at."""
 
     provider: str
@@ -31,7 +31,8 @@ def set_offers(
     """Return what people set and what bills state, as offers at the providers and regions of a fleet.
 
     `devices` are those of the fleet by id. A price set by the name of an accelerator is for all its instances; one of a
-    bill for the kind of instance billed. A price of all devices (`gpu`) or of one device is for what the fleet has.
+    bill for the kind of instance billed. A price of all devices (`gpu`) or of one device is for what the fleet has, and
+    what an owned device costs is no price at which another one can be rented.
     """
     return (*_billed(fleet, devices, prices, market, now_ts), *_named(fleet, devices, prices, market, now_ts))
 
@@ -43,31 +44,31 @@ def _billed(
         accelerators = [device.device_id for device in fleet.devices_on(host) if device.kind != "cpu"]
         known = [prices.at(devices[device_id], now_ts) for device_id in accelerators if device_id in devices]
         billed = [price for price in known if price is not None and price.set_by == BILLED]
-        place, instance_type = _place(host, market), host.placement.instance_type
-        if not billed or len(billed) < len(accelerators) or place is None or instance_type is None:
+        rental, instance_type = _rental(host, market), host.placement.instance_type
+        if not billed or len(billed) < len(accelerators) or rental is None or instance_type is None:
             continue
         yield Offer(
-            provider=place.provider,
+            provider=rental.provider,
             instance_type=instance_type,
             accelerator=host.placement.accelerator or "",
             n_devices=host.placement.devices_per_instance or len(billed),
-            region=place.region,
-            purchase=place.purchase,
+            region=rental.region,
+            purchase=rental.purchase,
             nano_usd_per_device_hour=round(sum(price.nano_usd_per_device_hour or 0 for price in billed) / len(billed)),
             as_of=_day(max(price.from_ts for price in billed)),
             source=f"the reconciled bill of {host.name}",
-            found=Found.BILL,
+            origin=Origin.BILL,
         )
 
 
 def _named(
     fleet: Fleet, devices: Mapping[int, Priced], prices: PriceBook, market: Market, now_ts: int
 ) -> Iterator[Offer]:
-    places: defaultdict[str | None, set[_Place]] = defaultdict(set)
+    rentals: defaultdict[str | None, set[_Rental]] = defaultdict(set)
     for host in fleet.hosts:
-        if (place := _place(host, market)) is not None:
-            places[host.placement.accelerator].add(place)
-    on_demand = {place._replace(purchase="on_demand") for rented in places.values() for place in rented}
+        rental = _rental(host, market)
+        rentals[host.placement.accelerator].update([rental] if rental is not None else [])
+    on_demand = {rental._replace(purchase="on_demand") for rented in rentals.values() for rental in rented}
     for accelerator in market.accelerators:
         price = _price_by_name(accelerator, devices.values(), prices, market, now_ts)
         if price is None or price.nano_usd_per_device_hour is None:
@@ -83,25 +84,25 @@ def _named(
             nano_usd_per_device_hour=price.nano_usd_per_device_hour,
             as_of=_day(price.from_ts or price.set_ts or now_ts),
             source=f"price set for {price.selector}{by}",
-            found=Found.SET,
+            origin=Origin.SET,
         )
-        for place in sorted(places.get(accelerator.name) or on_demand):
-            yield from _of_sizes(offer, place, market)
+        for rental in sorted(rentals.get(accelerator.name, on_demand)):
+            yield from _of_sizes(offer, rental, market)
 
 
-def _of_sizes(offer: Offer, place: _Place, market: Market) -> Iterator[Offer]:
+def _of_sizes(offer: Offer, rental: _Rental, market: Market) -> Iterator[Offer]:
     """Yield an offer for each kind of instance that is listed there; where none is, for each common size."""
-    priced = replace(offer, provider=place.provider, region=place.region, purchase=place.purchase)
+    priced = replace(offer, provider=rental.provider, region=rental.region, purchase=rental.purchase)
     listed = [
         known
-        for known in market.offers(offer.accelerator, place.purchase)
-        if known.provider == place.provider and known.region in (place.region, ANYWHERE)
+        for known in market.offers(offer.accelerator, rental.purchase)
+        if known.provider == rental.provider and known.region in (rental.region, ANYWHERE)
     ]
     for known in listed:
         yield replace(priced, instance_type=known.instance_type, n_devices=known.n_devices, region=known.region)
     size = 1
     while not listed and size <= MAX_RANKS:
-        yield replace(priced, instance_type=f"{size} × {offer.accelerator}", n_devices=size)
+        yield replace(priced, instance_type=f"{size}-device {offer.accelerator}", n_devices=size)
         size *= 2
 
 
@@ -119,13 +120,13 @@ def _price_by_name(
     return price if not named or accelerator in named else None
 
 
-def _place(host: Host, market: Market) -> _Place | None:
+def _rental(host: Host, market: Market) -> _Rental | None:
     """Return where a host is rented; None of one that is owned or reserved."""
     placement = host.placement
     if placement.purchase not in ORDERABLE:
         return None
     provider = placement.provider or market.provider or ""
-    return _Place(provider, placement.region or ANYWHERE, placement.purchase or "on_demand")
+    return _Rental(provider, placement.region or ANYWHERE, placement.purchase or "on_demand")
 
 
 def _day(ts: int) -> date:

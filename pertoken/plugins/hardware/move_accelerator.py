@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     WEIGHT_BYTES,
@@ -53,6 +54,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     4. The share of memory left for the KV cache is judgement; the forecast checks for every candidate whether the
        engine starts.
     """
+    if refusal := encoder_refusal(seen, "how fast it is elsewhere is forecast for generation alone"):
+        yield refusal
+        return
     generated_tok_s = seen.generated_tok_s.p95
     now, *others = service.deployments
     present = market.accelerator(now.accelerator)
@@ -88,8 +92,10 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     fits = False
     not_offered: list[str] = []
     devices = sum(deployment.n_devices or len(deployment.device_ids) for deployment in service.deployments)
-    here = market.offers(present.name, purchase)
-    present_price = devices * _listed([offer for offer in here if offer.provider == (provider or offer.provider)])
+    present_offers = [
+        offer for offer in market.offers(present.name, purchase) if offer.provider == (provider or offer.provider)
+    ]
+    present_price = devices * _listed(present_offers)
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pertoken.catalog.market import PriceFall
-from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Found, Offer, marks
+from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Offer, Origin, marks
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import NoPrice, host_price
@@ -64,7 +64,7 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
     fall, years = context.market.price_fall, commitment.years or _years_left(commitment, context)
     offer = _offer(commitment, context)
     count = commitment.count
-    placed = () if offer is None else (Placed(replace(offer, found=Found.OWN_INSTANCE), (count, count, count)),)
+    placed = () if offer is None else (Placed(replace(offer, origin=Origin.OWN_INSTANCE), (count, count, count)),)
     error = round(price_error((host for _, host in paid), placed, context))
     low = round(sum(prices) * fall.mean_over(years)) - committed - error
     high = min(saved + error, sum(prices))

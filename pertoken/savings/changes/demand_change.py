@@ -99,7 +99,7 @@ def _releases(
             (changed_arrivals(arrivals, now.demand, demand), changed_load(load, now.demand, demand))
             for demand in demands
         ]
-        released = one_fewer_serves(now, now.deployments[0], forecast, loads, context, (after, tuple(steps)))
+        released = one_fewer_serves(now, now.deployments[0], forecast, loads, context)
         return next((step for step, enough in zip(steps, released, strict=True) if enough), None)
 
     first = first_release(range(0, STEPS + 1, STRIDE))
@@ -161,9 +161,7 @@ def _freed_share(now: Service, demand: Demand, forecast: Speed, context: Context
         )
         for load, target in ((forecast.load, now.demand), (changed_load(forecast.load, now.demand, demand), demand))
     ]
-    about = ("freed-share", now, demand)
-    known = context.forecasts.batches.ask(about, lambda: ends, utilizations, context.market)
-    utilization_before, utilization_after = map(_utilization, known)
+    utilization_before, utilization_after = map(_utilization, utilizations(ends, context.market))
     return 1 - utilization_after / utilization_before if utilization_before > 0 else 0.0
 
 

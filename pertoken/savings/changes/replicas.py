@@ -16,7 +16,7 @@ from pertoken.savings.outcome import Outcome, not_placed, same
 from pertoken.savings.placing import Counts, NotPlaced, place
 from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
@@ -205,7 +205,7 @@ def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, 
 
 def _on_first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
     needed = new.n_devices or len(device_ids)
-    return altered(new, {"device_ids": device_ids[:needed]})
+    return replace(new, device_ids=device_ids[:needed])
 
 
 def busiest_first(now: Service, context: Context) -> list[Deployment]:

@@ -144,12 +144,7 @@ def _forecast(
         new_load = replace(
             load.load, generated_tok_s=times * load.load.generated_tok_s, running=max(1.0, times * load.load.running)
         )
-        (change,) = context.forecasts.batches.ask(
-            ("route", now, to, load, times),
-            lambda: [Comparison(now, to, new_load, calibration)],
-            compare_all,
-            context.market,
-        )
+        (change,) = compare_all([Comparison(now, to, new_load, calibration)], context.market)
         if isinstance(change, Abstained):
             raise change
     except NotMeasured as missing:

@@ -93,7 +93,8 @@ def if_confirmed(row: Recommendation) -> Money | None:
 
 def alternative(variant: Variant) -> str:
     """Return a variant in one line: `weights bf16 → int4: bankable $900 to $1,700`."""
-    unconfirmed = None if variant.if_confirmed is None else variant.if_confirmed.net
+    held_back = variant.if_confirmed
+    unconfirmed = None if held_back is None else held_back.net if any(held_back.net) else held_back.capacity
     monies = (("bankable", variant.net), ("capacity", variant.capacity), ("if confirmed", unconfirmed))
     worth = ", ".join(f"{name} {usd_range(money)}" for name, money in monies if money is not None)
     return f"{literal(variant.title)}: {worth or _UNPRICED}"
@@ -201,8 +202,10 @@ def _money(row: Recommendation, money: Money | None) -> str:
 
 
 def _if_confirmed(row: Recommendation) -> str:
-    money = if_confirmed(row)
-    return "" if money is None else usd_triple(money)
+    saving = row.chosen.if_confirmed if row.chosen else None
+    if saving is None:
+        return ""
+    return usd_triple(saving.net) if any(saving.net) else f"{usd_triple(saving.capacity)} capacity"
 
 
 def _promised(row: Recommendation) -> str:

@@ -56,6 +56,7 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
             WIDTH,
         ),
         list(_notes(compared)),
+        list(_left_out(compared, invoice)),
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -66,6 +67,10 @@ def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, Any]:
     return {
         "format": invoice.format.name,
         "lines": len(invoice.lines),
+        "unreadable_lines": invoice.unreadable,
+        "first_unreadable": invoice.first_unreadable or None,
+        "split_lines": invoice.split,
+        "unpriced_hours": reconciliation.unpriced_hours,
         "total_usd": reconciliation.total / NANO_USD,
         "instance_hours_usd": reconciliation.instance_hours / NANO_USD,
         "beside_usd": reconciliation.beside / NANO_USD,
@@ -115,6 +120,12 @@ def _amount(name: str, rank: int) -> Column[Row]:
 
 def _notes(compared: Compared) -> Iterator[str]:
     reconciliation = compared.reconciliation
+    if not reconciliation.rows and reconciliation.units:
+        units = ", ".join(literal(unit) for unit in reconciliation.units[:5])
+        yield from _wrapped(
+            f"Lines of recorded hosts have no hours: the unit of their amounts ({units}) is no time of a host or a GPU."
+        )
+        return
     if not reconciliation.rows:
         yield from _wrapped(
             "No line belongs to a recorded host: a line must have the name of a host, or its resource_id in "
@@ -129,6 +140,23 @@ def _notes(compared: Compared) -> Iterator[str]:
     if reconciliation.not_billed:
         yield from _wrapped(
             f"{_usd(reconciliation.not_billed)} were computed for hosts and days that are not in the bill."
+        )
+
+
+def _left_out(compared: Compared, invoice: Invoice) -> Iterator[str]:
+    """Yield what is in no amount, and hours that give no price."""
+    if invoice.unreadable:
+        lines = "1 line" if invoice.unreadable == 1 else f"{invoice.unreadable:,} lines"
+        yield from _wrapped(
+            f"{lines} could not be read and are in no amount here; the first: {literal(invoice.first_unreadable)}"
+        )
+    if invoice.split:
+        lines = "1 line divides" if invoice.split == 1 else f"{invoice.split:,} lines divide"
+        yield from _wrapped(f"{lines} the cost of another line (split cost allocation of pods) and are not added.")
+    if compared.reconciliation.unpriced_hours > 0.05:
+        yield from _wrapped(
+            f"{compared.reconciliation.unpriced_hours:,.1f} billed hours give no price: they cost $0 here, or a fee on "
+            "another line pays for them (capacity block, commitment, credits)."
         )
 
 

@@ -263,15 +263,23 @@ def test_hours_off_are_not_priced_beside_another_change_of_their_hosts() -> None
     night: Asked = ("scale-to-zero", service, [service.scheduled(off(range(6)))])
     plan = planned(state, night, spot(service))
     assert len(plan.steps) == 1
-    assert "a schedule and another change on the same hosts" in plan.left_out[0].reason
+    assert "hours off and another change of the devices" in plan.left_out[0].reason
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [off(NIGHTS), asleep(NIGHTS), Schedule(replicas=tuple((hour, 2) for hour in NIGHTS))],
-    ids=["off", "asleep", "numbers"],
-)
-def test_a_schedule_beside_another_number_of_replicas_is_a_conflict_that_is_named(schedule: Schedule) -> None:
+@pytest.mark.parametrize("schedule", [off(NIGHTS), asleep(NIGHTS)], ids=["off", "asleep"])
+def test_hours_off_beside_another_number_of_replicas_save_more_than_either(schedule: Schedule) -> None:
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    timed: Asked = ("scale-to-zero", service, [service.scheduled(schedule)])
+    fewer: Asked = ("scale-replicas", service, [service.scaled_to(2)])
+    plan = planned(state, timed, fewer)
+    assert sorted(rules(plan)) == ["scale-replicas", "scale-to-zero"]
+    assert rank(plan) > max(rank(planned(state, asked)) for asked in (timed, fewer))
+    assert rank(plan) == exhaustive(state, advice(state, (timed, fewer))).rank
+
+
+def test_a_schedule_of_numbers_beside_another_number_of_replicas_is_a_conflict_that_is_named() -> None:
+    schedule = Schedule(replicas=tuple((hour, 2) for hour in NIGHTS))
     state = present(small((4, 0)))
     service = state.fleet.services[0]
     timed: Asked = ("scale-to-zero", service, [service.scheduled(schedule)])
@@ -281,7 +289,7 @@ def test_a_schedule_beside_another_number_of_replicas_is_a_conflict_that_is_name
     for both in ((timed, fewer), (fewer, timed)):
         plan = planned(state, *both)
         assert rules(plan) == rules(best) == ["scale-replicas"] and rank(plan) == rank(best)
-        assert reasons(plan)["scale-to-zero"].startswith("conflicts with step 1 (scale-replicas): a schedule and")
+        assert "a schedule with numbers of replicas" in reasons(plan)["scale-to-zero"]
 
 
 def test_hours_off_a_cache_and_a_faster_model_are_steps_of_one_plan() -> None:
@@ -365,6 +373,15 @@ def test_money_beyond_the_spend_is_cut(
     bankable: tuple[int, int, int], capacity: tuple[int, int, int], bounded_to: object
 ) -> None:
     assert bounded(Saving(bankable, capacity), spend=10) == bounded_to
+
+
+def test_fewer_replicas_and_hours_off_are_steps_of_one_plan() -> None:
+    state = present(small((4, 0)))
+    (service,) = state.fleet.services
+    plan = planned(state, scale(service), nights(service))
+    assert rules(plan) == ["scale-replicas", "scale-to-zero"]
+    assert plan.bankable == (HOST + HOST // 4,) * 3
+    assert plan.capacity == (HOST // 2 * 3 // 4,) * 3
 
 
 @pytest.mark.parametrize("shape", range(len(SHAPES)))

@@ -83,7 +83,7 @@ def test_spot_over_two_hundred_replicas_keeps_one_of_each_service_on_demand() ->
     assert {row.target_key: row.state for row in rows} == {service.name: State.OPEN for service in services}
     for row in rows:
         best, count = row.best, len(fleet.service(row.target_key).deployments)
-        assert best is not None and best.title == f"on_demand → spot on {count - 1} of {count} replicas"
+        assert best is not None and best.title.startswith(f"on_demand → spot on {count - 1} of {count} replicas: ")
         assert best.net is not None
         bill = count * 2 * MONTH
         assert best.net[2] < bill * (count - 1) / count

@@ -74,7 +74,7 @@ def test_only_instances_of_the_service_s_own_provider_count() -> None:
 
 
 def test_it_refuses_a_service_that_generated_nothing() -> None:
-    assert refusal(move_accelerator, chat(), low_batch(generated_tok_s=0))[0] == "no-load"
+    assert refusal(move_accelerator, chat(), low_batch(generated_tok_s=0, prompt_tok_s=0))[0] == "no-load"
 
 
 def test_it_refuses_where_the_market_offers_nothing_else() -> None:

@@ -65,5 +65,5 @@ def test_one_replica_fewer_serves_what_fewer_are_counted_for(rate: float) -> Non
     loads = [(replace(arrivals, requests_per_s=arrivals.requests_per_s * x), forecast.load) for x in factors]
     counted = [sizes(service, one, forecast, some, given, load) for some, load in loads]
     fewer = [not isinstance(size, str) and size.likely < len(service.deployments) for size in counted]
-    assert one_fewer_serves(service, one, forecast, loads, given, (one.model,)) == fewer
+    assert one_fewer_serves(service, one, forecast, loads, given) == fewer
     assert len(set(fewer)) == 2

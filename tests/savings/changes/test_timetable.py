@@ -10,6 +10,7 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import Slo
 from tests.savings.fleets import (
+    AWS_H100,
     ONE,
     chat,
     context,
@@ -93,11 +94,12 @@ def test_more_replicas_than_there_are_is_unpriced_with_its_range() -> None:
     assert estimate.net is None and estimate.unpriced == "chat has 4 replicas: schedule a number from 0 to 4"
 
 
-def test_a_schedule_beside_a_change_of_replicas_is_not_half_priced() -> None:
+def test_a_schedule_beside_a_change_of_replicas_saves_the_hours_of_those_that_stay() -> None:
     fleet = four()
     changed = fleet.services[0].resized()
     priced = estimate(fleet, fleet.edit(changed.scheduled(off(NIGHT))), context(fleet))
-    assert priced.net is None and "apply one, then the other" in (priced.unpriced or "")
+    host = 2 * AWS_H100 * 730
+    assert priced.net == (3 * host + host * len(NIGHT) // 168,) * 3
 
 
 def with_nights(fleet: Fleet) -> Fleet:

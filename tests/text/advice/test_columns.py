@@ -11,9 +11,11 @@ from pertoken.text.advice.columns import (
     bankable,
     best_of_each_target,
     confidence,
+    declined,
     mtok_words,
     not_evaluated,
     open_advice,
+    paying_more,
     record_words,
     total,
 )
@@ -95,3 +97,24 @@ def test_unconfirmed_advice_is_marked_and_last() -> None:
     assert [row.title for row in rows] == [*(row.title for row in others), first.title]
     titles = [OPEN_COLUMNS[0].text(row) for row in rows]
     assert titles[-1] == f"? {first.title}" and not any(title.startswith("?") for title in titles[:-1])
+
+
+def test_what_a_person_has_to_confirm_has_a_column_of_its_own_and_is_in_no_total() -> None:
+    held_back = replace(FP8, saving=None, if_confirmed=FP8.saving, to_confirm="compare its outputs")
+    row = replace(QUANTIZE, variants=(held_back,))
+    texts = {column.name: column.text(row) for column in OPEN_COLUMNS}
+    assert texts["if confirmed $/month"] == "$1,200–1,640–1,818"
+    assert texts["bankable $/month"] == texts["capacity $/month"] == "to confirm"
+    assert total(map(bankable, best_of_each_target([row]))) is None
+    frees = replace(held_back, if_confirmed=Saving(NOTHING, (1 * USD, 2 * USD, 3 * USD)))
+    texts = {column.name: column.text(replace(row, variants=(frees,))) for column in OPEN_COLUMNS}
+    assert texts["if confirmed $/month"] == "$1.00–2.00–3.00 capacity"
+
+
+def test_a_change_that_raises_the_bill_is_apart_from_open_advice_and_in_no_total() -> None:
+    dearer = replace(FP8, saving=Saving((-9 * USD, -5 * USD, -1 * USD), (20 * USD, 30 * USD, 40 * USD)))
+    row = replace(QUANTIZE, recommendation_id=77, variants=(dearer,))
+    assert not row.counted and paying_more((RELEASE, row)) == [row]
+    assert open_advice((RELEASE, row)) == best_of_each_target((RELEASE, row)) == [RELEASE]
+    put_off = replace(row, state=State.DISMISSED)
+    assert declined([put_off]) == "Declined (1): not priced a month."

@@ -49,7 +49,7 @@ async def test_the_range_of_the_plan_is_beside_its_least_certain_assumption_on_a
         await until_shown(pilot, "Least certain")
         head = " ".join(text_of(pilot).partition("Open (1)")[0].split())
     assert re.search(r"Bankable \$[\d,]+ \(\$[\d,]+ to \$[\d,]+\) a month of a bill of \$[\d,]+ \(1 step\)", head)
-    assert "Least certain: the forecast and prices elsewhere hold (low end: $" in head
+    assert "Least certain: devices elsewhere cost what is likely (its low end: $" in head
 
 
 def test_output_of_a_rule_is_shown_without_control_of_the_terminal() -> None:
