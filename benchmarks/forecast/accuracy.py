@@ -4,17 +4,17 @@ For each pair the forecast sees the whole "before" row and the configuration of 
 and predicts the ratio of output tokens/s. Errors are |predicted/measured - 1|; every (source, model, GPU) cluster
 weighs the same; pairs marked low-trust are left out; an abstention counts as no change.
 
-The figures that count come from nested folds (`nested.py`): the table that judges a pair is refitted from the priors
-without its source, its model and its GPUs together, and everything tuned is chosen on pairs of other sources. Beside
-them stand the shipped table and tables refitted without the GPU, the model or the source alone, from the rows of the
-file and the rows the repository carries.
+The figures that count are those of unseen pairs: pairs of the half of the sources that judges (`folds.judges`), each by
+a table refitted without its source, its model and its GPUs together. Which adjustments the table has was chosen on the
+other half. Beside them stand the shipped table, and baselines that read no table, a rule of thumb among them.
 
 A change that only slows a device down (a power cap, a locked clock) is what the power model makes of it. Where joules
 per token were measured, their ratios are forecast and scored too, beside *no change* and *constant power*.
 
 With `--out` the pairs are only predicted: the shipped table's predictions go to that file as CSV, nothing is refitted
 or scored, and no result of an "after" row is read. Progress and tables for people go to stderr; stdout is one JSON
-object. `--skip-folds` scores the shipped table without refits; with `--keep` a later run fits only what changed.
+object. `--skip-folds` scores the shipped table without refits; with `--keep`
+a later run fits only what changed.
 """
 
 import argparse
@@ -28,31 +28,36 @@ from numpy.typing import NDArray
 
 from benchmarks.forecast.baselines import baselines
 from benchmarks.forecast.figures import (
-    NESTED,
+    UNSEEN,
     as_rows,
-    coverage_rows,
-    cut_rows,
     energy_rows,
     energy_tables,
     print_energy,
     print_tables,
+    regimes,
     tables,
     targets,
 )
-from benchmarks.forecast.fit import Evidence
+from benchmarks.forecast.fit import Evidence, running
 from benchmarks.forecast.fit_table import prior
-from benchmarks.forecast.folds import FOLDS, Predicted, Score, apart, predict
-from benchmarks.forecast.missing.curve import curve_rows
-from benchmarks.forecast.missing.residuals import learned_rows
-from benchmarks.forecast.missing.sources import source_rows
-from benchmarks.forecast.nested import left_out, nested
+from benchmarks.forecast.folds import (
+    Predicted,
+    few_of_each_source,
+    half_widths,
+    judges,
+    left_out,
+    predict,
+    together,
+    unfounded,
+)
 from benchmarks.forecast.pairs import as_changes, reasons, slow_down
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read, with_carried
 from benchmarks.forecast.power import Watts
-from benchmarks.forecast.tune import half_widths
 from benchmarks.report import Row, report
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import deviation, efficiency, intervals, is_too_wide, path_sources
+from pertoken.forecast.efficiency import deviation, efficiency, intervals, path_sources
+
+Bools = NDArray[np.bool_]
 
 
 def by_shipped_table(measurements: Measurements, pairs: Pairs, watts: Watts) -> tuple[Predicted, Array, list[str]]:
@@ -60,17 +65,18 @@ def by_shipped_table(measurements: Measurements, pairs: Pairs, watts: Watts) -> 
     asked = as_changes(measurements, pairs)
     predicted = predict(measurements, asked, efficiency(), deviation())
     slow_down(watts, pairs, predicted)
-    half = half_widths(intervals(), asked, predicted)
+    uncovered = np.array([not path_sources(path) for path in measurements.paths])
+    half = widened(half_widths(asked, predicted), uncovered[pairs.before] | uncovered[pairs.after])
     why = reasons(measurements, pairs)
-    for place, ends in enumerate(zip(pairs.before, pairs.after, strict=True)):
-        missing = sorted({str(path) for end in ends if not path_sources(path := measurements.paths[end])})
-        if not why[place] and missing:
-            why[place] = f"no public measurement covers these kernels: {', '.join(missing)}"
-        elif not why[place] and not np.isfinite(predicted.log_ratio[place]):
+    for place, likely in enumerate(predicted.log_ratio):
+        if not why[place] and not np.isfinite(likely):
             why[place] = "its cells give no finite number"
-        elif not why[place] and is_too_wide(half[place]):
-            why[place] = "its 80 % interval is too wide to be an estimate"
     return predicted, half, why
+
+
+def widened(half: Array, uncovered: Bools) -> Array:
+    """Return half widths that are at least those of unmeasured kinds where kernels are not covered."""
+    return np.asarray(np.where(uncovered, np.maximum(half, intervals().unmeasured), half))
 
 
 def write(path: Path, pairs: Pairs, predicted: Predicted, half: Array, why: list[str]) -> None:
@@ -83,39 +89,32 @@ def write(path: Path, pairs: Pairs, predicted: Predicted, half: Array, why: list
             out.writerow([row["before"], row["after"], row["kind"], *numbers, int(bool(reason)), reason])
 
 
-def fold_scores(
+def unseen(
     measurements: Measurements,
     pairs: Pairs,
     watts: Watts,
-    counted: NDArray[np.bool_],
-    abstained: NDArray[np.bool_],
+    judged: Bools,
     progress: Callable[[str], None],
     kept: Path | None = None,
-) -> tuple[dict[str, dict[str, Score]], Array, NDArray[np.bool_], list[Row]]:
-    """Return scores of the nested and of the three plain folds, the nested log-ratios, which of them are abstained,
-    and the tuned values as rows of the report."""
+) -> tuple[Predicted, Array]:
+    """Return predictions of the pairs that judge, by tables that saw nothing like them, and their half widths.
+
+    Predictions are NaN for other pairs, and for those beyond the folds that are refitted of each source.
+    """
     everything, others = with_carried(measurements, pairs)
-    evidence = Evidence(everything, as_changes(everything, others), kept)
     asked = as_changes(measurements, pairs)
+    evidence = Evidence(everything, as_changes(everything, others), kept)
+    folds = few_of_each_source(pairs, together(everything, asked), judged)
+    predicted = left_out(everything, asked, evidence, prior(), folds, progress)
+    slow_down(watts, pairs, predicted)
+    return predicted, widened(half_widths(asked, predicted), unfounded(measurements, pairs))
 
-    def slowed(predicted: Predicted) -> None:
-        slow_down(watts, pairs, predicted)
 
-    judged = nested(everything, asked, evidence, prior(), counted & ~abstained, slowed, progress)
-    abstained = abstained | judged.unfounded
-    silent = abstained | is_too_wide(judged.half)
-    ratios = judged.predicted.log_ratio
-    scores = {NESTED: tables(asked, ratios, judged.half, silent, counted & np.isfinite(ratios))}
-    for column in FOLDS:
-        predicted = left_out(everything, asked, evidence, prior(), apart(everything, asked, column), progress)
-        slowed(predicted)
-        half = judged.half_widths(asked, predicted)
-        quiet = abstained | is_too_wide(half)
-        rows = counted & np.isfinite(predicted.log_ratio)
-        scores[f"without its {column}"] = tables(asked, predicted.log_ratio, half, quiet, rows)
-    curve = curve_rows(everything, asked, evidence, prior(), counted & ~abstained, progress)
-    held = coverage_rows(asked, ratios, judged.half, silent, counted & np.isfinite(ratios))
-    return scores, ratios, silent, [*judged.rows(), *held, *curve]
+def stated(measurements: Measurements, pairs: Pairs) -> Bools:
+    """Return whether model, engine, device and format of both rows of each pair are stated and covered by a source
+    other than that of the pair."""
+    known = np.array([not doubts for doubts in measurements.doubts]) & (measurements.column("weight_dtype") != "")
+    return np.asarray(known[pairs.before] & known[pairs.after] & ~unfounded(measurements, pairs))
 
 
 def main() -> None:
@@ -153,23 +152,26 @@ def main() -> None:
         return
     counted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
     tables_of = {"shipped table": tables(pairs, shipped.log_ratio, half, abstained, counted)}
-    same = pairs.column("same_engine_version") != "0"
-    tables_of["shipped table, same engine version"] = tables(pairs, shipped.log_ratio, half, abstained, counted & same)
-    none_abstained = np.zeros(len(abstained), dtype=bool)
-    for name, ratios in baselines(measurements, pairs).items():
-        tables_of[name] = tables(pairs, ratios, None, none_abstained, counted)
-    more: list[Row] = []
+    judged = counted
     if not options.skip_folds and counted.any():
-        refused = np.array([bool(reason) for reason in reasons(measurements, pairs)])
-        scores, fold, silent, more = fold_scores(measurements, pairs, watts, counted, refused, progress, options.keep)
-        tables_of |= scores
-        rows = counted & np.isfinite(fold)
-        more += cut_rows(measurements, pairs, fold, silent, rows) + learned_rows(measurements, pairs, fold, rows)
-        more += source_rows(measurements, pairs, fold, silent, rows)
+        judged = counted & np.array([judges(str(source)) for source in pairs.column("source")])
+        predicted, widths = unseen(measurements, pairs, watts, judged, progress, options.keep)
+        judged &= np.isfinite(predicted.log_ratio)
+        is_stated = stated(measurements, pairs)
+        for name, rows in {
+            UNSEEN: judged,
+            f"{UNSEEN}, stated": judged & is_stated,
+            f"{UNSEEN}, physics only": judged & ~is_stated,
+            **{
+                f"{UNSEEN}, {regime}": judged & rows
+                for regime, rows in regimes(running(measurements)[pairs.after]).items()
+            },
+        }.items():
+            tables_of[name] = tables(pairs, predicted.log_ratio, widths, abstained, rows)
+    for name, ratios in baselines(measurements, pairs).items():
+        tables_of[name] = tables(pairs, ratios, None, np.zeros(len(abstained), dtype=bool), judged)
     progress("")
     print_tables(tables_of)
     energy = energy_tables(watts, pairs, shipped.log_ratio, abstained)
     print_energy(energy)
-    for row in more:
-        print(f"{row.subject}: {row.what} {row.value} {row.unit}", file=sys.stderr)
-    publish(report("forecast", as_rows(tables_of, measurements) + energy_rows(energy) + more, targets(tables_of)))
+    publish(report("forecast", as_rows(tables_of, measurements) + energy_rows(energy), targets(tables_of)))

@@ -13,6 +13,9 @@ from pertoken.forecast.terms import TERMS, seconds
 
 BANDWIDTH_SHARE, FLOPS_SHARE = 0.8, 0.5
 """What textbooks reckon that kernels reach of the listed rates."""
+THUMB_FORMATS = {"fp8": 1.4, "int8": 1.4, "int4": 1.3, "fp4": 1.2}
+THUMB_SCALING, THUMB_EXPONENT = 0.8, 0.7
+"""Share of twice the ranks' speed that is reached, and the power of the parameters that speed follows."""
 CONFIGURATION = (
     "source", "model", "weight_dtype", "kv_dtype", "gpu", "n_gpus", "mode", "batch_or_concurrency", "input_tokens",
     "output_tokens", "tp", "pp", "attn_dp", "ep", "spec", "power_limit_w", "sm_clock_mhz",
@@ -43,9 +46,23 @@ def baselines(measurements: Measurements, pairs: Pairs) -> dict[str, Array]:
     more = np.log(running[after] / running[before])
     return {
         "no change": np.zeros(len(before)),
+        "rule of thumb": rule_of_thumb(measurements, pairs),
         "naive": more - np.log(time_s[after] / time_s[before]),
         "additive": more - np.log(with_excess / known),
     }
+
+
+def rule_of_thumb(measurements: Measurements, pairs: Pairs) -> Array:
+    """Return log-ratios of output tokens/s as a person estimates them: a factor for fewer bits, the ratio of memory
+    bandwidths, each doubling of the ranks, and a power of the parameters. Other changes count as no change."""
+    c, before, after = measurements.candidates, pairs.before, pairs.after
+    kinds = pairs.column("kind")
+    ranks = np.log2((c.tp * c.pp * c.dp)[after] / (c.tp * c.pp * c.dp)[before]) * np.log(2 * THUMB_SCALING)
+    bandwidth = np.log(c.memory_bytes_per_s[after] / c.memory_bytes_per_s[before])
+    parameters = THUMB_EXPONENT * np.log(c.params_active[before] / c.params_active[after])
+    narrow = np.array([THUMB_FORMATS.get(kind.removeprefix("quantize_"), 1.0) for kind in kinds])
+    ratios = np.log(narrow) + np.where(kinds == "move_gpu", bandwidth, 0.0)
+    return np.asarray(ratios + ranks + np.where(kinds == "smaller_model", parameters, 0.0))
 
 
 def noise_floor(measurements: Measurements) -> dict[str, tuple[int, float, float]]:

@@ -10,7 +10,7 @@ ones; of changes of the load, the factor on what calibration changed is chosen o
 
 import argparse
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -20,17 +20,15 @@ from numpy.typing import NDArray
 
 from benchmarks.forecast.figures import macro_of, tables
 from benchmarks.forecast.fit import Evidence, running
-from benchmarks.forecast.folds import Predicted, Score, macro, together, unfounded
-from benchmarks.forecast.nested import GROUPS, grouped, mean_loss, refitted
+from benchmarks.forecast.folds import Predicted, Score, half_widths, macro, refitted, together, unfounded
 from benchmarks.forecast.pairs import as_changes, reasons
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, BadFile, Measurements, Pairs, read
-from benchmarks.forecast.tune import half_widths, with_points
 from benchmarks.report import Row, report
 from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
-from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, intervals, is_too_wide, rows_times
+from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, rows_times
 from pertoken.forecast.host import LOAD_KINDS, MIN_POINTS
-from pertoken.forecast.measured.load_errors import ERROR_LENGTH, ERROR_SD, load_errors, loads_of, log_times
+from pertoken.forecast.measured.load_errors import load_errors, loads_of, log_times
 from pertoken.forecast.steady import steady
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
@@ -38,15 +36,6 @@ SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus"
 SEED = 0
 CHUNK = 500
 """Pairs that are computed side by side."""
-Near = tuple[float, float]
-"""Standard deviation and length of errors near points."""
-SHIPPED: Near = ERROR_SD, ERROR_LENGTH
-NO_ERRORS: Near = 0.0, ERROR_LENGTH
-NEAR = (*((sd, length) for sd in (0.3, ERROR_SD, 0.8) for length in (1.0, ERROR_LENGTH, 3.0)), NO_ERRORS)
-"""Those that are tried; with `--folds` each group of sources is judged by the one that did best on changes of the load
-of the other groups."""
-NEAR_POINTS = "errors near points: "
-"""Prefix of the rows of the report that name what groups of sources chose."""
 
 
 def others(measurements: Measurements, pairs: Pairs, n: int) -> list[NDArray[np.intp]]:
@@ -80,62 +69,35 @@ def predict_with(
     points: Points,
     table: Efficiency | None = None,
     only: NDArray[np.intp] | None = None,
-    near: Near = SHIPPED,
 ) -> Predicted:
     """Return ratios of pairs calibrated on the "before" row and further rows, none of them the "after" row.
 
-    `table`: the shipped one by default. `only`: pairs to predict; others are NaN. `near`: standard deviation and length
-    of errors near points.
+    `table`: the shipped one by default. `only`: pairs to predict; others are NaN.
     """
     predicted = Predicted.none(len(pairs.before))
     all_places = np.arange(len(pairs.before)) if only is None else only
     for start in range(0, len(all_places), CHUNK):
         places = all_places[start : start + CHUNK]
         few = [points[int(place)] for place in places]
-        part = _predicted(measurements, pairs.take(places), few, table or efficiency(), near)
+        part = _predicted(measurements, pairs.take(places), few, table or efficiency())
         for field in fields(Predicted):
             getattr(predicted, field.name)[places] = getattr(part, field.name)
     return predicted
 
 
 def predict_in_folds(
-    measurements: Measurements,
-    pairs: Pairs,
-    points: Mapping[int, Points],
-    kept: Path | None = None,
-    near: Sequence[Near] = (SHIPPED,),
-) -> dict[int, list[Predicted]]:
-    """Return `predict_with` for each number of further rows and each of `near`, by tables that saw nothing like the
-    pair."""
+    measurements: Measurements, pairs: Pairs, points: Mapping[int, Points], kept: Path | None = None
+) -> dict[int, Predicted]:
+    """Return `predict_with` for each number of further rows, by tables that saw nothing like the pair."""
     folds = together(measurements, pairs)
-    predicted = {n: [Predicted.none(len(pairs.before)) for _ in near] for n in points}
+    predicted = {n: Predicted.none(len(pairs.before)) for n in points}
     for fold, table in zip(folds, refitted(Evidence(measurements, pairs, kept), folds), strict=True):
         for n, rows in points.items():
-            for place, one in enumerate(near):
-                predicted[n][place].put(fold.pairs, predict_with(measurements, pairs, rows, table, fold.pairs, one))
+            predicted[n].put(fold.pairs, predict_with(measurements, pairs, rows, table, fold.pairs))
     return predicted
 
 
-def best_of_groups(pairs: Pairs, tried: Sequence[Predicted], rows: NDArray[np.intp]) -> list[int]:
-    """Return, for each group of sources, the place of the predictions that do best on these `rows` of other groups."""
-    group = grouped(pairs, rows)
-    losses = [
-        [mean_loss(pairs, predicted.log_ratio, rows[group[rows] != one]) for predicted in tried]
-        for one in range(GROUPS)
-    ]
-    return [int(np.argmin(of_group)) for of_group in losses]
-
-
-def of_groups(pairs: Pairs, tried: Sequence[Predicted], places: Sequence[int], rows: NDArray[np.intp]) -> Predicted:
-    """Return, for each group of sources, the predictions at its place; `places` and `rows` as of `best_of_groups`."""
-    group = grouped(pairs, rows)
-    chosen = Predicted.none(len(group))
-    for one, place in enumerate(places):
-        chosen.put(np.flatnonzero(group == one), tried[place])
-    return chosen
-
-
-def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: Efficiency, near: Near) -> Predicted:
+def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: Efficiency) -> Predicted:
     prior, ran = deviation(), running(measurements)
     owner = np.repeat(np.arange(len(points)), [1 + len(point) for point in points])
     rows = np.concatenate([[before, *more] for before, more in zip(pairs.before, points, strict=True)]).astype(np.intp)
@@ -152,7 +114,7 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: 
     modelled = steady(seen_at, table, ran[rows], rows_times(known.mean[owner], prior.groups))
     loads, log_errors = loads_of(seen_at, ran[rows]), np.log(seen.seconds / modelled.token_s)
     errors = [
-        load_errors(loads[owner == one], log_errors[owner == one], *near) if 1 + len(more) >= MIN_POINTS else None
+        load_errors(loads[owner == one], log_errors[owner == one]) if 1 + len(more) >= MIN_POINTS else None
         for one, more in enumerate(points)
     ]
     missed_before, missed_after = (log_times(errors, loads_of(*end)) for end in zip((before, after), at, strict=True))
@@ -162,10 +124,8 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: 
 
 def scores_by_n(
     measurements: Measurements, pairs: Pairs, counts: Sequence[int], in_folds: bool = False, kept: Path | None = None
-) -> tuple[dict[str, dict[str, Score]], dict[int, list[Near]]]:
-    """Return the scores by kind for each number of further rows, beside those without any on the same pairs, and what
-    was chosen for each group of sources.
-    """
+) -> dict[str, dict[str, Score]]:
+    """Return the scores by kind for each number of further rows, beside those without any on the same pairs."""
     asked = as_changes(measurements, pairs)
     abstained = np.array([bool(reason) for reason in reasons(measurements, pairs)])
     trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
@@ -173,54 +133,24 @@ def scores_by_n(
     points[0] = [np.empty(0, np.intp)] * len(pairs.before)
     if in_folds:
         abstained |= unfounded(measurements, pairs)
-        tried_by_n = predict_in_folds(measurements, asked, points, kept, NEAR)
+        predicted_by_n = predict_in_folds(measurements, asked, points, kept)
     else:
-        tried_by_n = {
-            n: [predict_with(measurements, asked, rows, near=near) for near in (SHIPPED, NO_ERRORS)]
-            for n, rows in points.items()
-        }
-    without = tried_by_n[0][0]
+        predicted_by_n = {n: predict_with(measurements, asked, rows) for n, rows in points.items()}
+    without = predicted_by_n[0]
     load = np.isin(asked.column("kind"), list(LOAD_KINDS))
-    scores, chosen_of = {}, {}
+    scores = {}
     for n in counts:
         rows = trusted & np.array([len(point) == n for point in points[n]]) & np.isfinite(without.log_ratio)
-        judged = np.flatnonzero(rows & load & ~abstained)
-        tried = tried_by_n[n]
-        several = in_folds and 1 + n >= MIN_POINTS
-        places = best_of_groups(asked, tried, judged) if several else [0] * GROUPS
-        chosen_of[n] = [NEAR[place] for place in places] if several else []
-        by_points, terms = of_groups(asked, tried, places, judged), tried[-1]
-        # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
+        by_points = predicted_by_n[n]
+        # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone, and points bear
+        # out what they change of a load.
+        agreed = replace(by_points, disagreement=np.zeros(len(load)))
         chosen = Predicted(
-            *(
-                np.where(load, getattr(by_points, name), getattr(without, name))
-                for name in ("log_ratio", "log_sd", "disagreement")
-            )
+            *(np.where(load, getattr(agreed, field.name), getattr(without, field.name)) for field in fields(Predicted))
         )
-        half, half_of_terms = (half_widths(intervals(), asked, predicted) for predicted in (chosen, terms))
-        if n >= MIN_POINTS:
-            half = np.where(load, load_widths(asked, by_points, judged), half)
-            half_of_terms = np.where(load, load_widths(asked, terms, judged), half_of_terms)
-        for name, predicted, widths in (
-            (f"{n} points", chosen, half),
-            (f"{n} points, terms alone", terms, half_of_terms),
-            (f"{n} points, for every kind", by_points, half_widths(intervals(), asked, by_points)),
-            (f"0 of {n}", without, half_widths(intervals(), asked, without)),
-        ):
-            scores[name] = tables(pairs, predicted.log_ratio, widths, abstained | is_too_wide(widths), rows)
-    return scores, chosen_of
-
-
-def load_widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return half widths of changes of the load that rest on points: the factor on the disagreement is chosen for each
-    group of sources on these `rows` of the other groups."""
-    group = grouped(pairs, rows)
-    half = np.full(len(group), np.nan)
-    for one in range(GROUPS):
-        tuned = with_points(intervals(), pairs, predicted, rows[group[rows] != one])
-        own = replace(tuned, disagreement=tuned.points * tuned.disagreement)
-        half = np.where(group == one, half_widths(own, pairs, predicted), half)
-    return half
+        for name, predicted in ((f"{n} points", chosen), (f"0 of {n}", without)):
+            scores[name] = tables(pairs, predicted.log_ratio, half_widths(asked, predicted), abstained, rows)
+    return scores
 
 
 def main() -> None:
@@ -237,18 +167,8 @@ def main() -> None:
         measurements, pairs = read(options.measurements, options.pairs)
     except BadFile as error:
         parser.exit(2, f"{error}\n")
-    by_name, near = scores_by_n(measurements, pairs, options.calibrate_with, options.folds, options.keep)
-    rows = [
-        Row(
-            f"{n} points",
-            f"{NEAR_POINTS}a size of {sd:g} and a distance of {length:g}",
-            count,
-            "groups",
-            f"of {GROUPS}",
-        )
-        for n, chosen in near.items()
-        for (sd, length), count in Counter(chosen).items()
-    ]
+    by_name = scores_by_n(measurements, pairs, options.calibrate_with, options.folds, options.keep)
+    rows: list[Row] = []
     for name, scores in by_name.items():
         of_load = macro(score for kind, score in scores.items() if kind in LOAD_KINDS)
         for kind, score in [*scores.items(), ("load", of_load), ("macro", macro_of(scores))]:

@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,9 @@ MIN_GAIN = 0.1
 
 
 @cache
-def design(alternative: str = "") -> dict[str, Any]:
-    """Return the table of what may be adjusted, or one of its alternatives by name."""
-    table = tomllib.loads((Path(__file__).parent / "design.toml").read_text(encoding="utf-8"))
-    if alternative:
-        values = next(row["values"] for row in table["alternatives"] if row["name"] == alternative)
-        for path, value in values.items():
-            *sections, name = path.split(".")
-            reduce(lambda section, key: section[key], sections, table)[name] = value
-    return table
-
-
-def alternatives() -> tuple[str, ...]:
-    """Return the names of the alternative designs, whose fits are averaged with that of the design without any."""
-    return tuple(row["name"] for row in design()["alternatives"])
+def design() -> dict[str, Any]:
+    """Return the table of what may be adjusted."""
+    return tomllib.loads((Path(__file__).parent / "design.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +53,23 @@ class Parameters:
 
 
 @cache
-def parameters(alternative: str = "") -> Parameters:
-    """Return all adjustable numbers of a design, in a fixed order."""
-    table = design(alternative)
+def parameters() -> Parameters:
+    """Return all adjustable numbers, in a fixed order."""
+    table = design()
     entries: list[tuple[int, int, float, float]] = []
     for place, term in enumerate(TERMS):
         entries.append((place, -1, *table["priors"][term]))
     for place, term in enumerate(TERMS):
-        for name in table["adjusts"][term]:
-            for tag in table["groups"].get(name, [name]):
-                mean = table["means"].get(term, {}).get(tag, 0.0)
-                entries.append(
-                    (place, tag_names().index(tag), mean, table["spread"].get(tag, table["spread"]["other"]))
-                )
+        for tag in table["adjusts"][term]:
+            mean = table["means"].get(term, {}).get(tag, 0.0)
+            entries.append((place, tag_names().index(tag), mean, table["spread"].get(tag, table["spread"]["other"])))
     term_places, tags, means, sds = zip(*entries, strict=True)
     return Parameters(np.array(term_places), np.array(tags), np.array(means), np.array(sds))
 
 
-def as_efficiency(values: Array, alternative: str = "") -> Efficiency:
-    """Parameters of a design as the table the forecast reads."""
-    known = parameters(alternative)
+def as_efficiency(values: Array) -> Efficiency:
+    """Parameters as the table the forecast reads."""
+    known = parameters()
     base, by_tag = np.zeros(len(TERMS)), np.zeros((len(tag_names()), len(TERMS)))
     own = known.tag < 0
     base[known.term[own]] = values[own]
@@ -94,18 +80,15 @@ def as_efficiency(values: Array, alternative: str = "") -> Efficiency:
 class Evidence:
     """Rows and pairs ready for fitting: everything that does not depend on the parameters, computed once."""
 
-    def __init__(
-        self, measurements: Measurements, pairs: Pairs, kept: Path | None = None, alternative: str = ""
-    ) -> None:
-        """`kept`: folder in which fitted parameters are kept from run to run. `alternative`: name of the design."""
-        self.kept, self.alternative = kept, alternative
-        self._read = measurements, pairs
-        self.scales = table = design(alternative)["evidence"]
+    def __init__(self, measurements: Measurements, pairs: Pairs, kept: Path | None = None) -> None:
+        """`kept`: folder in which fitted parameters are kept from run to run."""
+        self.kept = kept
+        self.scales = table = design()["evidence"]
         self.candidates = measurements.candidates
         self.running = running(measurements)
         self.seconds = seconds(self.candidates, self.running)
         self.log_tok_s = np.log(measurements.tok_s)
-        self.known = known = parameters(alternative)
+        self.known = known = parameters()
         self.holds = np.where(known.tag < 0, 1.0, self.candidates.tags[:, np.maximum(known.tag, 0)])
         clusters = _joined(measurements.column("source"), measurements.column("model"), measurements.column("gpu"))
         trusted = np.array([table["row_trust"].get(trust, 0.0) for trust in measurements.column("trust")])
@@ -123,17 +106,6 @@ class Evidence:
         self.pair_weight = trusted * np.isfinite(self.log_ratio) * _share(clusters, table["most_per_cluster"])
         self.pair_weight = self.pair_weight * np.isin(pairs.column("kind"), table["kinds"])
         self.pair_weight = _damped(self.pair_weight, pairs.column("source"), table["source_weight"])
-
-    def under(self, alternative: str) -> "Evidence":
-        """Return the same rows and pairs for the fit of an alternative design; "" for the one without any."""
-        if alternative == self.alternative:
-            return self
-        return Evidence(*self._read, self.kept, alternative)
-
-    @cached_property
-    def designs(self) -> tuple["Evidence", ...]:
-        """The same rows and pairs for the fit of each design."""
-        return tuple(self.under(name) for name in ("", *alternatives()))
 
     def file(self, without: NDArray[np.bool_] | None) -> Path | None:
         """Return the file that keeps what is fitted without some rows, named by all that the fit reads; or None."""
@@ -153,7 +125,7 @@ class Evidence:
 
     def predict(self, values: Array, rows: NDArray[np.intp] | slice = slice(None)) -> tuple[Array, Array]:
         """(log tok/s, shares of the terms) of the rows under these parameters."""
-        table = as_efficiency(values, self.alternative)
+        table = as_efficiency(values)
         term_s = self.seconds[rows] * np.exp(table.log_scale(self.candidates.tags[rows]))
         total = term_s.sum(axis=1)
         return np.log(self.running[rows] / total), term_s / total[:, None]
@@ -183,11 +155,6 @@ def fit(evidence: Evidence, without: NDArray[np.bool_] | None = None) -> Array:
     return values
 
 
-def mean_fit(evidence: Evidence, without: NDArray[np.bool_] | None = None) -> Array:
-    """Return the mean over the designs of what `fit` returns: none of them has to be chosen."""
-    return np.asarray(np.mean([fit(design, without) for design in evidence.designs], axis=0))
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """One set of parameters with what it predicts."""
@@ -205,7 +172,7 @@ class _Problem:
     """Rows and pairs of one fit, without the rows that are left out."""
 
     def __init__(self, evidence: Evidence, without: NDArray[np.bool_] | None) -> None:
-        self.known, self.alternative, scales = evidence.known, evidence.alternative, evidence.scales
+        self.known, scales = evidence.known, evidence.scales
         self.row_scale, self.pair_scale = 2 * scales["row_scale"], 2 * scales["pair_scale"]
         self.faster_sd = scales["faster_sd"]
         keep = np.ones(len(evidence.running), dtype=bool) if without is None else ~without
@@ -240,7 +207,7 @@ class _Problem:
         raise RuntimeError(f"the fit of the efficiency table did not converge in {MAX_STEPS} steps")
 
     def _at(self, values: Array) -> _State:
-        table = as_efficiency(values, self.alternative)
+        table = as_efficiency(values)
         term_s = self.seconds * np.exp(table.base + self.tags @ table.by_tag)
         total = term_s.sum(axis=1)
         predicted = np.log(self.running / total)

@@ -1,9 +1,8 @@
 """Fit the forecast's efficiency table: `python -m benchmarks.fit_forecast PATH [--out efficiency.toml]`.
 
-PATH is a folder with `measurements.csv` and `pairs.csv`. The same files always give the same table. Two steps: the
-constants, by maximum a posteriori on rows and pairs; widths of intervals, on pairs predicted by tables that saw neither
-their source nor their model nor their GPU. It prints what changed against the shipped table, and how far ratios move if
-only rows under a licence that allows copying are used.
+PATH is a folder with `measurements.csv` and `pairs.csv`. The same files always give the same table: constants are
+fitted by maximum a posteriori on rows and pairs, widths of intervals are those of the design. It prints what changed
+against the shipped table, and how far ratios move if only rows under a licence that allows copying are used.
 """
 
 import argparse
@@ -11,29 +10,22 @@ import csv
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.forecast.calibrate_with import others, predict_in_folds
-from benchmarks.forecast.fit import Evidence, as_efficiency, design, mean_fit, parameters
-from benchmarks.forecast.folds import MACRO, cluster_weights, clusters, predict, quantile, together, unfounded
-from benchmarks.forecast.nested import left_out
-from benchmarks.forecast.pairs import as_changes, reasons, slow_down
+from benchmarks.forecast.fit import Evidence, as_efficiency, design, fit, parameters
+from benchmarks.forecast.folds import MACRO, cluster_weights, clusters, predict, quantile
+from benchmarks.forecast.pairs import as_changes
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, measured, read
-from benchmarks.forecast.power import Watts
-from benchmarks.forecast.tune import widths, with_points
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import Deviation, Intervals, efficiency, table, tag_names
-from pertoken.forecast.host import LOAD_KINDS
+from pertoken.forecast.efficiency import Deviation, efficiency, table, tag_names
 from pertoken.forecast.terms import OVERHEAD_S, TERMS
 
 SHIPPED = Path(__file__).parents[2] / "pertoken/forecast/efficiency.toml"
-POINTS = 10
-"""Operating points of a host that stand for its minutes where their factor is chosen."""
-LICENSED = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
+MLPERF = "MLPerf results: Apache-2.0 repositories; table in an Apache-2.0 repository; name MLCommons"
+LICENSED = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause", MLPERF)
 
 
 def prior() -> Deviation:
@@ -57,9 +49,7 @@ def path_sources(measurements: Measurements, evidence: Evidence) -> dict[str, in
     return {path: len(names) for path, names in sorted(sources.items())}
 
 
-def text(
-    values: Array, tuned: Intervals, paths: Mapping[str, int], absolute: float, evidence: Evidence, as_of: str
-) -> str:
+def text(values: Array, paths: Mapping[str, int], evidence: Evidence, as_of: str) -> str:
     """Return the table as TOML."""
     known, least = parameters(), design()["evidence"]["least_adjustment"]
     lines = [
@@ -67,12 +57,11 @@ def text(
         "# base and by.TAG: logarithms of how much longer a term takes than at its listed rate (for overheads, than",
         f"# its unit); adjustments below {least} are left out. The base is a dense model in 16 bits on Hopper under",
         "# TensorRT-LLM. deviation: how far single deployments are from that, as standard deviations of log times.",
-        "# interval: the 80 % interval of a log-ratio is quantile x hypot(floor, log_sd x what the calibration left",
-        "# open, disagreement x what it changed, version where the engine's changes), by changes on unseen sources,",
-        "# models and devices.",
-        "# paths: public sources whose rows ran these kernels; others are abstained.",
+        "# interval: the half width of the 80 % interval of a log-ratio is hypot(floor, log_sd x what the calibration",
+        "# left open, disagreement x what it changed), of kinds that are not measured at least `unmeasured`.",
+        "# paths: public sources whose rows ran these kernels; forecasts of others rest on listed rates alone.",
         "",
-        f"tags = [{', '.join(map(_quoted, tag_names()))}]",
+        f"tags = [{', '.join(map(_quoted, design()['tags']))}]",
         "",
         "[fit]",
         f"rows = {int((evidence.row_weight > 0).sum())}",
@@ -95,10 +84,9 @@ def text(
     lines += ["", "[deviation]", f"noise = {prior().noise}", f"misfit = {prior().misfit}", "", "[deviation.groups]"]
     for name, row in design()["deviation"]["groups"].items():
         lines.append(f"{name} = {{ sd = {row['sd']}, terms = [{', '.join(map(_quoted, _terms(row)))}] }}")
-    scale = asdict(tuned)
-    quantiles = scale.pop("quantiles")
-    lines += ["", "[interval]", *(f"{name} = {value}" for name, value in scale.items()), f"absolute = {absolute}"]
-    lines += ["", "[interval.quantiles]", *(f"{kind} = {value}" for kind, value in quantiles.items())]
+    widths = dict(design()["interval"])
+    kinds = ", ".join(map(_quoted, widths.pop("measured")))
+    lines += ["", "[interval]", *(f"{name} = {value}" for name, value in widths.items()), f"measured = [{kinds}]"]
     lines += ["", "[paths]", *(f"{_quoted(path)} = {n}" for path, n in paths.items())]
     return "\n".join(lines) + "\n"
 
@@ -171,28 +159,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     progress("fitting all rows")
     evidence = Evidence(measurements, pairs, options.keep)
-    values = mean_fit(evidence)
-    watts = Watts(measurements)
-    counted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
-    counted &= np.array([not why for why in reasons(measurements, pairs)])
-    raw = left_out(measurements, pairs, evidence, prior(), together(measurements, pairs), progress)
-    rows = np.flatnonzero(counted & ~unfounded(measurements, pairs) & np.isfinite(raw.log_ratio))
-    slow_down(watts, pairs, raw)
-    tuned = widths(pairs, raw, rows)
-    points = others(measurements, pairs, POINTS)
-    load = np.isin(pairs.column("kind"), list(LOAD_KINDS)) & np.array([len(point) == POINTS for point in points])
-    by_points = predict_in_folds(measurements, pairs, {POINTS: points}, options.keep)[POINTS][0]
-    tuned = with_points(tuned, pairs, by_points, rows[load[rows]])
-    missed = np.abs(evidence.log_tok_s - evidence.predict(values)[0])
-    missed = missed[(measurements.column("trust") != "low") & np.isfinite(missed)]
-    absolute = round(float(np.expm1(np.quantile(missed, 0.8))), 3)
+    values = fit(evidence)
     some_measurements, some_pairs = licensed(measurements, published)
     if options.licensed:
         options.licensed.mkdir(parents=True, exist_ok=True)
         write_rows(options.licensed / "measurements.csv", some_measurements.rows)
         write_rows(options.licensed / "pairs.csv", some_pairs.rows)
     progress("fitting licensed rows only")
-    some = mean_fit(Evidence(some_measurements, as_changes(some_measurements, some_pairs)))
+    some = fit(Evidence(some_measurements, as_changes(some_measurements, some_pairs)))
     progress("")
     shipped = efficiency()
     moved = (
@@ -202,6 +176,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"against the shipped table: base moves by up to {moved[1]:.3f}, adjustments by up to {moved[0]:.3f} (log)")
     print(f"licensed rows only ({len(some_measurements.rows)} of {len(measurements.rows)}): ratios move by")
     print("\n".join(differences(measurements, pairs, values, some)))
-    options.out.write_text(
-        text(values, tuned, path_sources(measurements, evidence), absolute, evidence, as_of), encoding="utf-8"
-    )
+    options.out.write_text(text(values, path_sources(measurements, evidence), evidence, as_of), encoding="utf-8")

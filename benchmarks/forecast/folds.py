@@ -1,18 +1,20 @@
 """Folds of public measurements: what each leaves out, tables refitted without it, and errors by kind of change."""
 
 import math
+import multiprocessing
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast.fit import Evidence, as_efficiency, mean_fit, running
+from benchmarks.forecast.fit import Evidence, as_efficiency, fit, running
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.calibration import per_token, posterior, ratio
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import Deviation, Efficiency
+from pertoken.forecast.efficiency import Deviation, Efficiency, half_width
 
 FOLDS = ("gpu", "model", "source")
 """Columns of which each value is left out in turn."""
@@ -32,8 +34,13 @@ MACRO = (
 
 FIGURES = ("median", "p90", "coverage", "half_width", "sign", "abstained")
 """Of a `Score`, in the order they are reported."""
-MIN_SOURCES = 5
-"""Of a kind of change from which anything is chosen for that kind alone."""
+MAX_FOLDS_OF_SOURCE = 8
+"""Of the folds that are refitted: more of a large source add time and little else."""
+
+
+def judges(source: str) -> bool:
+    """Return whether a source is of the half that judges; which adjustments the fit has was chosen on the others."""
+    return sha256(source.encode()).digest()[0] % 2 == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +119,60 @@ def together(measurements: Measurements, pairs: Pairs) -> list[Fold]:
     ]
 
 
-def refit(evidence: Evidence, fold: Fold, also: NDArray[np.bool_] | None = None) -> Efficiency:
-    """Return the table fitted from the priors without the rows of a fold, and without those `also` marked."""
-    return as_efficiency(mean_fit(evidence, without=fold.rows if also is None else fold.rows | also))
+def refit(evidence: Evidence, fold: Fold) -> Efficiency:
+    """Return the table fitted from the priors without the rows of a fold."""
+    return as_efficiency(fit(evidence, without=fold.rows))
+
+
+def few_of_each_source(pairs: Pairs, folds: Sequence[Fold], counted: NDArray[np.bool_]) -> list[Fold]:
+    """Return at most `MAX_FOLDS_OF_SOURCE` folds with counted pairs of each source, spread evenly.
+
+    They are spread evenly over the folds of a source.
+    """
+    of_source: defaultdict[str, list[Fold]] = defaultdict(list)
+    sources = pairs.column("source")
+    for fold in folds:
+        if counted[fold.pairs].any():
+            of_source[str(sources[fold.pairs[0]])].append(fold)
+    chosen = []
+    for members in of_source.values():
+        places = np.linspace(0, len(members) - 1, min(len(members), MAX_FOLDS_OF_SOURCE)).round().astype(int)
+        chosen += [members[place] for place in places]
+    return chosen
+
+
+def left_out(
+    measurements: Measurements,
+    pairs: Pairs,
+    evidence: Evidence,
+    prior: Deviation,
+    folds: Sequence[Fold],
+    progress: Callable[[str], None],
+) -> Predicted:
+    """Return raw predictions of the pairs of these folds."""
+    predicted = Predicted.none(len(pairs.rows))
+    for place, (fold, table) in enumerate(zip(folds, refitted(evidence, folds), strict=True), 1):
+        progress(f"without {fold.name[:60]} ({place}/{len(folds)})")
+        predicted.put(fold.pairs, predict(measurements, pairs, table, prior, fold.pairs))
+    return predicted
+
+
+def refitted(evidence: Evidence, folds: Sequence[Fold]) -> Iterator[Efficiency]:
+    """Yield the table refitted without each fold, from a process on each core."""
+    with multiprocessing.get_context("fork").Pool(initializer=_share, initargs=(evidence,)) as pool:
+        yield from pool.imap(_refit, folds)
+
+
+_shared: Evidence
+
+
+def _share(evidence: Evidence) -> None:
+    global _shared
+    _shared = evidence
+
+
+def _refit(fold: Fold) -> Efficiency:
+    return refit(_shared, fold)
 
 
 def unfounded(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:
@@ -174,18 +232,6 @@ def cluster_weights(labels: NDArray[np.str_]) -> Array:
     return np.asarray(1 / sizes[place], dtype=float)
 
 
-def source_weights(pairs: Pairs, rows: NDArray[np.intp]) -> Array:
-    """Return a weight for each of these pairs so that within a kind all sources weigh the same, and within a source
-    all clusters do."""
-    kinds, sources, labels = (
-        column[rows] for column in (pairs.column("kind"), pairs.column("source"), clusters(pairs))
-    )
-    of_kind = np.array([f"{kind}|{source}" for kind, source in zip(kinds, sources, strict=True)])
-    weights = cluster_weights(np.array([f"{kind}|{label}" for kind, label in zip(kinds, labels, strict=True)]))
-    _, place = np.unique(of_kind, return_inverse=True)
-    return np.asarray(weights / np.bincount(place, weights)[place])
-
-
 def quantile(values: Array, weights: Array, share: float) -> float:
     """Return the weighted quantile: the least value that at least `share` of the weight is at or below."""
     order = np.argsort(values, kind="stable")
@@ -229,3 +275,13 @@ def macro(scores: Iterable[Score]) -> Score:
         known = [value for score in all_scores if not np.isnan(value := getattr(score, name))]
         mean[name] = float(np.mean(known)) if known else float("nan")
     return Score(n=sum(score.n for score in all_scores), clusters=sum(score.clusters for score in all_scores), **mean)
+
+
+def half_widths(pairs: Pairs, predicted: Predicted) -> Array:
+    """Return half widths of the 80 % intervals of predicted log-ratios."""
+    kinds = pairs.column("kind")
+    widths = np.full(len(kinds), np.nan)
+    for kind in np.unique(kinds):
+        rows = kinds == kind
+        widths[rows] = half_width([kind], predicted.log_sd[rows], predicted.disagreement[rows])
+    return widths

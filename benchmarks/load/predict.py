@@ -82,10 +82,11 @@ class Configuration:
         if not fits(self.candidate):
             raise Refused(f"the weights of {run.cells['model']} do not fit in {run.cells['gpu']}")
         listed = accelerator(run)
-        if listed is None or listed.tdp_w is None:
+        if listed is None:
             raise Refused(f"the device {run.cells['gpu']!r} is not known")
         self.accelerator = listed.name
-        watts = idle_w(listed.name, listed.tdp_w), listed.tdp_w, full_w(listed.name, listed.tdp_w)
+        limit_w = np.nan if listed.tdp_w is None else listed.tdp_w
+        watts = idle_w(listed.name, limit_w), limit_w, full_w(listed.name, limit_w)
         self.device = Device(*(np.array([watts_of_run]) for watts_of_run in watts))
 
     def engine(self, known: Known) -> Engine:

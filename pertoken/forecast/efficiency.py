@@ -1,6 +1,5 @@
 """Efficiencies of serving engines on their hardware, and the model's error: one table, fitted from measurements."""
 
-import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from pertoken.forecast.formats import (
     hardware_tag,
     kernel_family,
     kernel_maker,
-    preferred_kernels,
 )
 from pertoken.forecast.terms import TERMS
 
-MAX_HIGH_OVER_LOW = 20.0
-"""Of an 80 % interval: one that is wider is no estimate."""
+UNPACKED = "kv_fp8_unpacked"
+"""Kind of a change of a cache in FP8 that slow kernels read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def with_unpacked(kinds: Iterable[str], unpacked: bool) -> frozenset[str]:
     """Kinds of change between two candidates: a cache that one of them reads by slow kernels is a kind of its own."""
     all_kinds = frozenset(kinds)
     if "kv_fp8" in all_kinds and unpacked:
-        return all_kinds - {"kv_fp8"} | {"kv_fp8_unpacked"}
+        return all_kinds - {"kv_fp8"} | {UNPACKED}
     return all_kinds
 
 
@@ -130,66 +128,48 @@ def deviation() -> Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Widths of 80 % intervals: a scale that grows with novelty, times a quantile for each kind of change."""
+    """Half widths of 80 % intervals of logarithms."""
 
     floor: float
-    """Log error of a change that nothing marks as new."""
+    """Of a change of one measured kind that nothing marks as new."""
     log_sd: float
     """Factor on the uncertainty that calibration leaves."""
     disagreement: float
     """Factor on the difference between the calibrated log-ratio and that of the table alone."""
-    version: float
-    """Log error that a change of the engine's version adds."""
-    quantiles: Mapping[str, float]
-    """Half width over scale that holds 80 % of unseen changes, by kind; `other` for kinds without an entry."""
-    unmeasured_floor: float
-    """Minimum half width of a kind without an entry: its error is unknown, as no pair of it was measured."""
-    points: float = 1.0
-    """Factor on the disagreement where a change of the load rests on several operating points: they bear the calibrated
-    log-ratio out."""
+    unmeasured: float
+    """Minimum of a change of a kind or to kernels that no public pairs cover."""
+    unpacked: float
+    """Minimum of a change of a cache in FP8 that slow kernels read: two of them ran at 0.1 and 0.8 times the speed."""
+    absolute: float
+    """Of a rate itself on a host where nothing was measured."""
+    measured: frozenset[str]
+    """Kinds of change that public pairs cover."""
 
-    def half_width(
-        self,
-        kinds: Iterable[str],
-        log_sd: Array | float,
-        disagreement: Array | float = 0.0,
-        version_changes: NDArray[np.bool_] | bool = False,
-    ) -> Array:
-        """Return half widths of log-ratios changed in these ways.
+    def half_width(self, kinds: Iterable[str], log_sd: Array | float, disagreement: Array | float = 0.0) -> Array:
+        """Return half widths of log-ratios changed in these ways; 0 for no change.
 
         The floors of several kinds count as independent. What is left open and the disagreement are of the whole
         change and count once.
         """
-        # In the order of their names: that of a set changes from run to run, and with it the last digit of the sum.
-        names = sorted(kinds)
-        quantiles = [self.quantiles.get(kind, self.quantiles["other"]) for kind in names]
-        whole = (
-            (self.log_sd * np.asarray(log_sd)) ** 2
-            + (self.disagreement * np.asarray(disagreement)) ** 2
-            + self.version**2 * np.asarray(version_changes, dtype=float)
-        )
-        floors = sum((quantile * self.floor) ** 2 for quantile in quantiles)
-        total = np.sqrt(floors + max(quantiles, default=0.0) ** 2 * whole)
-        unmeasured = any(kind not in self.quantiles for kind in names)
-        return np.asarray(np.maximum(total, self.unmeasured_floor if unmeasured else 0.0))
+        kinds = frozenset(kinds)
+        if not kinds:
+            return np.zeros(np.shape(log_sd))
+        novelty = (self.log_sd * np.asarray(log_sd)) ** 2 + (self.disagreement * np.asarray(disagreement)) ** 2
+        total = np.sqrt(len(kinds) * self.floor**2 + novelty)
+        least = self.unpacked if UNPACKED in kinds else 0.0 if kinds <= self.measured else self.unmeasured
+        return np.asarray(np.maximum(total, least))
 
 
 @cache
 def intervals() -> Intervals:
     """Return the widths of the table."""
     row = table()["interval"]
-    scale = {name: row[name] for name in ("floor", "log_sd", "disagreement", "version", "unmeasured_floor", "points")}
-    return Intervals(**scale, quantiles=row["quantiles"])
+    return Intervals(**{**row, "measured": frozenset(row["measured"])})
 
 
 def half_width(kinds: Iterable[str], log_sd: Array | float, disagreement: Array | float = 0.0) -> Array:
     """Return the half width of the 80 % interval of a log-ratio changed in these ways; see `Intervals`."""
     return intervals().half_width(kinds, log_sd, disagreement)
-
-
-def is_too_wide(half: Array | float) -> NDArray[np.bool_]:
-    """Return whether intervals of log-ratios of these half widths are too wide to be an estimate."""
-    return np.asarray(2 * np.asarray(half) > math.log(MAX_HIGH_OVER_LOW))
 
 
 @cache
@@ -203,17 +183,10 @@ def kernel_path(engine: str, format_name: str, arch: str) -> str:
     made_by = "" if maker == "nvidia" else f" {maker}"
     if format_name in ("bf16", "fp16"):
         return "16-bit" if hardware_tag(arch) is not None else f"16-bit{made_by}"
-    preferred = preferred_kernels(engine, format_name, arch)
-    kernels = f"{kernel_family(engine, format_name)}{f' {preferred}' if preferred else ''}"
-    return f"{engine_class(engine)} {kernels}{made_by}"
+    return f"{engine_class(engine)} {kernel_family(engine, format_name)}{made_by}"
 
 
 def path_sources(path: str) -> int:
     """Return how many public sources the table's kernels of this path were fitted on; 0 for none."""
     count: int = table()["paths"].get(path, 0)
     return count
-
-
-def absolute_half_width() -> float:
-    """Half width of the 80 % interval of a rate itself on a host where nothing was measured, as a log."""
-    return math.log1p(table()["interval"]["absolute"])

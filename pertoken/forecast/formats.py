@@ -127,15 +127,6 @@ def kernel_family(engine: str, format_name: str) -> str:
     return families.get(format_name, format_name)
 
 
-def preferred_kernels(engine: str, format_name: str, arch: str) -> str | None:
-    """Return the kernels an engine prefers for a format on an architecture over those it has elsewhere, or None."""
-    for row in _table()["kernels_preferred"]:
-        if engine in row["engines"] and format_name in row["formats"] and arch in row["architectures"]:
-            name: str = row["name"]
-            return name
-    return None
-
-
 def kernel_maker(arch: str) -> str:
     """Return whose kernels run on a catalog architecture; the architecture itself where the table names nobody."""
     makers: dict[str, list[str]] = _table()["kernel_makers"]

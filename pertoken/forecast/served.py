@@ -21,7 +21,6 @@ from pertoken.forecast.formats import (
     has_block_kernels,
     has_fp8_cache,
     kv_bytes_per_value,
-    preferred_kernels,
     stored_format,
     takes_share_of_free,
     weight_format,
@@ -45,8 +44,6 @@ CPU_ROW_COST, CPU_TILE_COST = 2.5, 7.0
 """Costs of rows and tiles where no batch was measured, in tokens of a prompt: about those that llama.cpp has with Q8_0
 and Q4_0 on one core of an EPYC, 2026-11-23."""
 BISECTIONS = 40
-BASE_ACTIVE_PARAMS = 8e9
-"""The graded tag `small` is 0 from here on."""
 
 
 class Abstained(Exception):
@@ -181,16 +178,6 @@ def shape(model: Model, name: str) -> dict[str, float]:
     }
 
 
-def model_tags(columns: dict[str, float]) -> tuple[list[str], dict[str, float]]:
-    """Tags of a model's shape: those that hold, and the graded ones with their values."""
-    held = []
-    if columns["n_experts"]:
-        held.append("mixture")
-    if columns["n_kv_heads"] == 1 and columns["kv_values"] > 2 * columns["attending_layers"] * 256:
-        held.append("mla")
-    return held, {"small": max(0.0, math.log(BASE_ACTIVE_PARAMS / columns["params_active"]))}
-
-
 def device_columns(accelerator: Accelerator) -> dict[str, float]:
     """Return the device's columns of a candidate that do not depend on a weight format."""
     link = accelerator.interconnect_bytes_per_s or PCIE_BYTES_PER_S
@@ -203,8 +190,8 @@ def device_columns(accelerator: Accelerator) -> dict[str, float]:
     }
 
 
-def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | None, old_vllm: bool | None) -> list[str]:
-    """Tags of a device with a kind of kernels and a cache dtype.
+def device_tags(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool | None) -> list[str]:
+    """Tags of a device with a cache dtype.
 
     `old_vllm`: whether the engine is a vLLM from before 0.8; None for one whose version is not known and for others.
     Raises Abstained for an unknown architecture.
@@ -215,10 +202,8 @@ def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | Non
     held = [arch] if arch else []
     if accelerator.arch != CPU_ARCH and (accelerator.interconnect_bytes_per_s or 0) <= SLOW_LINK_BYTES_PER_S:
         held.append("pcie")
-    if weight_only and arch in ("ampere", "ada", "turing"):
-        held.append("weight-only-before-hopper")
     if kv_bytes_per_value(kv_dtype) == 1:
-        held.append("kv-8-bit-unpacked" if old_vllm else "kv-8-bit")
+        held += ["kv-8-bit-unpacked"] if old_vllm else []
         if kv_dtype == "fp8" and old_vllm is not False and not has_fp8_cache(accelerator.arch):
             held.append("kv-fp8-unpacked")
     if old_vllm:
@@ -251,17 +236,10 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
             )
         # The table's adjustments of formats were fitted on accelerators.
         hardware = replace(hardware, flops=rates.flops, weight_only=False, tags=())
-    elif hardware_tag(accelerator.arch) is not None and not path_sources(
-        kernel_path(deployment.engine, BLOCK_FP8 if in_blocks else hardware.format_name, accelerator.arch)
-    ):
-        raise Abstained(
-            f"no public measurement covers how {deployment.engine} multiplies weights in {hardware.format_name} "
-            f"({deployment.weight_dtype} on {accelerator.name}): try it for some hours and compare"
-        )
     tp, pp, dp = layout(deployment)
     # Drafts without counted acceptance are left to the calibration, as if there were none.
     drafted = 0 if load.acceptance is None else deployment.num_speculative_tokens or 0
-    held, graded = model_tags(columns)
+    held, graded = ["mixture"] if columns["n_experts"] else [], {}
     kv_dtype = deployment.kv_dtype or assumed_kv_dtype(deployment.engine, deployment.weight_dtype, accelerator.arch)
     kv_bytes = kv_bytes_per_value(kv_dtype)
     if load.images > 0:
@@ -271,14 +249,11 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     old_vllm = None
     if engine == "vllm" and deployment.engine_version:
         old_vllm = re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
-    held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, kv_dtype, old_vllm)]
+    held += [*hardware.tags, *device_tags(accelerator, kv_dtype, old_vllm)]
     if engine:
         held.append(engine)
     if in_blocks:
         held.append(BLOCK_FP8)
-    preferred = preferred_kernels(deployment.engine, hardware.format_name, accelerator.arch)
-    if preferred is not None:
-        held.append(preferred)
     columns |= device_columns(accelerator)
     columns |= {
         "memory_bytes_per_s": rates.memory_bytes_per_s if rates else accelerator.memory_bytes_per_s,
@@ -312,6 +287,25 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         # The tags of the table were fitted on accelerators.
         return columns | _cpu_columns(rates, kv_bytes), tag_row([])
     return columns, tag_row(held, graded)
+
+
+def uncovered_kernels(deployment: Deployment, market: Market) -> str | None:
+    """Return the reason why a forecast of these kernels rests on physics alone; None where public sources ran them.
+
+    Raises Abstained for a format the serving model does not know.
+    """
+    accelerator, dtype, model = market.accelerator(deployment.accelerator), deployment.weight_dtype, deployment.model
+    if accelerator is None or accelerator.arch == CPU_ARCH or dtype is None:
+        return None
+    format_name = kernels(stored_format(deployment.engine, dtype), accelerator).format_name
+    if has_block_kernels(deployment.engine, format_name, model.params_active != model.params_total):
+        format_name = BLOCK_FP8
+    if path_sources(kernel_path(deployment.engine, format_name, accelerator.arch)):
+        return None
+    return (
+        f"no public measurement covers how {deployment.engine} multiplies weights in {format_name} ({dtype} on "
+        f"{accelerator.name}): its forecast rests on listed rates alone"
+    )
 
 
 def _cpu_columns(rates: MeasuredRates, kv_bytes: float) -> dict[str, float]:

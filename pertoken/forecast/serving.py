@@ -16,13 +16,10 @@ from pertoken.forecast.calibration import Posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, refusals
 from pertoken.forecast.efficiency import (
-    MAX_HIGH_OVER_LOW,
-    absolute_half_width,
     deviation,
     efficiency,
     half_width,
     intervals,
-    is_too_wide,
     tag_names,
     unpacks_cache,
     with_unpacked,
@@ -32,7 +29,15 @@ from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
 from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds
 from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
-from pertoken.forecast.served import Abstained, Load, Row, encoder_assumptions, resolve_each, stack_rows
+from pertoken.forecast.served import (
+    Abstained,
+    Load,
+    Row,
+    encoder_assumptions,
+    resolve_each,
+    stack_rows,
+    uncovered_kernels,
+)
 from pertoken.forecast.steady import Steady, first_token_scaled, slowed, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
@@ -52,6 +57,8 @@ __all__ = [
 
 Range = tuple[float, float, float]
 """Low, likely, high."""
+UNCOVERED_KERNELS = "uncovered kernels"
+"""Kind of a change from or to kernels that no public source ran: none measured it."""
 Z_80 = 1.2816
 """Half width, in standard deviations, of the central 80 % of a normal distribution."""
 
@@ -152,7 +159,7 @@ def _forecasts(
             assumptions=notes,
         )
         for row, (refusal, notes) in enumerate(
-            zip(refusals(deployments, c, market), _assumptions(deployments, loads, c), strict=True)
+            zip(refusals(deployments, c, market), _assumptions(deployments, loads, c, market), strict=True)
         )
     ]
 
@@ -259,7 +266,7 @@ def _compared(
     ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, points)
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     by_points = [_rests_on_points(comparison) for comparison in comparisons]
-    disagreement = np.where(by_points, intervals().points, 1.0) * disagreement
+    disagreement = np.where(by_points, 0.0, disagreement)
     errors = [comparison.calibration.errors_for(comparison.to) for comparison in comparisons]
     missed_before, missed_after = (
         log_times(errors, loads_of(c, at)) for c, at in zip((candidates_before, candidates_after), running, strict=True)
@@ -270,13 +277,9 @@ def _compared(
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = with_unpacked(known[row][1], unpacked[index])
+        if any(uncovered_kernels(end, market) for end in (comparisons[index].now, comparisons[index].to)):
+            kinds |= {UNCOVERED_KERNELS}
         half = float(half_width(kinds, ratios.log_sd[index], disagreement[index]))
-        if is_too_wide(half):
-            changes[row] = Abstained(
-                f"its 80 % interval would span a factor of more than {MAX_HIGH_OVER_LOW:g}: too little is measured of "
-                "such a change; try it for some hours and compare"
-            )
-            continue
         likely, spread = math.exp(log_ratios[index]), math.exp(half)
         tpot_ms = 1000 * float(now.token_s[index])
         changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row])
@@ -347,15 +350,18 @@ def _range(likely: float, spread: float) -> Range:
 
 @cache
 def _spread_without_points(measured: bool) -> float:
-    return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else absolute_half_width())
+    return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else intervals().absolute)
 
 
-def _assumptions(deployments: Sequence[Deployment], loads: Sequence[Load], c: Candidates) -> list[tuple[str, ...]]:
+def _assumptions(
+    deployments: Sequence[Deployment], loads: Sequence[Load], c: Candidates, market: Market
+) -> list[tuple[str, ...]]:
     unpacked = unpacks_cache(c)
     return [
         (
             *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row]),
             *encoder_assumptions(deployment, load),
+            *([reason] if (reason := uncovered_kernels(deployment, market)) else []),
         )
         for row, (deployment, load) in enumerate(zip(deployments, loads, strict=True))
     ]

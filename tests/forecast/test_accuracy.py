@@ -14,13 +14,12 @@ import pytest
 
 from benchmarks.forecast.accuracy import by_shipped_table
 from benchmarks.forecast.accuracy import write as write_predictions
-from benchmarks.forecast.baselines import baselines
+from benchmarks.forecast.baselines import baselines, rule_of_thumb
 from benchmarks.forecast.figures import energy_rows, energy_tables
-from benchmarks.forecast.fit import LISTED, Evidence, alternatives, as_efficiency, design, fit, mean_fit, parameters
+from benchmarks.forecast.fit import LISTED, Evidence, as_efficiency, fit, parameters
 from benchmarks.forecast.fit_table import licensed, prior, write_rows
 from benchmarks.forecast.fit_table import main as fit_main
 from benchmarks.forecast.folds import Predicted, clusters, predict, quantile, score
-from benchmarks.forecast.missing.residuals import corrected, features
 from benchmarks.forecast.pairs import slow_down
 from benchmarks.forecast.performance.devices import device
 from benchmarks.forecast.performance.measurements import Measurements, Pairs, measured, paired, read, with_carried
@@ -251,30 +250,6 @@ def fastest(evidence: Evidence) -> float:
     return float(-scale[used].min())
 
 
-def test_an_alternative_design_differs_in_its_values_only(rows: tuple[Measurements, Pairs]) -> None:
-    assert len(set(alternatives())) == len(alternatives()) > 1
-    plain = Evidence(*rows)
-    for name in alternatives():
-        other = plain.under(name)
-        assert (other.log_tok_s == plain.log_tok_s).all() and other.alternative == name
-        changed = [fitted.sd.tolist() for fitted in (plain.known, other.known)] + [
-            [values[scale] for scale in ("row_scale", "pair_scale", "faster_sd")]
-            for values in (plain.scales, other.scales)
-        ]
-        assert changed[0] != changed[1] or changed[2] != changed[3]
-    assert plain.under("") is plain and design() == design("")
-
-
-def test_the_table_is_the_mean_of_the_fits_of_all_designs(
-    rows: tuple[Measurements, Pairs], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evidence = few(rows)
-    assert [one.alternative for one in evidence.designs] == ["", *alternatives()]
-    fitted = iter([np.full(3, value) for value in range(len(evidence.designs))])
-    monkeypatch.setattr("benchmarks.forecast.fit.fit", lambda one, without: next(fitted))
-    assert mean_fit(evidence).tolist() == [(len(evidence.designs) - 1) / 2] * 3
-
-
 def test_only_rows_that_may_be_copied_are_carried(rows: tuple[Measurements, Pairs]) -> None:
     measurements, pairs = licensed(*rows)
     assert len(measurements.rows) == len(rows[0].rows) and len(pairs.rows) == len(rows[1].rows)
@@ -287,21 +262,19 @@ def test_the_design_of_the_fit_and_the_shipped_table_agree() -> None:
     assert as_efficiency(parameters().mean).by_tag.shape == efficiency().by_tag.shape
 
 
-def test_a_pattern_in_errors_is_learned_from_other_devices_and_none_is_made_up(
-    rows: tuple[Measurements, Pairs],
-) -> None:
+def test_a_rule_of_thumb_knows_formats_bandwidths_ranks_and_parameters(rows: tuple[Measurements, Pairs]) -> None:
     measurements, pairs = rows
-    columns, chance = features(measurements, pairs), np.random.default_rng(3)
-    assert np.isfinite(columns).all()
-    held_out = pairs.column("gpu_after")
-    noise = 0.05 * chance.standard_normal(len(columns))
-    for missed in (0.3 * columns[:, 1], np.zeros(len(columns))):
-        measured_pairs = replace(pairs, log_ratio=missed + noise)
-        left = corrected(measured_pairs, columns, np.zeros(len(columns)), held_out) - missed
-        if missed.any():
-            assert np.abs(left).mean() < 0.8 * np.abs(missed).mean()
-        else:
-            assert np.abs(left).mean() < np.abs(noise).mean() / 2
+    ratios, kinds = np.exp(rule_of_thumb(measurements, pairs)), pairs.column("kind")
+    c, ranks = measurements.candidates, measurements.candidates.tp * measurements.candidates.pp
+    alike = (ranks[pairs.before] == ranks[pairs.after]) & (c.dp[pairs.before] == c.dp[pairs.after])
+    assert set(ratios[(kinds == "quantize_fp8") & alike].round(6)) == {1.4}
+    doubled = (kinds == "tp_change") & (c.tp[pairs.after] == 2 * c.tp[pairs.before]) & (c.dp == 1)[pairs.after]
+    doubled &= (c.dp == 1)[pairs.before] & (c.pp[pairs.after] == c.pp[pairs.before])
+    assert doubled.any() and ratios[doubled] == pytest.approx(1.6)
+    moved = (kinds == "move_gpu") & alike
+    bandwidth = c.memory_bytes_per_s[pairs.after] / c.memory_bytes_per_s[pairs.before]
+    assert ratios[moved] == pytest.approx(bandwidth[moved])
+    assert (ratios[(kinds == "smaller_model") & alike] > 1).all()
 
 
 def test_an_abstention_counts_as_no_change_and_clusters_weigh_the_same() -> None:
@@ -382,7 +355,6 @@ def test_a_tighter_power_cap_is_forecast_to_slow_a_device_down_and_other_changes
     assert predicted.log_ratio[0] < -0.02 and predicted.log_ratio[1] == 0
 
 
-@pytest.mark.usefixtures("one_design")
 def test_the_fit_writes_a_table_of_every_term_and_the_rows_that_may_be_copied(
     rows: tuple[Measurements, Pairs], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -395,6 +367,6 @@ def test_the_fit_writes_a_table_of_every_term_and_the_rows_that_may_be_copied(
     fit_main([str(tmp_path), "--out", str(tmp_path / "table.toml"), "--licensed", str(tmp_path / "licensed")])
     table = tomllib.loads((tmp_path / "table.toml").read_text())
     assert set(table["terms"]) == set(TERMS) and table["fit"]["pairs"] <= len(chosen)
-    assert table["interval"]["quantiles"]["other"] > 0 and table["paths"]
+    assert table["interval"]["floor"] > 0 and table["paths"]
     assert len(read(tmp_path / "licensed/measurements.csv", tmp_path / "licensed/pairs.csv")[0].rows) == len(ends)
     assert f"licensed rows only ({len(ends)} of {len(ends)})" in capsys.readouterr().out

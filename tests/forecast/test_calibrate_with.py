@@ -6,15 +6,13 @@ import pytest
 from benchmarks.forecast import calibrate_with
 from benchmarks.forecast.calibrate_with import (
     SAME,
-    best_of_groups,
-    of_groups,
     others,
     predict_in_folds,
     predict_with,
     scores_by_n,
 )
 from benchmarks.forecast.fit import Evidence
-from benchmarks.forecast.folds import Predicted, predict, refit, together
+from benchmarks.forecast.folds import predict, refit, together
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, Measurements, Pairs, read
 from pertoken.forecast.efficiency import deviation, efficiency
 
@@ -47,36 +45,17 @@ def test_more_pairs_than_one_chunk_are_predicted_as_each_alone(
     assert predict_with(measurements, pairs, further).log_ratio == pytest.approx(whole.log_ratio, nan_ok=True)
 
 
-@pytest.mark.usefixtures("one_design")
 def test_a_pair_in_a_fold_is_predicted_by_a_table_without_its_source_model_and_gpu(
     public: tuple[Measurements, Pairs],
 ) -> None:
     measurements, pairs = public
     pairs = pairs.take(np.arange(0, len(pairs.before), 25))
     further = others(measurements, pairs, 1)
-    ((predicted,),) = predict_in_folds(measurements, pairs, {1: further}).values()
+    (predicted,) = predict_in_folds(measurements, pairs, {1: further}).values()
     fold = together(measurements, pairs)[0]
     table = refit(Evidence(measurements, pairs), fold)
     alone = predict_with(measurements, pairs, further, table, fold.pairs)
     assert predicted.log_ratio[fold.pairs] == pytest.approx(alone.log_ratio[fold.pairs], nan_ok=True)
-
-
-def test_errors_near_points_are_chosen_on_pairs_of_other_sources(
-    public: tuple[Measurements, Pairs],
-) -> None:
-    _, pairs = public
-    rows = np.flatnonzero(np.isin(pairs.column("kind"), ["raise_batch", "move_gpu"]) & np.isfinite(pairs.log_ratio))
-    right = Predicted(pairs.log_ratio.copy(), np.zeros(len(pairs.rows)), np.zeros(len(pairs.rows)))
-    wrong = Predicted(pairs.log_ratio + 0.5, np.zeros(len(pairs.rows)), np.zeros(len(pairs.rows)))
-    sources = pairs.column("source")
-    one = sources == sources[rows[0]]
-    own = Predicted(np.where(one, right.log_ratio, wrong.log_ratio), wrong.log_sd, wrong.disagreement)
-    tried = [own, right]
-    chosen = of_groups(pairs, tried, best_of_groups(pairs, tried, rows), rows)
-    assert (chosen.log_ratio[rows] == right.log_ratio[rows]).all()
-    tried = [wrong, own]
-    chosen = of_groups(pairs, tried, best_of_groups(pairs, tried, rows), rows)
-    assert (chosen.log_ratio[rows][one[rows]] == wrong.log_ratio[rows][one[rows]]).all()
 
 
 def test_without_further_rows_a_pair_is_predicted_from_its_before_row(public: tuple[Measurements, Pairs]) -> None:
@@ -87,9 +66,8 @@ def test_without_further_rows_a_pair_is_predicted_from_its_before_row(public: tu
 
 
 def test_scores_with_and_without_further_rows_are_of_the_same_pairs(public: tuple[Measurements, Pairs]) -> None:
-    scores, near = scores_by_n(*public, [3])
-    assert near == {3: []}, "without folds the shipped ones are judged"
-    assert scores.keys() == {"3 points", "3 points, terms alone", "3 points, for every kind", "0 of 3"}
+    scores = scores_by_n(*public, [3])
+    assert scores.keys() == {"3 points", "0 of 3"}
     assert scores["3 points"].keys() == scores["0 of 3"].keys() >= {"raise_batch"}
     assert all(scores["3 points"][kind].n == score.n for kind, score in scores["0 of 3"].items())
     assert scores["3 points"]["raise_batch"].half_width > 1

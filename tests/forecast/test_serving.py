@@ -173,9 +173,9 @@ def test_a_cache_in_fp8_is_far_slower_where_the_hardware_has_no_fp8_unless_the_e
     busy = replace(CHAT, running=64)
     for slow in (a100, replace(a100, engine_version="0.6.3")):
         narrow = slow.but(kv_dtype="fp8")
-        # Few kernels were measured, and they differ by far: the rate is forecast, the change is not.
-        with pytest.raises(Abstained, match="span a factor of more than 20"):
-            compare(slow, narrow, busy, MARKET)
+        # Few kernels were measured, and they differ by far.
+        low, likely, high = ratio(slow, narrow, busy)
+        assert likely < 0.7 and high > 20 * low
         before, after = (at(deployment, busy) for deployment in (slow, narrow))
         assert before.running is not None and after.running is not None
         assert after.running.tok_s[1] < 0.7 * before.running.tok_s[1]
@@ -186,12 +186,15 @@ def test_a_cache_in_fp8_is_far_slower_where_the_hardware_has_no_fp8_unless_the_e
         assert likely > 0.9 and high < 2 * likely < 4 * low
 
 
-def test_kernels_that_no_public_source_measured_are_refused_with_the_reason() -> None:
+def test_kernels_that_no_public_source_measured_are_forecast_with_a_wide_interval_and_the_reason() -> None:
     a100 = LLAMA_8B.on(Placement(accelerator="A100 80GB SXM4"))
-    with pytest.raises(Abstained, match=r"how vllm multiplies weights in fp8-w8a16 \(fp8 on A100 80GB SXM4\)"):
-        compare(a100, a100.but(weight_dtype="fp8"), CHAT, MARKET)
-    with pytest.raises(Abstained, match="fp8-w8a16"):
-        forecast(a100.but(weight_dtype="fp8"), CHAT, MARKET)
+    low, likely, high = ratio(a100, a100.but(weight_dtype="fp8"))
+    assert low < 1 < likely and high / low >= 3.99
+    covered_low, _, covered_high = ratio(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"))
+    assert covered_high / covered_low < 2.5
+    reason = "how vllm multiplies weights in fp8-w8a16 (fp8 on A100 80GB SXM4)"
+    assert any(reason in note for note in at(a100.but(weight_dtype="fp8"), CHAT).assumptions)
+    assert not any("no public measurement" in note for note in at(a100, CHAT).assumptions)
     assert isinstance(compare(a100, a100.but(weight_dtype="int8"), CHAT, MARKET), Change)
     assert isinstance(compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET), Change)
 

@@ -21,7 +21,7 @@ from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
 from pertoken.text.program.keys import KEYS
 from pertoken.units import format_duration
-from tools.docs import accuracy, load, queueing, supported
+from tools.docs import forecast, supported
 
 FOLDER = Path(__file__).parents[2] / "docs"
 _NOTE = "<!-- Written by `python -m tools.docs`; change the code instead. -->\n"
@@ -77,7 +77,7 @@ def pages() -> dict[str, str]:
         "schema.md": _schema(),
         "engines.md": _engines(),
         "supported.md": supported.page(_NOTE),
-        "forecast.md": f"{accuracy.page(_NOTE)}\n{queueing.section()}\n{load.section()}",
+        "forecast.md": forecast.page(_NOTE),
     }
 
 

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import date
 
 import numpy as np
 
@@ -25,14 +24,12 @@ from pertoken.forecast.formats import (
     engine_tag,
     hardware_tag,
     has_block_kernels,
-    preferred_kernels,
     stored_format,
     takes_share_of_free,
 )
-from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels, model_tags
+from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels
 from pertoken.forecast.terms import ROWS_OF_TILE
 
-DAYS_PER_YEAR = 365.25
 DISAGGREGATED = (
     "prefill and decode run on devices of their own (disaggregated), which the serving model does not forecast"
 )
@@ -67,10 +64,9 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     old_vllm = None
     if engine == "vllm":
         old_vllm = re.search(names()["assumed"]["old_vllm"], f"{engine_text} {row['source'].lower()}") is not None
-    held, graded = model_tags(columns)
-    graded["age"] = _age_years(notes)
-    held += [*kernel.tags, *device_tags(_with_prior(accelerator), kernel.weight_only, kv_name, old_vllm)]
-    held.append((engine_tag(engine) or "") if engine else "other-engine")
+    held = ["mixture"] if columns["n_experts"] else []
+    held += [*kernel.tags, *device_tags(_with_prior(accelerator), kv_name, old_vllm)]
+    held += [engine_tag(engine) or ""] if engine else []
     tp, pp, dp, shared = _layout(row, accelerator, columns, kernel.bits, n, engine)
     columns |= device_columns(accelerator) | _load(row, engine, accelerator, notes)
     if engine in names()["assumed"]["static_cache"]:
@@ -99,26 +95,10 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "whole_requests": float(admits_whole_requests(engine)),
     }
     held += [BLOCK_FP8] if in_blocks else []
-    preferred = preferred_kernels(engine or "", kernel.format_name, accelerator.arch)
-    held += [preferred] if preferred else []
     held += ["images"] if "image-chat" in notes or "video-chat" in notes else []
-    held += ["attention-dp"] if dp > 1 and shared else []
-    held += ["expert-parallel"] if (row.number("ep") or 1) > 1 else []
-    held += ["queued"] if row["mode"].startswith("offline") else []
-    held += ["burst"] if row["mode"] == "burst" else []
     if "int8-bnb" in kernel.format_name and re.search(names()["assumed"]["old_bitsandbytes"], engine_text):
         held.append("bitsandbytes-before-0.45")
-    return columns, tag_row([name for name in held if name], graded), "; ".join(doubts), path
-
-
-def _age_years(notes: str) -> float:
-    """Return the age of a row against the newest dated one, where its notes state a date: engines get faster."""
-    newest = date.fromisoformat(names()["assumed"]["newest"])
-    try:
-        measured = date.fromisoformat(_day(notes) or names()["assumed"]["newest"])
-    except ValueError:
-        return 0.0  # no such day
-    return max(0.0, (newest - measured).days / DAYS_PER_YEAR)
+    return columns, tag_row([name for name in held if name]), "; ".join(doubts), path
 
 
 def _day(notes: str) -> str:

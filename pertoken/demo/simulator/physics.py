@@ -12,7 +12,7 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, held_tokens, kv_tokens
-from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, table
+from pertoken.forecast.efficiency import deviation, efficiency, intervals, table
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.terms import TERMS, prefill_seconds, seconds, total
 from pertoken.state.deployment import Deployment
@@ -52,7 +52,7 @@ def draw(rng: np.random.Generator, deployment: Deployment, load: Load, market: M
     scale = efficiency().log_scale(c.tags)[0]
     term_s = seconds(c, np.array([max(1.0, load.running)]))[0]
     fitted_s = (term_s * np.exp(scale)).sum()
-    bound = absolute_half_width()
+    bound = intervals().absolute
     drawn = (rng.standard_normal((TRIES, len(known.sd))) * known.sd) @ known.groups
     off = np.log((term_s * np.exp(scale + drawn)).sum(axis=1) / fitted_s)
     likely = np.exp(-0.5 * (off / (bound / Z_80)) ** 2)  # as often as deployments outside the fit deviate as much

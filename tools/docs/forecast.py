@@ -1,0 +1,214 @@
+"""The page on the forecast: what it knows and how far off it is, from committed results of benchmarks."""
+
+from collections.abc import Sequence
+
+from benchmarks.forecast.figures import UNSEEN
+from benchmarks.forecast.folds import MACRO
+from pertoken.forecast.calibration import MAX_SHIFT
+from pertoken.forecast.efficiency import intervals, table
+from pertoken.forecast.host import MAX_SURPRISE
+from tools.docs.figures import RESULTS, Result, newest, read_result
+
+POINTS = 10
+"""Operating points of a host that stand for its minutes."""
+PROBES = "site-2026-11-27-epyc-2core-seed-104729.json"
+"""Result of the benchmark of probes after whose seed nothing of the probe was changed."""
+THUMB = "rule of thumb"
+_PAGE = """\
+# Forecast
+
+{note}
+The forecast answers what a change of a deployment does to its tokens/s, TPOT and TTFT before you make it. It knows
+more of a deployment that it has seen; one command shows it a load that the deployment has not had yet:
+
+```sh
+pertoken probe
+```
+
+## What it knows
+
+A step of decoding reads weights, experts and cache, computes products of decode and of the prefill beside it, launches
+kernels, and moves bytes between ranks. Each of these times is what the listed rate of the hardware gives, times a
+constant fitted from public measurements: {parameters} constants in
+[`efficiency.toml`](../pertoken/forecast/efficiency.toml), from {rows:,} rows and {pairs:,} pairs.
+
+What a host measured (tokens/s at its running requests, TPOT, TTFT, use of the cache, activity of memory and tensor
+cores) moves these constants for that host, before and after a change alike. One operating point moves a ratio by at
+most {shift:g} in its logarithm, n points by n times that. What the measurements leave open is the interval.
+
+FP8 weights with a scale for each block are a format of their own (`fp8_block`), by the quantization config of the
+checkpoint or the flag of the engine. A model's name decides nothing.
+
+## How far off it is
+
+Errors are |predicted/measured - 1| of output tokens/s, median / 90th percentile, the mean over nine kinds of change.
+Each (source, model, GPU) weighs the same. Pairs are of the half of the public sources that chose nothing, and the
+table that forecasts a pair was refitted without its source, its model and its GPUs. Which adjustments there are was
+chosen on the other half, but among candidates that older work had set with errors of most of these sources in sight, so
+that a laboratory of yours may see more. Beside it stands a rule of thumb:
+FP8 and INT8 ×1.4, INT4 ×1.3, FP4 ×1.2, another GPU as its memory bandwidth, twice the ranks ×1.6, another model as its
+parameters to the power of 0.7.
+
+{by_regime}
+
+*Stated* means that model, device, engine and format are stated and that another source ran these kernels. *Physics
+only* is everything else: a configuration that a row leaves open, or kernels that no other source ran, forecast from
+listed rates. Its interval is at least a factor of {unmeasured:.1f} either way, and money waits for a trial.
+
+{by_kind}
+
+Earlier editions of this page stated smaller errors. They are withdrawn as a general claim: many choices were made on
+the very folds that gave them, and the runs under load were one laboratory's. The history is in
+[`benchmarks/forecast/NOTES.md`](../benchmarks/forecast/NOTES.md).
+
+## What lifts it
+
+| tier | what it rests on | measured error | what lifts it |
+|---|---|---|---|
+| measured here | minutes of this deployment's own load | {measured} (changes of the load, {points} points) | |
+| probed here | points of a probe at the load in question | {probed} (llama.cpp on CPUs, earlier table) | |
+| stated | model, device, engine and format covered by public sources | {stated} | `pertoken probe` at that load |
+| physics only | listed rates | {physics} | `pertoken probe` at that load |
+
+The same pairs as of *measured here*, calibrated on one point each: {one_point}. A host that runs at over {surprise:.1f}
+times the expected speed, or under the inverse, is *physics only* whatever was measured: something unknown is at work,
+and the advice states that.
+
+It abstains where nothing physical is known: a model whose shape is unknown, a device that the catalog does not list, a
+knob that it does not know. A change from or to kernels that no public source ran is forecast, with a wide interval and
+the reason.
+
+## Under a load
+
+Objectives for latency are judged by quantiles over requests at the p95 demand. Arrivals and lengths come from what was
+measured; a deployment is a queue with a rate of finished requests that depends on how many run, and a queue of prompts
+in front of it. A load above what a full batch finishes is refused, with both rates.
+
+Runs that others measured, each forecast as the finite run it was, from its configuration and rate (`benchmarks.load`).
+Errors are medians over configurations: tokens/s where the server did not keep up, TTFT where it did.
+
+{load}
+
+vLLM on an H100 NVL and an A100 is one laboratory's work (pChitral/vllm-cost-meter, MIT); the time of a request outside
+the engine and the widths of intervals were read from it. Its SGLang runs take the same time for each layer at every
+batch, as if CUDA graphs were off. The other laboratory (AccelMark, results CC-BY-4.0) chose nothing: {accelerators}
+configurations on many accelerators, most under vLLM 0.7.3, with prompts of about 200 tokens (chat) or 28,700 (long
+prompts). There the forecast is far off, most of all for long prompts: **do not trust a forecast of such a load before
+a probe**.
+
+## How to check it
+
+- `python -m benchmarks.forecast --measurements M --pairs P` scores rows of your own; with `--out FILE` it only
+  predicts.
+- `python -m benchmarks.load --runs R --out FILE` does the same with runs under load.
+- `python -m benchmarks.fit_forecast FOLDER` fits the constants again. The rows whose licence allows copying are in
+  [`benchmarks/data/performance`](../benchmarks/data/performance); fitted to these alone the constants come out a little
+  otherwise.
+
+Results: {results}.
+"""
+
+
+def page(note: str) -> str:
+    """Return the page."""
+    files, (rows, passive, load, other) = zip(
+        *map(newest, ("forecast", "calibrate_with", "load", "load_accelmark")), strict=True
+    )
+    site = read_result(RESULTS / PROBES)
+    fit = table()["fit"]
+    return _PAGE.format(
+        note=note,
+        parameters=fit["parameters"],
+        rows=fit["rows"],
+        pairs=fit["pairs"],
+        shift=MAX_SHIFT,
+        unmeasured=2.718281828 ** intervals().unmeasured,
+        by_regime=_by_regime(rows),
+        by_kind=_by_kind(rows),
+        points=POINTS,
+        measured=_error(passive, f"{POINTS} points", "load"),
+        one_point=_error(passive, f"0 of {POINTS}", "load"),
+        probed=_percent(site["target", "site.load_median"], site["target", "site.load_p90"]),
+        stated=_error(rows, f"{UNSEEN}, stated", "macro"),
+        physics=_error(rows, f"{UNSEEN}, physics only", "macro"),
+        surprise=2.718281828**MAX_SURPRISE,
+        load=_load(load, other),
+        accelerators=len(_configurations(other, "")),
+        results=",\n".join(f"[{file}](../benchmarks/results/{file})" for file in (*files, PROBES)),
+    )
+
+
+def _by_regime(rows: Result) -> str:
+    subjects = ("", ", stated", ", physics only", *(f", {name}" for name in _REGIMES))
+    lines = ["| pairs | median / p90 | 80 % interval holds | right direction | abstained |", "|---|---|---|---|---|"]
+    for subject in subjects:
+        held, sign, silent = (
+            f"{100 * rows[f'{UNSEEN}{subject}', f'macro.{figure}']:.0f} %"
+            for figure in ("coverage", "sign", "abstained")
+        )
+        error = _error(rows, f"{UNSEEN}{subject}", "macro")
+        lines.append(f"| {subject.removeprefix(', ') or 'all'} | {error} | {held} | {sign} | {silent} |")
+    for baseline in (THUMB, "additive", "naive", "no change"):
+        lines.append(f"| {_BASELINES[baseline]} | {_error(rows, baseline, 'macro')} | | | |")
+    return "\n".join(lines)
+
+
+_REGIMES = ("up to 4 running", "5 to 32 running", "over 32 running")
+_BASELINES = {
+    THUMB: "all, by the rule of thumb",
+    "additive": "all, by a roofline and the time that it missed before the change",
+    "naive": "all, by a roofline",
+    "no change": "all, as if nothing changed",
+}
+
+
+def _by_kind(rows: Result) -> str:
+    lines = ["| kind of change | forecast | rule of thumb | no change |", "|---|---|---|---|"]
+    for kind in MACRO:
+        if (UNSEEN, f"{kind}.median") in rows:
+            errors = " | ".join(_error(rows, subject, kind) for subject in (UNSEEN, THUMB, "no change"))
+            lines.append(f"| `{kind}` | {errors} |")
+    return "\n".join(lines)
+
+
+def _load(load: Result, other: Result) -> str:
+    lines = ["| | tokens/s | TPOT | TTFT |", "|---|---|---|---|"]
+    for label, rows, subject, prefix in (
+        ("vLLM, no host data", load, "forecast", ""),
+        ("vLLM, calibrated on one run", load, "forecast, calibrated", ""),
+        ("vLLM, textbook roofline", load, "roofline", ""),
+        ("SGLang without CUDA graphs, no host data", load, "forecast, without graphs", ""),
+        ("other laboratory, chat", other, "forecast", "A-"),
+        ("other laboratory, chat, textbook roofline", other, "roofline", "A-"),
+        ("other laboratory, long prompts", other, "forecast", "D-"),
+        ("other laboratory, long prompts, textbook roofline", other, "roofline", "D-"),
+    ):
+        cells = [_median(_of(rows, subject, f"{name}.{prefix}")) for name in ("tok_s", "tpot", "ttft")]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _of(rows: Result, subject: str, prefix: str) -> list[float]:
+    return [
+        value
+        for (of, what), value in rows.items()
+        if of == subject and what.startswith(prefix) and "left_out" not in what
+    ]
+
+
+def _configurations(rows: Result, prefix: str) -> list[float]:
+    return _of(rows, "forecast", f"tpot.{prefix}")
+
+
+def _median(values: Sequence[float]) -> str:
+    ordered = sorted(values)
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2 if ordered else None
+    return "–" if middle is None else f"{100 * middle:.1f} %"
+
+
+def _error(rows: Result, subject: str, kind: str) -> str:
+    return _percent(rows[subject, f"{kind}.median"], rows[subject, f"{kind}.p90"])
+
+
+def _percent(median: float, p90: float) -> str:
+    return f"{100 * median:.1f} / {100 * p90:.1f} %"
