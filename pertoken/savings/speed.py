@@ -8,6 +8,7 @@ from functools import partial
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Forecast, Point, Range
+from pertoken.forecast.tiers import tier_of
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import full_batch
@@ -199,6 +200,7 @@ def _judged(
             *load.assumptions,
             *latency.assumptions,
             *change.after.assumptions,
+            tier_of(to, known.calibration, context.market).words,
             *([known.calibration.track_record] if known.calibration.track_record else []),
             *known.calibration.receipts,
         ),
