@@ -7,6 +7,7 @@ Front door:
 - `forecast.power`, `forecast.watts`: watts of a device, and of a deployment's devices under a load.
 - `forecast.served`: `Load`, `resolve` and `Abstained`, a deployment as the model takes it or why it cannot.
 - `forecast.memory`: whether weights fit in device memory, and the KV cache they leave.
+- `forecast.tiers`: what a forecast rests on, with the error measured for it.
 - `forecast.formats`: what is assumed where nobody could see it.
 - `forecast.host`: `calibrate_all`, several deployments calibrated side by side, each on its own operating points.
 - `forecast.measured.cpu`: CPUs as hardware of the catalog, by what a probe measured.

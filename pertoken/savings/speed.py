@@ -10,6 +10,7 @@ from pertoken.forecast.queue.ratio import SAME
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Forecast, Range
+from pertoken.forecast.tiers import tier_of
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import full_batch
@@ -221,6 +222,7 @@ def _judged(
             *load.assumptions,
             *latency.assumptions,
             *change.after.assumptions,
+            tier_of(to, known.calibration, context.market).words,
             *([known.calibration.track_record] if known.calibration.track_record else []),
             *known.calibration.receipts,
         ),
