@@ -54,6 +54,24 @@ def test_a_configuration_with_other_values_is_read_or_a_reason(tmp_path: Path) -
             read(model(tmp_path, config))
 
 
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"layer_types": ["linear_attention", "full_attention"], "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2},
+        {"block_configs": [{"attention": {"n_heads_in_group": 4}}, {"attention": {"no_op": True}}]},
+        {"linear_attn_config": {"full_attn_layers": [1], "kda_layers": [2], "num_heads": 2, "head_dim": 8}},
+        {"attn_layer_indices": [1], "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_expand": 2},
+        {"model_type": "qwen3_moe", "num_experts": 8, "mlp_layer_types": ["dense", "sparse"], "mlp_only_layers": [0]},
+        {"hybrid_override_pattern": "M*", "num_key_value_heads_per_layer": [2, 4], "_block_types": ["recurrent"]},
+    ],
+)
+def test_lists_of_layers_with_other_values_are_read_or_a_reason(tmp_path: Path, lists: dict[str, Any]) -> None:
+    for config in altered({**LLAMA, **lists}, "lists", 60):
+        write(tmp_path, LLAMA)
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        read(tmp_path)
+
+
 def test_a_header_with_other_values_is_read_or_a_reason(tmp_path: Path) -> None:
     for tensors in altered(TENSORS, "tensors", 120):
         read(model(tmp_path, tensors=tensors))

@@ -59,9 +59,10 @@ def test_a_figure_that_was_not_measured_refuses_nothing() -> None:
 def test_a_forecast_that_is_overloaded_is_compared_where_it_waits_as_long_as_was_measured() -> None:
     query = queried(low_batch(**BUSY))
     asked = [(query, {"ttft_p95_ms": (ttft_ms,) * 3}) for ttft_ms in (300.0, 3000.0, 300_000.0)]
-    known = [each for each in presents(asked, MARKET) if isinstance(each, Present)]
-    assert all(each.utilization > 1 and each.load_share < 1 and each.forecast.refusal is None for each in known)
-    shares = [each.load_share for each in known]
+    known = [present for present in presents(asked, MARKET) if isinstance(present, Present)]
+    assert all(present.utilization > 1 and present.load_share < 1 for present in known)
+    assert all(present.forecast.refusal is None for present in known)
+    shares = [present.load_share for present in known]
     assert shares == sorted(shares) and shares[0] < shares[-1]
     assert shares[-1] * known[-1].utilization == pytest.approx(0.995)
 

@@ -207,9 +207,9 @@ def _words(key: str) -> Callable[[Config, int], tuple[str, ...]]:
         listed, draft = config[key], whole(first(config, DRAFT_LAYERS)) or 0
         if not isinstance(listed, list):
             raise ShapeUnknown(f"config.json has a {key} that is no list")
-        strange = next((word for word in listed if not isinstance(word, str) or word not in _WORDS), None)
-        if strange is not None:
-            raise ShapeUnknown(f"config.json has layers of an unknown kind in {key}: {str(strange)[:40]}")
+        strange = [word for word in listed if not isinstance(word, str) or word not in _WORDS]
+        if strange:
+            raise ShapeUnknown(f"config.json has layers of an unknown kind in {key}: {str(strange[0])[:40]}")
         kinds = tuple(_WORDS[word] for word in listed)
         return kinds[:count] if len(kinds) == count + draft else kinds
 
@@ -245,13 +245,14 @@ def _indices(key: str, listed_kind: str) -> Callable[[Config, int], tuple[str, .
         listed = config[key]
         if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < count for item in listed):
             raise ShapeUnknown(f"config.json has a {key} that is not understood")
-        return tuple(listed_kind if layer in listed else LINEAR for layer in range(count))
+        numbers = set(listed)
+        return tuple(listed_kind if layer in numbers else LINEAR for layer in range(count))
 
     return read
 
 
 def _every(key: str, offset_of: Callable[[Config, int], int | None]) -> Callable[[Config, int], tuple[str, ...]]:
-    """Read a period: attention in one layer of so many, linear in the others."""
+    """Read a period: attention in one layer of each, linear in the others."""
 
     def read(config: Config, count: int) -> tuple[str, ...]:
         period = whole(config[key])
@@ -284,9 +285,11 @@ def _delta_attention(config: Config, count: int) -> tuple[str, ...]:
     nested = config["linear_attn_config"]
     full = nested.get("full_attn_layers") if isinstance(nested, dict) else None
     linear = nested.get("kda_layers") if isinstance(nested, dict) else None
-    if not isinstance(full, list) or not isinstance(linear, list) or sorted([*full, *linear]) != [*range(1, count + 1)]:
+    numbers = [*full, *linear] if isinstance(full, list) and isinstance(linear, list) else []
+    if not all(type(number) is int for number in numbers) or sorted(numbers) != [*range(1, count + 1)]:
         raise ShapeUnknown("config.json has a linear_attn_config that is not understood")
-    return tuple(ATTENTION if layer + 1 in full else LINEAR for layer in range(count))
+    attending = set(full or ())
+    return tuple(ATTENTION if layer + 1 in attending else LINEAR for layer in range(count))
 
 
 def _blocks(config: Config, count: int) -> tuple[str, ...]:

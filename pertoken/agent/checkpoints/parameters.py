@@ -5,7 +5,7 @@ families differ in biases, norms and widths. Source: the classes of these famili
 (models/*/modeling_*.py). A configuration with anything else in it is not counted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pertoken.agent.checkpoints.bounded import whole
@@ -196,24 +196,27 @@ def _mamba(config: Config, width: int) -> int:
     return width * (2 * inner + states + heads) + conv + 3 * heads + inner + inner * width
 
 
+_SPARSE_LISTS: Mapping[str, Callable[[object], bool]] = {
+    "mlp_layer_types": lambda item: item == "sparse",
+    "moe_layer_freq": bool,
+    "hybrid_override_pattern": lambda item: item == "E",
+    "layers_block_type": lambda item: item == "moe",
+}
+"""Lists of layers, with the items that stand for experts."""
+
+
 def _sparse_layers(config: Config, count: int) -> frozenset[int]:
     """Return the layers whose feed-forward part is of experts, by any of the ways to write it."""
-    kinds = config.get("mlp_layer_types")
-    if isinstance(kinds, list):
-        return frozenset(layer for layer, kind in enumerate(kinds) if kind == "sparse")
-    listed = config.get("moe_layers")
-    if isinstance(listed, list):
-        return frozenset(layer for layer in listed if isinstance(layer, int))
+    for key, is_sparse in _SPARSE_LISTS.items():
+        listed = config.get(key)
+        if isinstance(listed, str | list):
+            if len(listed) != count:
+                raise ShapeUnknown(f"config.json has {len(listed)} layers in {key}, so parameters are not counted")
+            return frozenset(layer for layer, item in enumerate(listed) if is_sparse(item))
+    numbers = config.get("moe_layers")
+    if isinstance(numbers, list):
+        return frozenset(layer for layer in numbers if isinstance(layer, int))
     step = whole(first(config, ("decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step"))) or 1
-    frequency = config.get("moe_layer_freq")
-    if isinstance(frequency, list):
-        return frozenset(layer for layer, sparse in enumerate(frequency) if sparse)
-    pattern = config.get("hybrid_override_pattern")
-    if isinstance(pattern, str):
-        return frozenset(layer for layer, letter in enumerate(pattern) if letter == "E")
-    blocks = config.get("layers_block_type")
-    if isinstance(blocks, list):
-        return frozenset(layer for layer, kind in enumerate(blocks) if kind == "moe")
     begin = whole(first(config, ("first_k_dense_replace", "moe_layer_start_index"))) or 0
     end = config.get("moe_layer_end_index")
     last = end if isinstance(end, int) and 0 <= end < count else count - 1

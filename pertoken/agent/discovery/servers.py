@@ -129,11 +129,11 @@ def _servers_missing(
     ports = rank_ports(adapter, root) if topology.children is Children.RANK_SERVERS else range(len(own))
     if own and len(own) < len(ports):
         reason = f"{adapter.kind} (pid {root.pid}) has {len(ports)} rank servers, and {len(own)} listen at their ports"
-        yield Unavailable(f"{adapter.kind} {root.pid}", "failing", reason, "wait until all have loaded, or see its log")
+        yield Unavailable(f"servers of {adapter.kind}", "failing", reason, "wait until all have loaded, or see its log")
     if not own and not (topology.children is Children.SERVERS and started):
         reason = f"{adapter.kind} (pid {root.pid}) starts {topology.children.value}: none of them is there"
         yield Unavailable(
-            f"{adapter.kind} {root.pid}", "missing", reason, "send it a request, or wait until it starts them"
+            f"servers of {adapter.kind}", "missing", reason, "send it a request, or wait until it starts them"
         )
 
 
@@ -149,7 +149,7 @@ def _unread(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
         ports = sorted({address.port for pid in host.group(process.pid) for address in host.processes[pid].listening})
         where = f", which listens on {', '.join(map(str, ports))}" if ports else ""
         reason = f"{server.name} runs (pid {process.pid}{where}): {server.reason}"
-        yield Unavailable(f"server {server.name} {process.pid}", "unsupported", reason, server.remedy)
+        yield Unavailable(f"server {server.name}", "unsupported", reason, server.remedy)
 
 
 def _without_server(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:

@@ -170,25 +170,28 @@ def _sentinels(kind: str) -> list[str]:
 def _names_on_server(kind: str, source: Source, steps: Steps) -> dict[str, str]:
     """Return the names of an engine's series as this server has them, with the engine's own names.
 
-    A relabelling rule may put a prefix before them or replace the colon. Names that are not found are those of no
-    series.
+    A relabelling rule may put a prefix before them or replace the colon. It is empty for an engine without series.
     """
     sentinels = _sentinels(kind)
     edges = Steps(steps.start, min(steps.count, 1 + steps.count // 5), 5 * steps.step_s)
     spelled = {spell(name): name for name in sentinels for spell in _spellings(PREFIXES)}
-    found = {item.labels["__name__"] for item in source.api.ranges(_selector(list(spelled), source.match), edges)}
-    if not found:
+    server_names = {
+        item.labels["__name__"] for item in source.api.ranges(_selector(list(spelled), source.match), edges)
+    }
+    if not server_names:
         pattern = "|".join(re.escape(name).replace(":", "[:_]") for name in sentinels)
         series = source.api.ranges(f'{{__name__=~".+({pattern})"{_and(source.match)}}}', edges)
-        found = {item.labels["__name__"] for item in series}
+        server_names = {item.labels["__name__"] for item in series}
     prefixes = {
         name.removesuffix(own if own in name else own.replace(":", "_"))
-        for name in found
+        for name in server_names
         for own in sentinels
         if name.endswith((own, own.replace(":", "_")))
     }
     spellings = [
-        spell for spell in _spellings(sorted(prefixes)) if any(spell(sentinel) in found for sentinel in sentinels)
+        spell
+        for spell in _spellings(sorted(prefixes))
+        if any(spell(sentinel) in server_names for sentinel in sentinels)
     ]
     plain = [name for name in sorted(ADAPTERS[kind].wanted) if name != PROCESS_START]
     names = {spell(name): name for spell in spellings for name in plain}
@@ -243,8 +246,8 @@ def _engines(
         return
     every_series = [*engine_series, *_starts(source, steps, engine_series, _selector(selected, source.match))]
     targets = Targets(every_series)
-    found = processes(targets.scrapes(every_series))
-    targets_of = [_union(process) for process in found]
+    scrapes_by_process = processes(targets.scrapes(every_series))
+    targets_of = [_union(process) for process in scrapes_by_process]
     addresses = distinct([(hosts.of(target), address_of(target), target) for target in targets_of])
     engines = [
         EngineSeries(
@@ -254,7 +257,7 @@ def _engines(
             pod_of(target),
             [(name, labels, values) for (name, labels), values in merged(process).items()],
         )
-        for process, target, address in zip(found, targets_of, addresses, strict=True)
+        for process, target, address in zip(scrapes_by_process, targets_of, addresses, strict=True)
     ]
     buckets = _selector([name for name, own in names.items() if own.endswith("_bucket")], source.match)
     due = {at for at in range(steps.count) if (steps.start + at * steps.step_s) % HISTOGRAMS_S == 0}
@@ -263,7 +266,9 @@ def _engines(
         for engine in engines
         if engine.first is not None and (kind, engine.host, engine.address) not in known
     }
-    place = {scrape.key: (n, rank) for n, process in enumerate(found) for rank, scrape in enumerate(process)}
+    place = {
+        scrape.key: (n, rank) for n, process in enumerate(scrapes_by_process) for rank, scrape in enumerate(process)
+    }
     read: dict[int, dict[int, dict[int, list[tuple[str, Labels, float]]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )

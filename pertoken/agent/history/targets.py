@@ -95,10 +95,10 @@ def processes(scrapes: Iterable[Scrape]) -> list[list[Scrape]]:
     ordered = sorted(scrapes, key=lambda scrape: (-sum(scrape.present()), sorted(scrape.target.items())))
     by_address: dict[str, list[list[Scrape]]] = defaultdict(list)
     for scrape in ordered:
-        found = by_address[address_of(scrape.target)]
-        same = next((process for process in found if all(_is_same(scrape, other) for other in process)), None)
+        at_address = by_address[address_of(scrape.target)]
+        same = next((process for process in at_address if all(_is_same(scrape, other) for other in process)), None)
         if same is None:
-            found.append([scrape])
+            at_address.append([scrape])
         else:
             same.append(scrape)
     return [process for address in sorted(by_address) for process in by_address[address]]
@@ -208,7 +208,7 @@ def is_same_pod(first: str | None, second: str | None) -> bool:
 def distinct(processes: Sequence[tuple[str, str, Mapping[str, str]]]) -> list[str]:
     """Return an address for each process, by (host, address, target).
 
-    Processes of one address on one host are told apart by the first label in which they differ.
+    The first label in which processes of one address on one host differ distinguishes them.
     """
     by_address: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
     for host, address, target in processes:

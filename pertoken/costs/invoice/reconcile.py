@@ -173,7 +173,7 @@ def _by_day(line: InvoiceLine) -> list[tuple[int, _Part]]:
 
 
 def _billed(parts: Sequence[_Part], devices: int) -> Billed:
-    """Add up what a bill has of one host with so many devices on one day.
+    """Add up what a bill has of one host on one day; `devices`: their number on it.
 
     Several lines of one stretch of time, such as an instance's cores, memory and accelerators, are one use of it.
     """

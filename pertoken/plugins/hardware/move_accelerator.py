@@ -92,8 +92,10 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     fits = False
     not_offered: list[str] = []
     devices = sum(deployment.n_devices or len(deployment.device_ids) for deployment in service.deployments)
-    here = market.offers(present.name, purchase)
-    present_price = devices * _listed([offer for offer in here if offer.provider == (provider or offer.provider)])
+    present_offers = [
+        offer for offer in market.offers(present.name, purchase) if offer.provider == (provider or offer.provider)
+    ]
+    present_price = devices * _listed(present_offers)
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name

@@ -147,12 +147,15 @@ def _latencies(best: Variant) -> tuple[Fact | str, ...]:
 
 def _latency(line: LatencyLine) -> str:
     slo = f", SLO {line.slo_ms:.0f} ms" if line.slo_ms is not None else ""
-    seen = f", measured {line.measured_ms:.0f} ms" if line.measured_ms is not None else ""
+    seen = f", measured {line.measured_ms:.0f} ms" if line.measured_ms is not None else ", not measured"
     return f"{_ms(line.before)} → {_ms(line.after)}{slo}  ({line.provenance}{seen})"
 
 
 def _ms(at: tuple[float, float, float] | None) -> str:
-    return "overloaded" if at is None else f"{at[1]:.0f} ms ({at[0]:.0f} to {at[2]:.0f})"
+    if at is None:
+        return "overloaded"
+    low, likely, high = (f"{end:.0f}" for end in at)
+    return f"{likely} ms" if low == high else f"{likely} ms ({low} to {high})"
 
 
 def _bill_words(best: Variant) -> str:

@@ -20,6 +20,7 @@ from pertoken.advisor.present import Present
 from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import propose
+from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.saving import Saving
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device
@@ -48,6 +49,7 @@ from tests.advisor.plan.fleets import (
     small,
     spot,
 )
+from tests.examples import examples
 from tests.savings.fleets import AWS, AWS_H100, host
 
 HOST = 2 * AWS_H100 * HOURS_PER_MONTH
@@ -121,6 +123,60 @@ def test_one_more_rule_never_lowers_a_plan(case: Case) -> None:
     for rule_id in sorted({row.rule_id for row in rows}):
         less = rank(compose(state, rows, Limits(exclude=(rule_id,))))
         assert whole >= (less[0] - len(rows), less[1])
+
+
+LIMITS_MS = st.sampled_from([None, 10.0, 20.0, 100.0, 300.0, 1500.0])
+TRAFFIC = (0.5, 1.0, 2.0)
+
+
+@given(
+    st.sampled_from(SHAPES[:2]),
+    st.builds(Slo, ttft_p50_ms=LIMITS_MS, ttft_p95_ms=LIMITS_MS, tpot_p95_ms=LIMITS_MS),
+    st.floats(0.3, 20.0),
+    st.sampled_from([0.03, 0.2, 1.0, 20.0]),
+    st.sampled_from([0.007, 0.012, 0.03]),
+    st.sampled_from(["", "ttft_s", "tpot_s"]),
+)
+@settings(max_examples=examples(20), deadline=None)
+def test_no_step_fails_or_is_unknown_where_an_objective_is_set_and_more_load_saves_no_more(
+    shape: tuple[tuple[int, int], ...], slo: Slo, times: float, ttft_s: float, tpot_s: float, unmeasured: str
+) -> None:
+    fleet, busy = small(*shape, slo=slo), min(1.0, 0.3 * times)
+    state = present(
+        fleet,
+        generated_tok_s=40 * times,
+        prompt_tok_s=160 * times,
+        requests_s=0.1 * times,
+        busy=busy,
+        running=max(1.0, times),
+        busy_generated_tok_s=max(200.0, 40 * times / busy),
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+    )
+    saved = []
+    for traffic in TRAFFIC:
+        loaded = _under_load(state, traffic, unmeasured)
+        asked = [made(service) for service in fleet.services for made in (scale, quantize, spot)]
+        plan = compose(loaded, [row for row in advice(loaded, asked) if row.variants])
+        assert all(step.slo in ("pass", "near_miss") or slo == Slo() for step in plan.steps)
+        saved.append(plan.bankable[1])
+    assert saved == sorted(saved, reverse=True)
+
+
+def _under_load(state: Present, traffic: float, unmeasured: str) -> Present:
+    """Return a state at a multiple of its load, without one series."""
+
+    def seen(measured: Evidence) -> Evidence:
+        return under_load(Evidence({name: one for name, one in measured.items() if name != unmeasured}), traffic)
+
+    known = state.context
+    context = replace(
+        known,
+        forecasts=known.forecasts.uncached(),
+        deployments={key: seen(measured) for key, measured in known.deployments.items()},
+        services={name: seen(measured) for name, measured in known.services.items()},
+    )
+    return replace(state, context=context)
 
 
 def test_in_a_group_too_large_for_every_combination_no_rule_lowers_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

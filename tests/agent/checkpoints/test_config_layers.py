@@ -140,6 +140,8 @@ def test_layers_of_a_draft_at_the_end_of_a_list_are_not_the_model() -> None:
         ({"layer_group_size": 3}, "layer_group_size"),
         ({"hybrid_override_pattern": "M*X-"}, "hybrid_override_pattern"),
         ({"linear_attn_config": {"full_attn_layers": [1], "kda_layers": [2]}}, "linear_attn_config"),
+        ({"linear_attn_config": {"full_attn_layers": [1, "4"], "kda_layers": [2, 3]}}, "linear_attn_config"),
+        ({"linear_attn_config": {"full_attn_layers": None}}, "linear_attn_config"),
         ({"block_configs": [{"attention": {"n_heads_in_group": 4, "window_length": 8}}] * 4}, "another kind"),
         ({"block_configs": [{}] * 4}, "block_configs"),
         ({"block_configs": [{"attention": {"n_heads_in_group": 3}}] * 4}, "do not divide"),

@@ -113,6 +113,7 @@ def test_embeddings_that_are_tied_count_once() -> None:
         {**TINY, "layer_types": ["full_attention"]},
         {**TINY, "block_configs": [{}, {}]},
         {**DEEPSEEK_V3, "attention_bias": True},
+        {**DEEPSEEK_V3, "mlp_layer_types": ["sparse"]},
         {name: value for name, value in DEEPSEEK_V3.items() if name != "n_shared_experts"},
         {name: value for name, value in GLM_AIR.items() if name != "first_k_dense_replace"},
         {**MIXTRAL, "num_experts_per_tok": 9},

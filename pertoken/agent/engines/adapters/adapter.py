@@ -147,7 +147,7 @@ class Adapter:
     copies: frozenset[str] = frozenset()
     """Labels whose values distinguish copies of one count: one copy counts, the largest."""
     stages: tuple[str, ...] = ()
-    """Labels that number the stages of one request: tokens, requests and latencies are those of the stage 0."""
+    """Labels that name the stages of one request: tokens, requests and latencies are those of the first one."""
     staged: tuple[str, ...] = ()
     """Names of samples of a page of stages: `engine` numbers them there where no label of `stages` does."""
     owned_by: str | None = None
@@ -253,17 +253,22 @@ class Adapter:
             if not finished or (name == "cached_tokens" and "prompt_tokens" in on_page):
                 yield name
 
-    def _stage_labels(self, page: Page) -> frozenset[str]:
-        """Return the labels of a page that number the stages of one request."""
+    def _later_stages(self, page: Page) -> frozenset[tuple[str, str]]:
+        """Return the labels on a page of stages to which another one hands a request on."""
         if not self.stages:
             return frozenset()
         series = (labels for _, name in _present(page, self.counters) for labels in page.samples[name])
-        numbered = {label for labels in series for label, _ in labels}.intersection(self.stages)
+        pairs = {pair for labels in series for pair in labels}
         staged = any(name in page.samples for name in self.staged)
-        return frozenset(numbered or ({"engine"} if staged else ()))
+        label = next(
+            (name for name in self.stages if any(name == key for key, _ in pairs)), "engine" if staged else None
+        )
+        values = {value for key, value in pairs if key == label}
+        first = _first_stage(values)
+        return frozenset((str(label), value) for value in values if first is not None and value != first)
 
     def _page_series(self, page: Page) -> _PageSeries:
-        stages = self._stage_labels(page)
+        stages = self._later_stages(page)
         return _PageSeries(
             counters=tuple(
                 (
@@ -286,7 +291,7 @@ class Adapter:
         )
 
     def _series_of_histograms(self, page: Page) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
-        stages = self._stage_labels(page)
+        stages = self._later_stages(page)
         return tuple(
             (name, self._copies(metric, page.histogram(name), stages=stages))
             for metric, name in _present(page, self.histograms, "_bucket")
@@ -298,7 +303,7 @@ class Adapter:
         candidates: Iterable[Labels],
         reason: str | None = None,
         elsewhere: tuple[tuple[str, str], ...] = (),
-        stages: frozenset[str] = frozenset(),
+        stages: frozenset[tuple[str, str]] = frozenset(),
     ) -> dict[str, list[Labels]]:
         """Return the series of a metric by our series: those that differ only in `copies`, without those counted
         elsewhere."""
@@ -307,8 +312,7 @@ class Adapter:
             if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
                 copies = series.setdefault(metric.name + _braces(own, reason), [])
-                later = any(label in stages and value != "0" for label, value in labels)
-                if not later and not set(elsewhere) & set(own):
+                if not stages.intersection(labels) and not set(elsewhere) & set(own):
                     copies.append(labels)
         return series
 
@@ -421,6 +425,14 @@ def _limited(page: Page, counter: Counter, counts: Mapping[Labels, int]) -> dict
         return sum(parts.get(tuple(sorted({*rest, *where})), 0) for where, parts in limits)
 
     return {labels: min(count, limit_of(labels)) for labels, count in counts.items()}
+
+
+def _first_stage(values: set[str]) -> str | None:
+    """Return the stage that gets the request: the lowest number, or the thinker; None where neither is known."""
+    numbers = {value: int(digits[0]) for value in values if (digits := re.search("[0-9]{1,9}$", value))}
+    if numbers and len(numbers) == len(values):
+        return min(numbers, key=lambda value: numbers[value])
+    return "thinker" if "thinker" in values else None
 
 
 def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:

@@ -205,7 +205,8 @@ ADAPTER = Adapter(
         "(0.32), before that, since 0.17, all external tokens of a page without series of another cache; of older "
         "servers the hits of NIXL's connector, or all prompt tokens of a server whose command line makes it a KV "
         "consumer. What a prefill server generates, a token for each request, and the ends of its requests count at "
-        "the decode server. A request for several samples (`n` above 1) is a request of its own for each sample, "
+        "the decode server. Of vLLM-Omni's stages the first one counts the tokens and requests. A request for several "
+        "samples (`n` above 1) is a request of its own for each sample, "
         "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
     # Of vLLM-Omni, whose stages are engines that hand one request on.

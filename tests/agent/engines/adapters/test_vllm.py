@@ -394,6 +394,8 @@ def test_hits_of_a_connector_between_servers_are_transferred_tokens_of_older_rel
     ("labels", "beside"),
     [
         (('stage="0",replica="0"', 'stage="1",replica="0"', 'stage="2",replica="0"'), ""),
+        (('stage="thinker"', 'stage="talker"', 'stage="code2wav"'), ""),
+        (('stage="stage_1"', 'stage="stage_2"', 'stage="stage_10"'), ""),
         (('stage_id="0",engine="0"', 'stage_id="1",engine="1"', 'stage_id="2",engine="2"'), ""),
         (('engine="0"', 'engine="1"', 'engine="2"'), 'vllm:omni_num_requests_running{model_name="m"} 0\n'),
         (('engine="0"', 'engine="1"', 'engine="2"'), 'vllm_omni:num_requests_running{model_name="m"} 0\n'),
