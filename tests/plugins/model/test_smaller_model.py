@@ -1,7 +1,7 @@
 import pytest
 
 from pertoken.plugins.model.smaller_model import smaller_model
-from pertoken.rule import FEWEST, Model
+from pertoken.rule import FEWEST, Model, Skip
 from pertoken.testing import run
 from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, refusal, yielded
@@ -30,14 +30,16 @@ def test_the_largest_smaller_models_are_variants_and_mixtures_are_left_to_their_
 
 
 def test_a_model_whose_family_has_only_older_ones_gets_the_newer_one_with_the_best_published_score() -> None:
-    *refused, made = yielded(smaller_model, chat(2, model=model("Llama-3.3-70B")))
-    assert {one.code for one in refused} == {"older-model"} and "Llama-3.1-8B" in refused[0].reason
-    assert made.state.deployments[0].model.name == "Qwen/Qwen3-32B"
+    yielded_values = proposals(smaller_model, chat(2, model=model("Llama-3.3-70B")))
+    refused = [value for value in yielded_values if isinstance(value, Skip)]
+    states = [value for value in yielded_values if not isinstance(value, Skip)]
+    assert {skip.code for skip in refused} == {"older-model"} and "Llama-3.1-8B" in refused[0].reason
+    assert {state.deployments[0].model.name for state in states} == {"Qwen/Qwen3-32B"}
 
 
 def test_a_model_under_a_narrower_licence_is_left_out() -> None:
-    models = [state.deployments[0].model.name for state in proposals(smaller_model, chat(model=model("Qwen2.5-7B")))]
-    assert models == ["Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-0.5B"]
+    states = proposals(smaller_model, chat(model=model("Qwen2.5-7B")))
+    assert {state.deployments[0].model.name for state in states} == {"Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-0.5B"}
 
 
 def test_a_person_names_the_models_that_may_take_over() -> None:
