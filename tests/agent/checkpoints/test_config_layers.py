@@ -165,7 +165,9 @@ def test_layers_of_a_draft_at_the_end_of_a_list_are_not_the_model() -> None:
         ({"num_key_value_heads": 2**50, "head_dim": 2**50}, "impossible"),
     ],
 )
-def test_what_is_not_understood_is_unknown_with_the_key_that_is_not(config: dict[str, Any], words: str) -> None:
+def test_a_list_that_is_not_understood_leaves_the_cache_unknown_with_its_key(
+    config: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ShapeUnknown, match=words):
         cache_fields({**PLAIN, **config})
 

@@ -1,4 +1,4 @@
-"""Which series are of one process, and what is read of it once."""
+"""Series of one process: labels, scrapes by two servers, restarts."""
 
 import pytest
 
@@ -28,13 +28,13 @@ def started(values: Values, **target: str) -> Series:
     return Series({"__name__": START, "instance": "a:1", **target}, values)
 
 
-def found(*series: Series) -> list[list[Scrape]]:
+def grouped(*series: Series) -> list[list[Scrape]]:
     return processes(Targets(series).scrapes(series))
 
 
 def counted(*series: Series) -> list[list[float | None]]:
     """Values of the counter of each process."""
-    return [list(merged(process)[ROW]) for process in found(*series)]
+    return [list(merged(process)[ROW]) for process in grouped(*series)]
 
 
 def test_labels_of_a_target_are_those_of_the_start_of_its_process() -> None:
@@ -85,16 +85,16 @@ def test_processes_that_started_at_different_times_are_different_ones_behind_one
 
 
 def test_counters_that_do_not_agree_are_of_different_processes() -> None:
-    assert len(found(tokens([100, 110, 120], slot="x"), tokens([5000, 5001, 5002], slot="y"))) == 2
+    assert len(grouped(tokens([100, 110, 120], slot="x"), tokens([5000, 5001, 5002], slot="y"))) == 2
 
 
 @pytest.mark.parametrize("label", ["node", "host", "hostname", "kubernetes_node", "pod", "namespace"])
 def test_engines_on_localhost_of_several_hosts_are_apart_even_while_they_are_idle(label: str) -> None:
-    assert len(found(tokens([0, 0], **{label: "one"}), tokens([0, 0], **{label: "two"}))) == 2
+    assert len(grouped(tokens([0, 0], **{label: "one"}), tokens([0, 0], **{label: "two"}))) == 2
 
 
 def test_one_target_that_two_jobs_scrape_is_one_process() -> None:
-    assert len(found(tokens([1, 2], job="a"), tokens([1, 2], job="b"))) == 1
+    assert len(grouped(tokens([1, 2], job="a"), tokens([1, 2], job="b"))) == 1
 
 
 def test_an_address_names_the_pod_where_it_has_no_port() -> None:
@@ -109,7 +109,7 @@ def test_pods_are_named_with_their_namespaces() -> None:
     assert not is_same_pod("prod/llama-0", "dev/llama-0") and not is_same_pod(None, None)
 
 
-def test_processes_of_one_address_on_one_host_are_told_apart_by_a_label() -> None:
+def test_processes_of_one_address_on_one_host_are_distinguished_by_a_label() -> None:
     assert distinct([("h", "a:1", {"slot": "x"}), ("h", "a:1", {"slot": "y"}), ("g", "a:1", {})]) == [
         *("a:1/x", "a:1/y", "a:1"),
     ]

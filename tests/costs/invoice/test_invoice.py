@@ -319,7 +319,7 @@ def test_texts_for_a_missing_value_are_no_values(tmp_path: Path) -> None:
         ("3", "1 Hour", 3),
     ],
 )
-def test_hours_of_hosts_and_of_their_gpus_are_told_apart_by_the_unit(
+def test_hours_of_hosts_and_of_their_gpus_are_distinguished_by_the_unit(
     tmp_path: Path, store: Store, quantity: str, unit: str, hours: float
 ) -> None:
     text = f"75,75,USD,gpu-1,x,{SPAN},Usage,{quantity},{unit},,\n"
