@@ -192,13 +192,13 @@ class Settings:
     """Command of yours that tests outputs, as a list of arguments: `pertoken trial` runs it, without a shell, once the
     canary runs with a change that can alter outputs. It passes with exit status 0, and finds the engines in
     PERTOKEN_CANARY_URL and PERTOKEN_CONTROL_URL."""
-    advisor_kernel_tables: str | None = _setting("advisor", values.text, None, '"/opt/kernels/bin/python"')
-    """Python of an environment that has aiconfigurator (`pip install aiconfigurator`): NVIDIA's kernel tables are then
-    a second opinion, blended into each forecast they cover. Without it the forecast speaks alone."""
     market_provider: str | None = _setting("market", values.text, None, '"aws"')
     """Only offers of this provider are considered; without it, all in the catalog."""
     market_region: str | None = _setting("market", values.text, None, '"us-east-1"')
     """Only offers of this region are considered."""
+    market_allowed_regions: tuple[str, ...] = _setting("market", values.texts("regions"), (), '["us-east-2"]')
+    """Regions of your provider that services may move to, beside the one they run in. A move to any other region is
+    shown with what to confirm, and enters no total."""
     market_token_apis: tuple[str, ...] = _setting("market", values.texts("serverless APIs"), (), '["bedrock"]')
     """Serverless APIs whose answers you compared with your own, and that your prompts may be sent to. Of others only
     the break-even is shown."""

@@ -13,7 +13,6 @@ RUN_BY_OTHERS = {
     "__main__": "two lines that call `main`",
     "migrations/versions": "revisions never change, and `tests/migrations` upgrades a stored database of each",
     "migrations/env": "Alembic runs it for each revision",
-    "forecast/second_opinion/kernel_worker": "runs in an environment of its own, which tests do not have",
 }
 """Modules and packages that no test can or need name, each with why."""
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import numpy as np
 
+from benchmarks.forecast.capacity import running_sequences
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.capacity import running_sequences
 from pertoken.forecast.terms import TERMS, seconds
 
 BANDWIDTH_SHARE, FLOPS_SHARE = 0.8, 0.5

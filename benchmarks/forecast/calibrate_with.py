@@ -146,7 +146,8 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: 
     known = posterior(measurements.candidates.take(rows), table, prior, [seen, single], owner)
     before, after = (measurements.candidates.take(ends) for ends in (pairs.before, pairs.after))
     at = ran[pairs.before], ran[pairs.after]
-    result = ratio(before, after, table, prior, at, known)
+    counts = np.array([1.0 + len(more) for more in points])
+    result = ratio(before, after, table, prior, at, known, counts)
     seen_at = measurements.candidates.take(rows)
     modelled = steady(seen_at, table, ran[rows], rows_times(known.mean[owner], prior.groups))
     loads, log_errors = loads_of(seen_at, ran[rows]), np.log(seen.seconds / modelled.token_s)

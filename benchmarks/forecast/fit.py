@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.forecast.capacity import running_sequences
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from benchmarks.forecast.performance.rows import DISAGGREGATED
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.capacity import running_sequences, weight_bytes
+from pertoken.forecast.capacity import weight_bytes
 from pertoken.forecast.efficiency import Efficiency, tag_names
 from pertoken.forecast.terms import TERMS, seconds
 

@@ -24,15 +24,17 @@ from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import deviation, efficiency
 from pertoken.forecast.power import (
+    Busy,
     Device,
     at_clock,
     busy_w,
     clock_bound,
     clock_constants,
+    dynamic_share,
+    fixed_w,
     full_w,
     idle_w,
     products_share,
-    uncapped_w,
     under_cap,
 )
 from pertoken.forecast.steady import steady
@@ -188,6 +190,14 @@ def fit_drawn(drawn: Drawn) -> Array:
         else:
             damping = min(damping * 4, 1e6)
     return at
+
+
+def uncapped_w(device: Device, power_w: Array, clock_share: Array, clock: Busy | None = None) -> Array:
+    """Return the watts at the highest clock of a device that draws `power_w` at a share of it, shape (n,)."""
+    x = clock or clock_constants()
+    fixed = fixed_w(x, device, power_w)
+    free_w: Array = fixed + (power_w - fixed) / dynamic_share(x, np.clip(clock_share, x["least"], 1.0))
+    return free_w
 
 
 def log_ratios(

@@ -7,11 +7,11 @@ and times are not taken for one of them.
 
 import numpy as np
 
+from benchmarks.load.engine import request_s
 from benchmarks.load.predict import Configuration, Known
 from benchmarks.load.runs import Run
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import deviation
-from pertoken.forecast.queue.engine import request_s
 
 STEPS = 8
 NUDGE = 0.04

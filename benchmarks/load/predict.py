@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.load.engine import Engine, engines, request_s
+from benchmarks.load.play import arrivals, play
 from benchmarks.load.runs import OUTPUTS, STEP_TOKENS, Run, accelerator, candidates, fits
+from benchmarks.load.unmeasured_watts import unmeasured_busy_w, unmeasured_log_sd
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import deviation, efficiency
-from pertoken.forecast.power import Device, busy_w, full_w, idle_w, products_share, unmeasured_busy_w, unmeasured_log_sd
-from pertoken.forecast.queue.engine import Engine, engines, request_s
-from pertoken.forecast.queue.run import arrivals, play
+from pertoken.forecast.power import Device, busy_w, full_w, idle_w, products_share
 from pertoken.forecast.serving import Z_80
 
 TTFT = OUTPUTS.index("ttft_p50_ms")

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.load.engine import request_s
 from benchmarks.load.predict import Prediction
 from benchmarks.load.runs import OUTPUTS, Run
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.queue.engine import request_s
 
 NAMES = ("tok_s", "tpot", "ttft", "power")
 """Of the targets, in the order of `OUTPUTS`."""

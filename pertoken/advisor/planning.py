@@ -3,10 +3,8 @@
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from pertoken.advisor.advise import advise
 from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.corrected import Correction
@@ -15,12 +13,12 @@ from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
-from pertoken.advisor.worker.source import Source
+from pertoken.advisor.run import advise
+from pertoken.advisor.worker.inputs import Source
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
-from pertoken.forecast.second_opinion.opinion import KernelTables
 from pertoken.proof.judging.record import corrected_by_receipts
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.assumptions.sensitivity import Sensitivity, estimate_with, sensitivities
@@ -110,10 +108,7 @@ def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progr
         if rule_id not in known:
             raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(known) or 'none'}")
     progress("composing the plan", 0.0)
-    tables = settings.advisor_kernel_tables
-    with KernelTables(tables) if tables else nullcontext() as opinion:
-        gathered = replace(ground.gathered, context=replace(ground.gathered.context, opinion=opinion))
-        return compose(gathered, ground.rows, limits, sensitivity=True)
+    return compose(ground.gathered, ground.rows, limits, sensitivity=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +145,7 @@ def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> 
         correction = Correction(variant.record.ratio, variant.record.widening)
         estimate = replace(
             estimate,
-            bankable=None if estimate.bankable is None else correction.money(estimate.bankable),
-            capacity=None if estimate.capacity is None else correction.money(estimate.capacity),
+            saving=None if estimate.saving is None else correction.saving(estimate.saving),
         )
         worth = tuple(map(correction.sensitivity, worth))
     return Tested(spend(gathered.fleet, gathered.context)[0], estimate, worth)

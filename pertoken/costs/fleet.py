@@ -12,7 +12,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.settings.fleet import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import LINKS, Device, Host, Partition
@@ -50,7 +50,7 @@ def fleet(
         deployment = deployment_of(row, inventory, hosts, market, settings)
         # Equal models and placements are one object, which rules and pricing compare much faster than several.
         model, placement = (shared.setdefault(value, value) for value in (deployment.model, deployment.placement))
-        deployments[deployment.serves[0][0]].append(altered(deployment, {"model": model, "placement": placement}))
+        deployments[deployment.serves[0][0]].append(replace(deployment, model=model, placement=placement))
     settings_of = {service.name: service for service in settings.services}
     return Fleet(
         services=tuple(

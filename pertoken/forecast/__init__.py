@@ -4,14 +4,12 @@ Front door:
 
 - `forecast.serving`: `forecast`, `compare` and `calibrate`, throughput and what a change does to it.
 - `forecast.queue.latency`, `forecast.queue.load`: latency under arrivals, and what arrivals are.
-- `forecast.queue.run`, `forecast.queue.engine`: a finite run of requests, played on the engine of a candidate.
 - `forecast.power`, `forecast.watts`: watts of a device, and of a deployment's devices under a load.
 - `forecast.served`: `Load`, `resolve` and `Abstained`, a deployment as the model takes it or why it cannot.
 - `forecast.memory`: whether weights fit in device memory, and the KV cache they leave.
 - `forecast.formats`: what is assumed where nobody could see it.
 - `forecast.host`: `calibrate_all`, several deployments calibrated side by side, each on its own operating points.
 - `forecast.measured.cpu`: CPUs as hardware of the catalog, by what a probe measured.
-- `forecast.second_opinion.opinion`: what NVIDIA's kernel tables predict of a change.
 
 Terms, efficiencies, calibration and the steady state are computed inside; the benchmarks that fit them read them too.
 """

@@ -38,6 +38,9 @@ MEDIAN_OF_NORMAL = 0.6745
 """Median absolute deviation of a normal distribution of standard deviation 1."""
 MIN_SCALE = 0.3
 """Smallest factor on the standard deviation of operating points that a good track record earns: a judgement."""
+MAX_SHIFT = 0.2
+"""Log by which one operating point may move a ratio from that of the table; more move it as many times as far. On
+public changes that chose nothing a farther shift gained nothing and made the ninth decile of errors worse."""
 MAX_DEVIATION = 3.0
 """Largest log deviation of one group that is believed."""
 
@@ -221,17 +224,21 @@ def ratio(
     prior: Deviation,
     running: tuple[Array, Array],
     known: Posterior,
+    points: Array | float = 1.0,
 ) -> Ratio:
     """Return the ratio of rates of `after` over `before`, row by row, both under the calibration `known`.
 
     `running`: sequences before and after. The deviations hold for both. Before and after swapped give the negative.
+    `points`: operating points that `known` rests on, which bound how far it may move the ratio (`MAX_SHIFT`).
     """
     shift = rows_times(known.mean, prior.groups)
     slow_before, slow_after = steady(before, table, running[0], shift), steady(after, table, running[1], shift)
     slope_here, slope_there = (rows_times(end.shares, prior.groups.T) for end in (slow_before, slow_after))
     change = slope_there - slope_here
     left_open = (change[:, :, None] * known.covariance * change[:, None, :]).sum(axis=(1, 2))
-    log_ratio = np.log(slow_after.tok_s / slow_before.tok_s)
+    uncalibrated = np.log(steady(after, table, running[1]).tok_s / steady(before, table, running[0]).tok_s)
+    calibrated = np.log(slow_after.tok_s / slow_before.tok_s)
+    farthest = MAX_SHIFT * np.asarray(points)
+    log_ratio = uncalibrated + np.clip(calibrated - uncalibrated, -farthest, farthest)
     variance = np.maximum(left_open, 0.0) + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
-    uncalibrated = steady(after, table, running[1]).tok_s / steady(before, table, running[0]).tok_s
-    return Ratio(log_ratio, np.sqrt(variance), np.log(uncalibrated), slow_before, slow_after)
+    return Ratio(log_ratio, np.sqrt(variance), uncalibrated, slow_before, slow_after)

@@ -7,17 +7,9 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.terms import ACTIVATION_BYTES, cached_tokens, context, kv_bytes_per_token, parts
+from pertoken.forecast.terms import cached_tokens, context, kv_bytes_per_token, parts, state_tokens
 from pertoken.state.deployment import Deployment
 from pertoken.units import format_bytes
-
-WIDE_ACTIVATIONS, HIDDEN_COPIES = 10.5, 4.0
-"""Values alive per token at the peak of a layer, in hidden sizes: three times the width of a gated feed-forward layer,
-3.5 hidden sizes as in Llama 3, and residual, normalized input, attention and output."""
-CONTEXT_BYTES = 6e8
-"""CUDA context, workspaces and communication buffers: a judgement."""
-MIN_FREE_FRACTION = 0.02
-"""Share of a device's memory that is assumed free on a deployment that runs although the arithmetic leaves none."""
 
 
 def weight_bytes(c: Candidates) -> Array:
@@ -38,17 +30,6 @@ def free_bytes(c: Candidates) -> Array:
     )
 
 
-def profiled_bytes(c: Candidates, step_tokens: float) -> Array:
-    """Return the bytes of each device that an engine keeps free for a step of `tokens` tokens, shape (n,).
-
-    Engines run the largest step once before they give the rest to the cache (vLLM `determine_available_memory`): what
-    is alive at its peak is the output of the gate and up projections and its product, split over ranks, beside a few
-    copies of the hidden states.
-    """
-    width = WIDE_ACTIVATIONS / c.tp + HIDDEN_COPIES
-    return np.asarray(step_tokens * c.hidden_size * width * ACTIVATION_BYTES + CONTEXT_BYTES)
-
-
 def kv_tokens(c: Candidates) -> Array:
     """Tokens of KV cache of the whole deployment, all replicas together; 0 where the weights do not fit."""
     return np.maximum(free_bytes(c), 0.0) / kv_bytes_per_token(c) * c.dp
@@ -56,27 +37,21 @@ def kv_tokens(c: Candidates) -> Array:
 
 def filling_sequences(c: Candidates) -> Array:
     """Sequences of the load's mean length whose cached tokens fill the cache; 0 where the weights do not fit."""
-    return kv_tokens(c) / cached_tokens(c, context(c))
+    return kv_tokens(c) / (cached_tokens(c, context(c)) + state_tokens(c))
 
 
 def held_tokens(c: Candidates) -> Array:
-    """Return the tokens of cache that a running sequence reserves: those it has, or those it may come to have."""
-    return cached_tokens(c, np.where(c.whole_requests > 0, c.prompt_len + c.generated_len, context(c)))
+    """Return the tokens of cache that a running sequence reserves: those it has, or those it may come to have.
+
+    Recurrent state counts as the tokens that its bytes would hold.
+    """
+    tokens = np.where(c.whole_requests > 0, c.prompt_len + c.generated_len, context(c))
+    return cached_tokens(c, tokens) + state_tokens(c)
 
 
 def fitting_sequences(c: Candidates) -> Array:
     """Sequences of the load's mean length that the cache holds; 0 where the weights do not fit."""
     return kv_tokens(c) / held_tokens(c)
-
-
-def running_sequences(c: Candidates) -> Array:
-    """Return the sequences that run at once: those available, within the batch limit of each replica and the cache.
-
-    At least 1: whether a deployment starts at all is asked before.
-    """
-    room = np.maximum(kv_tokens(c), MIN_FREE_FRACTION * c.memory_bytes / kv_bytes_per_token(c) * c.dp)
-    most = np.minimum(c.max_num_seqs * c.dp, room / held_tokens(c))
-    return np.maximum(1.0, np.minimum(c.concurrency, most))
 
 
 def refusals(deployments: Sequence[Deployment], c: Candidates, market: Market) -> list[str | None]:

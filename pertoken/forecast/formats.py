@@ -54,14 +54,12 @@ def weight_format(dtype: str) -> Format | None:
 
 
 @cache
-def has_block_scales(engine: str | None, format_name: str, model: str, mixture: bool) -> bool:
-    """Return whether an engine runs FP8 weights of a mixture, as published, by kernels for scales per block.
+def has_block_kernels(engine: str | None, format_name: str, mixture: bool) -> bool:
+    """Return whether an engine multiplies weights of this format by kernels for FP8 with a scale per block.
 
     False for dense models: with a path of their own, unseen pairs of them were forecast no better.
     """
-    table, name = _table()["block_fp8"], model.lower()
-    published = any(word in name for word in table["models"]) and not any(word in name for word in table["not"])
-    return mixture and format_name == "fp8" and engine in table["engines"] and published
+    return mixture and format_name == "fp8_block" and engine in _table()["block_fp8"]["engines"]
 
 
 def gguf_format(dtype: str) -> str:

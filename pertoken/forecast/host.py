@@ -39,6 +39,8 @@ LOAD_KINDS = frozenset({"raise_batch", "raise_batch_far"})
 Points show how time grows with the load, but what they attribute to a term is partly what the model misses. On public
 pairs ten points made changes of the batch better and changes of weights, ranks or device worse
 (`python -m benchmarks.forecast --calibrate-with 10`)."""
+MAX_SURPRISE = 0.8
+"""Log of a measured step time over the expected one, either way, beyond which something unknown is at work."""
 MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
 CPU_WIDENING = 3.0
@@ -65,6 +67,8 @@ class Calibration:
     """Factor on the sequences that fit; at least those seen running."""
     log_time: float = 0.0
     """Logarithm of the measured step time over the uncalibrated one."""
+    points: int = 1
+    """Operating points that the deviations rest on; the mean of a window is one."""
     minutes: int = 0
     """Minutes of the deployment's own load that it rests on; 0 where it rests on the mean of a window."""
     probed: int = 0
@@ -94,6 +98,11 @@ class Calibration:
     def measured(self) -> bool:
         """Whether anything was measured."""
         return self.origin is not None
+
+    @property
+    def surprising(self) -> bool:
+        """Whether the host runs so unlike the model that its forecasts rest on physics only."""
+        return abs(self.log_time) > MAX_SURPRISE
 
     @property
     def posterior(self) -> Posterior:
@@ -284,6 +293,7 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             covariance=tuple(tuple(map(float, line)) for line in fitted.covariance[row]),
             capacity=_capacity(float(at_mean[row]), float(fitting[row]), float(filling[row]), measured.kv_use),
             log_time=float(np.log(explained[row] / expected[row])),
+            points=len(measured.used_points) + (not measured.enough_points),
             minutes=sum(not point.probed for point in measured.used_points),
             probed=sum(point.probed for point in measured.used_points),
             realised=tuple(known.realised for known in rows.realised[row]),

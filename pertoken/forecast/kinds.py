@@ -21,9 +21,8 @@ _KINDS = {
     "enable_prefix_caching": "prefix_cache",
     "num_speculative_tokens": "speculative",
 }
-UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "kv_fp8_unpacked", "prefix_cache", "speculative"})
-"""Fields that kernel tables do not model, so that they would predict no change."""
-_QUANTIZED = ("fp8", "int8", "int4", "fp4")
+_QUANTIZED = {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "int4": "int4", "fp4": "fp4"}
+"""Narrow weight dtypes, and the word of their kind of change."""
 
 
 @by_identity
@@ -33,7 +32,7 @@ def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     kinds = {_KINDS[knob] for knob in changes if knob in _KINDS}
     if "weight_dtype" in changes:
         narrow = to.weight_dtype if to.weight_dtype in _QUANTIZED else now.weight_dtype
-        kinds.add(f"quantize_{narrow}")
+        kinds.add(f"quantize_{_QUANTIZED.get(narrow or '', narrow)}")
     return frozenset(kinds)
 
 
@@ -60,13 +59,19 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
     if unknown:
         trial = knobs()[unknown[0]].trial
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")
-    if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & set(_QUANTIZED):
+    if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & _QUANTIZED.keys():
         raise Abstained(f"no measured pairs for a change of weights to {to.weight_dtype}")
     return kinds_of(now, to)
 
 
 def check_hardware(now: Deployment, to: Deployment, market: Market) -> None:
-    """Raise Abstained for a move between CPUs and accelerators: measurements on one do not predict the other."""
+    """Raise Abstained for a move between CPUs and accelerators, or to a format that the engine does not run there.
+
+    Measurements on CPUs do not predict accelerators.
+    """
     devices = [market.accelerator(deployment.accelerator) for deployment in (now, to)]
     if len({device.arch == CPU_ARCH for device in devices if device is not None}) > 1:
         raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")
+    combinations = [(deployment.engine, deployment.weight_dtype, deployment.accelerator) for deployment in (now, to)]
+    if combinations[0] != combinations[1] and (reason := market.not_run(*combinations[1])) is not None:
+        raise Abstained(reason)

@@ -4,8 +4,7 @@ Power rises from idle with the products that the work asks for, towards what the
 at most to the limit of the device; a device that decodes draws much of it long before its FLOP/s are used up. Products
 count as if in 16 bits: a device that computes the same tokens in a narrower format was measured to draw no less, and
 and its memory traffic adds no information. A cap lowers the clock until the power fits, and the clock stretches
-the parts of a step that wait for it. Constants: `power.toml`, fitted by `python -m benchmarks.load.watts` and
-`python -m benchmarks.power`.
+the parts of a step that wait for it. Constants: `power.toml`, fitted by `python -m benchmarks.power`.
 """
 
 import tomllib
@@ -80,26 +79,6 @@ def busy_w(device: Device, share: Array, busy: Busy | None = None) -> Array:
     return np.asarray(np.minimum(drawn, device.limit_w))
 
 
-def unmeasured_busy_w(accelerator: str, device: Device, share: Array) -> Array:
-    """Return the watts of a host without power measurements; for a change of watts `busy_w` is more accurate.
-
-    `accelerator`: its catalog name. Where several sources measured it, their median corrects the curve.
-    """
-    x = _table()["busy"]["unmeasured"]
-    curve = busy_w(device, share, x)
-    return np.asarray(np.maximum(curve * x["device"].get(accelerator, 1.0), device.idle_w))
-
-
-def unmeasured_log_sd() -> float:
-    """Standard deviation of the log error of `unmeasured_busy_w`."""
-    return float(_table()["busy"]["unmeasured"]["log_sd"])
-
-
-def joule_per_token(c: Candidates, power_w: Array, running: Array, token_s: Array) -> Array:
-    """Joules of all devices per generated token, shape (n,), when each draws `power_w`."""
-    return power_w * c.tp * c.pp * c.dp * token_s / running
-
-
 def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Array:
     """Share of a step that stretches as the clock falls, 0 to 1, shape (n,)."""
     x = clock or clock_constants()
@@ -116,8 +95,8 @@ def at_clock(device: Device, power_w: Array, bound: Array, clock_share: Array, c
     """Return the effect of a clock locked at a share of the highest; `power_w` is drawn unlocked. Shares: 0.1 to 1."""
     x = clock or clock_constants()
     share = np.clip(clock_share, x["least"], 1.0)
-    fixed = _fixed(x, device, power_w)
-    return Slowed(fixed + (power_w - fixed) * _dynamic(x, share), share, 1 - bound + bound / share)
+    fixed = fixed_w(x, device, power_w)
+    return Slowed(fixed + (power_w - fixed) * dynamic_share(x, share), share, 1 - bound + bound / share)
 
 
 def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array, clock: Busy | None = None) -> Slowed:
@@ -126,11 +105,11 @@ def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array, clock:
     A cap below what the lowest clock draws holds it at that clock: it cannot be kept.
     """
     x = clock or clock_constants()
-    fixed = _fixed(x, device, power_w)
+    fixed = fixed_w(x, device, power_w)
     low, high = np.full(len(power_w), x["least"]), np.ones(len(power_w))
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        fits = fixed + (power_w - fixed) * _dynamic(x, middle) <= cap_w
+        fits = fixed + (power_w - fixed) * dynamic_share(x, middle) <= cap_w
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return at_clock(device, power_w, bound, np.where(power_w <= cap_w, 1.0, low), x)
 
@@ -145,20 +124,14 @@ def log_sd(slowed: bool) -> float:
     return float(_table()["clock" if slowed else "busy"]["log_sd"])
 
 
-def uncapped_w(device: Device, power_w: Array, clock_share: Array, clock: Busy | None = None) -> Array:
-    """Return the watts at the highest clock of a device that draws `power_w` at a share of it, shape (n,)."""
-    x = clock or clock_constants()
-    fixed = _fixed(x, device, power_w)
-    free_w: Array = fixed + (power_w - fixed) / _dynamic(x, np.clip(clock_share, x["least"], 1.0))
-    return free_w
+def fixed_w(x: Busy, device: Device, power_w: Array) -> Array:
+    """Return the watts that the clock does not change, of a device that draws `power_w` at the highest clock."""
+    watts: Array = np.minimum(np.maximum(x["fixed"] * device.limit_w, device.idle_w), power_w)
+    return watts
 
 
-def _fixed(x: Busy, device: Device, power_w: Array) -> Array:
-    fixed_w: Array = np.minimum(np.maximum(x["fixed"] * device.limit_w, device.idle_w), power_w)
-    return fixed_w
-
-
-def _dynamic(x: Busy, share: Array) -> Array:
+def dynamic_share(x: Busy, share: Array) -> Array:
+    """Return the other watts at a share of the highest clock, over those at the highest."""
     dynamic: Array = (1 - x["knee"]) * share + x["knee"] * share ** x["knee_exponent"]
     return dynamic
 

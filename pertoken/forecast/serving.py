@@ -27,12 +27,11 @@ from pertoken.forecast.efficiency import (
     unpacks_cache,
     with_unpacked,
 )
-from pertoken.forecast.formats import BLOCK_FP8, defaults
+from pertoken.forecast.formats import defaults
 from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
-from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, check_hardware, kinds_of, known_kinds
+from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds
 from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
-from pertoken.forecast.second_opinion.opinion import Opinion, OpinionResult, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, encoder_assumptions, resolve_each, stack_rows
 from pertoken.forecast.steady import Steady, first_token_scaled, slowed, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
@@ -95,8 +94,6 @@ class Change:
     tpot_ms_now: float
     """TPOT before the change, from the calibrated model at the running requests."""
     after: Forecast
-    opinion: OpinionResult | None = None
-    """Second opinion, if one was requested. `ratio` includes it."""
 
 
 def forecast(deployment: Deployment, load: Load, market: Market, calibration: Calibration | None = None) -> Forecast:
@@ -184,14 +181,13 @@ def compare(
     load: Load,
     market: Market,
     calibration: Calibration | None = None,
-    opinion: Opinion | None = None,
 ) -> Change | Forecast:
     """Return the effect of a change from `now` to `to` under the load; the refused forecast if `to` would not start.
 
-    The interval is the error measured for changes of these kinds. A second `opinion` is blended in if it has a result.
+    The interval is the error measured for changes of these kinds.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
-    (result,) = compare_all([Comparison(now, to, load, calibration or Calibration())], market, opinion)
+    (result,) = compare_all([Comparison(now, to, load, calibration or Calibration())], market)
     if isinstance(result, Abstained):
         raise result
     return result
@@ -207,9 +203,7 @@ class Comparison:
     calibration: Calibration
 
 
-def compare_all(
-    comparisons: Sequence[Comparison], market: Market, opinion: Opinion | None = None
-) -> list[Change | Forecast | Abstained]:
+def compare_all(comparisons: Sequence[Comparison], market: Market) -> list[Change | Forecast | Abstained]:
     """Return `compare` of each change, or `Abstained`. They are computed together."""
     resolved_now, resolved_after = (
         resolve_each([(getattr(comparison, end), comparison.load) for comparison in comparisons], market)
@@ -230,12 +224,12 @@ def compare_all(
             continue
         results.append(None)
         known.append((comparison, kinds, before, after))
-    changes = iter(_compared(known, market, opinion) if known else ())
+    changes = iter(_compared(known, market) if known else ())
     return [next(changes) if result is None else result for result in results]
 
 
 def _compared(
-    known: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market, opinion: Opinion | None
+    known: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market
 ) -> list[Change | Forecast | Abstained]:
     comparisons = [comparison for comparison, _, _, _ in known]
     before, after = stack_rows([row[2] for row in known]), stack_rows([row[3] for row in known])
@@ -260,8 +254,9 @@ def _compared(
         np.concatenate([posterior.mean for posterior in posteriors]),
         np.concatenate([posterior.covariance for posterior in posteriors]),
     )
-    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint)
     verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in comparisons])
+    points = np.where(verified, np.inf, [comparison.calibration.points for comparison in comparisons])
+    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, points)
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     by_points = [_rests_on_points(comparison) for comparison in comparisons]
     disagreement = np.where(by_points, intervals().points, 1.0) * disagreement
@@ -275,29 +270,16 @@ def _compared(
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = with_unpacked(known[row][1], unpacked[index])
-        corrected = Ratio(
-            float(log_ratios[index]),
-            float(half_width(kinds, ratios.log_sd[index], disagreement[index])) / Z_80,
-        )
-        second = None
-        if opinion is not None and not kinds & UNKNOWN_TO_TABLES:
-            comparison = comparisons[index]
-            ends = zip((comparison.now, comparison.to), running, strict=True)
-            points = [
-                operating_point(deployment, comparison.load, float(sequences[index])) for deployment, sequences in ends
-            ]
-            second = opinion.log_ratio(*points)
-            seen_tok_s = float(now.tok_s[index]) if comparison.calibration.measured else None
-            corrected = blend(corrected, second, kinds, seen_tok_s)
-        if is_too_wide(Z_80 * corrected.log_sd):
+        half = float(half_width(kinds, ratios.log_sd[index], disagreement[index]))
+        if is_too_wide(half):
             changes[row] = Abstained(
                 f"its 80 % interval would span a factor of more than {MAX_HIGH_OVER_LOW:g}: too little is measured of "
                 "such a change; try it for some hours and compare"
             )
             continue
-        likely, spread = math.exp(corrected.log), math.exp(Z_80 * corrected.log_sd)
+        likely, spread = math.exp(log_ratios[index]), math.exp(half)
         tpot_ms = 1000 * float(now.token_s[index])
-        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], second)
+        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row])
     return changes
 
 
@@ -369,20 +351,18 @@ def _spread_without_points(measured: bool) -> float:
 
 
 def _assumptions(deployments: Sequence[Deployment], loads: Sequence[Load], c: Candidates) -> list[tuple[str, ...]]:
-    unpacked, in_blocks = unpacks_cache(c), c.tags[:, tag_names().index(BLOCK_FP8)] > 0
+    unpacked = unpacks_cache(c)
     return [
         (
-            *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row], in_blocks[row]),
+            *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row]),
             *encoder_assumptions(deployment, load),
         )
         for row, (deployment, load) in enumerate(zip(deployments, loads, strict=True))
     ]
 
 
-def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool, in_blocks: bool) -> tuple[str, ...]:
+def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool) -> tuple[str, ...]:
     assumptions = []
-    if in_blocks and "fp8" not in (deployment.served_model or "").lower():
-        assumptions.append("FP8 weights as the model's publisher has them, with a scale for each block (not seen)")
     if deployment.kv_dtype is None and narrow_cache:
         assumptions.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
     if unpacked:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.calibration import activity, first_token, per_token, posterior, prequential, ratio
+from pertoken.forecast.calibration import MAX_SHIFT, activity, first_token, per_token, posterior, prequential, ratio
 from pertoken.forecast.efficiency import deviation, efficiency
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.served import resolve
@@ -195,3 +195,17 @@ def test_a_change_of_more_than_the_load_rests_on_the_mean_of_the_window() -> Non
     assert plain.for_change(fp8) is plain
     change, unpointed = (compare(LLAMA_8B, fp8, CHAT, MARKET, calibration) for calibration in (known, plain))
     assert isinstance(change, Change) and isinstance(unpointed, Change) and change.ratio == unpointed.ratio
+
+
+@pytest.mark.parametrize("slower", [0.05, 0.5, 2.0, 20.0])
+@pytest.mark.parametrize("points", [1, 2])
+def test_a_point_moves_a_ratio_by_no_more_than_its_share(slower: float, points: int) -> None:
+    before, after = (resolve([end], [CHAT], MARKET) for end in (LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8", tp=4)))
+    running = np.full(1, CHAT.running)
+    expected_s = steady(before, efficiency(), running).token_s
+    known = posterior(before, efficiency(), deviation(), [per_token(deviation(), expected_s * slower, running)])
+    moved = ratio(before, after, efficiency(), deviation(), (running, running), known, points)
+    free = ratio(before, after, efficiency(), deviation(), (running, running), known, np.inf)
+    shift, free_shift = (float(end.log_ratio[0] - end.table_log_ratio[0]) for end in (moved, free))
+    assert shift == pytest.approx(np.clip(free_shift, -points * MAX_SHIFT, points * MAX_SHIFT), abs=1e-12)
+    assert abs(free_shift) > MAX_SHIFT or 0.1 < slower < 10

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.capacity import fitting_sequences, kv_tokens, profiled_bytes, refusals, weight_bytes
+from benchmarks.forecast.capacity import profiled_bytes
+from pertoken.forecast.capacity import fitting_sequences, kv_tokens, refusals, weight_bytes
 from pertoken.forecast.served import resolve
 from tests.forecast.builders import LLAMA_8B, LLAMA_70B, MARKET, SHORT
 

@@ -7,7 +7,7 @@ from pertoken.forecast.formats import (
     engine_tag,
     gguf_format,
     hardware_tag,
-    has_block_scales,
+    has_block_kernels,
     kv_bytes_per_value,
     weight_format,
 )
@@ -25,21 +25,19 @@ def test_every_width_of_a_gguf_file_is_a_format_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "format_name", "model", "mixture", "in_blocks"),
+    ("engine", "format_name", "mixture", "in_blocks"),
     [
-        ("vllm", "fp8", "Qwen/Qwen3-235B-A22B-FP8", True, True),
-        ("vllm", "fp8", "deepseek-ai/DeepSeek-R1", True, True),
-        ("vllm", "fp8", "RedHatAI/Qwen3-30B-A3B-FP8-dynamic", True, False),
-        ("vllm", "fp8", "Qwen/Qwen3-8B-FP8", False, False),
-        ("vllm", "fp8-w8a16", "Qwen/Qwen3-235B-A22B-FP8", True, False),
-        ("trtllm", "fp8", "Qwen/Qwen3-235B-A22B-FP8", True, False),
-        ("vllm", "fp8", "mistralai/Mixtral-8x7B", True, False),
+        ("vllm", "fp8_block", True, True),
+        ("vllm", "fp8", True, False),
+        ("vllm", "fp8_block", False, False),
+        ("vllm", "fp8-w8a16", True, False),
+        ("trtllm", "fp8_block", True, False),
     ],
 )
-def test_mixtures_published_in_fp8_with_scales_per_block_have_kernels_of_their_own(
-    engine: str, format_name: str, model: str, mixture: bool, in_blocks: bool
+def test_mixtures_in_fp8_with_scales_per_block_have_kernels_of_their_own(
+    engine: str, format_name: str, mixture: bool, in_blocks: bool
 ) -> None:
-    assert has_block_scales(engine, format_name, model, mixture) is in_blocks
+    assert has_block_kernels(engine, format_name, mixture) is in_blocks
 
 
 def test_an_unknown_format_is_none_and_an_unseen_cache_dtype_is_16_bit() -> None:

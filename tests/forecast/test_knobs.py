@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.second_opinion.opinion import OperatingPoint, OpinionResult
 from pertoken.forecast.served import Abstained, Load, acceptance, accepted_len
 from pertoken.forecast.serving import Change, compare
 from pertoken.state.deployment import Deployment
@@ -86,25 +85,17 @@ def test_a_change_that_telemetry_cannot_price_yet_is_unpriced_with_the_remedy(
         ratio(change, load, deployment(**now))
 
 
-def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
-    class SilentOpinion:
-        def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> OpinionResult:
-            raise AssertionError("asked")
-
-    now = deployment()
-    for change in (
-        {"num_speculative_tokens": 0},
-        {"enable_prefix_caching": False},
-        {"max_num_batched_tokens": 512},
-        {"enable_chunked_prefill": False},
-    ):
-        predicted = compare(now, now.but(**change), CHAT, MARKET, opinion=SilentOpinion())
-        assert isinstance(predicted, Change) and predicted.opinion is None
-
-
 @settings(deadline=None)
 @given(st.floats(0.0, 1.0), st.integers(1, 16))
 def test_the_chance_of_acceptance_follows_from_the_accepted_length(chance: float, drafted: int) -> None:
     length = accepted_len(chance, drafted)
     assert 1 <= length <= drafted + 1
     assert accepted_len(acceptance(length, drafted), drafted) == pytest.approx(length, abs=1e-6)
+
+
+def test_a_change_to_a_format_that_the_engine_does_not_run_there_is_not_forecast() -> None:
+    present = deployment(weight_dtype="fp16")
+    moved = present.on(replace(present.placement, accelerator="V100 SXM2 32GB")).but(weight_dtype="int4")
+    with pytest.raises(Abstained, match="no source lists that vllm runs int4 weights on Volta"):
+        compare(present, moved, CHAT, MARKET)
+    assert isinstance(compare(moved, moved.but(max_num_seqs=64), CHAT, MARKET), Change), "what runs is not questioned"

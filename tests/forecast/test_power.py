@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.forecast.performance.measurements import read
-from benchmarks.forecast.power import Watts, by_kind, log_ratios
+from benchmarks.forecast.power import Watts, by_kind, log_ratios, uncapped_w
+from benchmarks.load.unmeasured_watts import unmeasured_busy_w, unmeasured_log_sd
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency
@@ -18,13 +19,9 @@ from pertoken.forecast.power import (
     clock_bound,
     full_w,
     idle_w,
-    joule_per_token,
     log_sd,
     products_share,
-    uncapped_w,
     under_cap,
-    unmeasured_busy_w,
-    unmeasured_log_sd,
 )
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.steady import steady
@@ -74,7 +71,7 @@ def test_a_batch_spends_fewer_joules_on_a_token() -> None:
     running = np.array([1.0, 32.0])
     token_s = steady(candidates, efficiency(), running).token_s
     watts = busy_w(device, products_share(candidates, running, token_s))
-    joules = joule_per_token(candidates, watts, running, token_s)
+    joules = watts * token_s / running
     assert watts[1] > watts[0]
     assert joules[0] > 8 * joules[1]
     assert 0.05 < joules[1] < 1.0

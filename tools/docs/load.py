@@ -11,7 +11,7 @@ _INTRODUCTION = """\
 `python -m benchmarks.load --runs benchmarks/data/load/runs.csv --out FILE --calibrate-on 10` predicts 42 public runs
 of vLLM and SGLang (Llama 3.1 8B on one H100 or A100, Poisson arrivals of 1 to 200 requests/s;
 pChitral/vllm-cost-meter, MIT) from their configuration and rate, each as the finite run it was: some hundred requests
-that ramp up and drain. An engine is played step by step (`forecast/queue/run.py`): whole prompts beside decode or in
+that ramp up and drain. An engine is played step by step (`benchmarks/load/play.py`): whole prompts beside decode or in
 steps of their own, the batch limit, a cache that overflows and computes preempted tokens again. *Calibrated* means on
 the run of the same configuration at 10 requests/s, which is then left out. Errors are medians over configurations of
 medians over rates: tokens/s where the server did not keep up with the arrivals, TTFT where it did, watts of one

@@ -24,7 +24,7 @@ from pertoken.forecast.formats import (
     defaults,
     engine_tag,
     hardware_tag,
-    has_block_scales,
+    has_block_kernels,
     preferred_kernels,
     stored_format,
     takes_share_of_free,
@@ -61,7 +61,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     n, row = _devices(row)
     dtype = _dtype(row, accelerator, columns, n, engine, doubts)
     kernel = kernels(dtype, accelerator)
-    in_blocks = has_block_scales(engine, kernel.format_name, row["model"], columns["n_experts"] > 0)
+    in_blocks = has_block_kernels(engine, kernel.format_name, columns["n_experts"] > 0)
     path = kernel_path(engine or "unknown engine", BLOCK_FP8 if in_blocks else kernel.format_name, accelerator.arch)
     kv_name = _kv_dtype(row, engine, dtype, accelerator)
     old_vllm = None
@@ -149,6 +149,9 @@ def _dtype(
         audited = narrowest if "mlperf" in row["source"] else None
         dtype = audited or ("bf16" if fits else "fp8")
         doubts.append(f"the weight dtype {text!r} is not known" if text else "the weight dtype is not known")
+    checkpoint = f"{row['source']}|{row['model']}|{text}".lower()
+    if dtype == "fp8" and first(names()["block_fp8"], checkpoint, pattern=True):
+        dtype = "fp8_block"
     return stored_format(engine or "", dtype)
 
 
@@ -199,7 +202,9 @@ def _shape(row: Cells) -> tuple[dict[str, float], bool]:
         "params_total": total * 1e9,
         "params_active": active * 1e9,
         "n_layers": layers,
+        "attending_layers": layers,
         "kv_values": 2 * layers * heads * dim,
+        "state_bytes": 0.0,
         "n_kv_heads": heads,
         "hidden_size": math.sqrt(active * 1e9 / (12 * layers)),
         "n_experts": float(experts[0]),

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from pertoken.agent.checkpoints.checkpoint import read_checkpoint
+from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
 from pertoken.agent.engines.locate import locate
@@ -217,7 +218,8 @@ class EngineReader:
         no_tokens = None if counts_tokens else self._adapter.no_tokens
         never = tuple(missing for missing in (no_tokens, self._adapter.no_time) if missing is not None)
         unread = (Unavailable("model_files", "missing", files.reason, READABLE),) if files.reason else ()
-        return (*never, *unread, *_late(self._adapter))
+        absent = (Unavailable("model_shape", "missing", "; ".join(files.unknown)),) if files.unknown else ()
+        return (*never, *unread, *absent, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
         """Return ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody
@@ -230,7 +232,7 @@ class EngineReader:
             self.endpoint,
             served_model=path or led,
             model_path=path,
-            model_facts=files.facts,
+            model_facts=dict(files.facts),
             knobs=_with_dtype(self.endpoint.knobs, files),
             unavailable=(Unavailable("rendezvous", "unresolved", reason),),
         )
