@@ -76,7 +76,7 @@ _STARTS_ANYTHING = re.compile(
     r"|(-?|.*/)(ba|da|z|fi|k|c|tc)?sh|init|systemd|tini|dumb-init|docker-init|catatonit|s6-.*|runit|supervisord|pid1"
     r"|containerd-shim.*|conmon|podman|sudo|su|login|sshd.*|tmux.*|screen|SCREEN|nohup|env|make|just|node|pytest.*|-c|-m"
 )
-"""Programs whose children say nothing about them."""
+"""Programs that start anything: a server below one of them has the command line of its user."""
 
 
 @dataclass(frozen=True, slots=True)
