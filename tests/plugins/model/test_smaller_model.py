@@ -30,14 +30,15 @@ def test_the_largest_smaller_models_are_variants_and_mixtures_are_left_to_their_
 
 
 def test_a_model_whose_family_has_only_older_ones_gets_the_newer_one_with_the_best_published_score() -> None:
-    *refused, made = yielded(smaller_model, chat(2, model=model("Llama-3.3-70B")))
+    *refused, made, wider = yielded(smaller_model, chat(2, model=model("Llama-3.3-70B")))
+    assert [state.state.deployments[0].tp for state in (made, wider)] == [1, 2]
     assert {one.code for one in refused} == {"older-model"} and "Llama-3.1-8B" in refused[0].reason
     assert made.state.deployments[0].model.name == "Qwen/Qwen3-32B"
 
 
 def test_a_model_under_a_narrower_licence_is_left_out() -> None:
     models = [state.deployments[0].model.name for state in proposals(smaller_model, chat(model=model("Qwen2.5-7B")))]
-    assert models == ["Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-0.5B"]
+    assert models == 2 * ["Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-0.5B"]
 
 
 def test_a_person_names_the_models_that_may_take_over() -> None:
