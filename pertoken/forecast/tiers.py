@@ -14,7 +14,7 @@ from pertoken.state.deployment import Deployment
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What a forecast rests on."""
+    """Basis of a forecast, with the error that was measured for it."""
 
     name: str
     median: float
