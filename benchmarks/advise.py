@@ -384,7 +384,6 @@ def main() -> None:
     large = runs[sizes[1]]
     targets = [
         Target("advise.seconds_1000", many[1], 15.0, "<="),
-        Target("advise.rules_seconds_1000", _median(large, lambda run: run.rules_s), 5.0, "<="),
         Target("advise.growth", (many[1] / many[0]) / (few[1] / few[0]), 1.2, "<="),
         Target("advise.progress_gap_s", max(large_run.progress_gap_s for large_run in large), 2.0, "<="),
     ]

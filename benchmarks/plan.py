@@ -20,7 +20,6 @@ from random import Random
 
 from benchmarks.advise import MINUTE, SETTINGS, make
 from benchmarks.report import Row, Target, report
-from pertoken.advisor.advise import advice_of, advise
 from pertoken.advisor.changes.commands import Addresses
 from pertoken.advisor.plan import compose, search
 from pertoken.advisor.plan.choose import Chooser
@@ -32,7 +31,8 @@ from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
 from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
-from pertoken.advisor.worker.source import Source
+from pertoken.advisor.run import advice_of, advise
+from pertoken.advisor.worker.inputs import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
 from pertoken.costs.prices.stored import market_of

@@ -196,6 +196,9 @@ class Settings:
     """Only offers of this provider are considered; without it, all in the catalog."""
     market_region: str | None = _setting("market", values.text, None, '"us-east-1"')
     """Only offers of this region are considered."""
+    market_allowed_regions: tuple[str, ...] = _setting("market", values.texts("regions"), (), '["us-east-2"]')
+    """Regions of your provider that services may move to, beside the one they run in. A move to any other region is
+    shown with what to confirm, and enters no total."""
     market_token_apis: tuple[str, ...] = _setting("market", values.texts("serverless APIs"), (), '["bedrock"]')
     """Serverless APIs whose answers you compared with your own, and that your prompts may be sent to. Of others only
     the break-even is shown."""

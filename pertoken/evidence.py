@@ -1,6 +1,7 @@
 """Measured series that remember being read, so that what a recommendation shows is what its rule used."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -328,12 +329,9 @@ class Evidence:
         return tuple(self._read)
 
     def fresh(self) -> "Evidence":
-        """Return the same measurements with nothing read yet: one for each rule. A series that either makes is of both.
-
-        Measured: 1 µs; with a check and dictionaries of its own, for 29 rules of 1,000 deployments, 0.5 s.
-        """
-        fresh = object.__new__(Evidence)
-        fresh.__dict__ |= self.__dict__ | {"_read": {}}
+        """Return the same measurements with nothing read yet. A series that either makes is of both."""
+        fresh = copy(self)
+        fresh._read = {}
         return fresh
 
     def items(self) -> Iterable[tuple[str, Series]]:
@@ -349,19 +347,6 @@ class Evidence:
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(name for name, _ in self.items())))
-
-
-def unmade(seen: Evidence) -> frozenset[str]:
-    """Return the names of the series that nobody looked at so far."""
-    return frozenset(seen._lazy)
-
-
-def adopt(seen: Evidence, made: Mapping[str, Series | None]) -> None:
-    """Take over series that a fork of this process made of the same measurements."""
-    for name, series in made.items():
-        seen._lazy.pop(name, None)
-        if series is not None:
-            seen._series[name] = series
 
 
 @dataclass(frozen=True, slots=True)

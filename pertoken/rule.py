@@ -45,6 +45,8 @@ observations.
 
 The window is the last 7 days (`advisor.since`). `@rule("its-id", window="28d")` sets another one, 1 minute to 28
 days: a rule about the hours of a week needs a longer window, a rule about the present a shorter one, such as "1h".
+A rule with a long window names all series that it reads, so that no other is read for it: four weeks of a large fleet
+take long. `@rule("its-id", window="28d", series=("generated_tok_s", "load_s"))`
 `seen.epochs` are the earlier epochs of the deployment in the last eight weeks, oldest first, each with its
 `engine_version`, `driver` and `knobs`, and with what `changed` since. Its `present.ratio` is the device time per token
 of the present epoch over that of this one at like load (low, likely, high). Where the two cannot be compared it is
@@ -73,10 +75,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pertoken.catalog.engine_lines import EngineLine
+from pertoken.catalog.engine_lines import EngineLine, version_numbers
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
+from pertoken.metrics import SERIES
 from pertoken.settings.rules import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
@@ -129,6 +132,7 @@ __all__ = [
     "skip",
     "times",
     "to",
+    "version_numbers",
 ]
 
 PARAMETERS = ("seen", "now", "service", "fleet", "market", "options")
@@ -268,6 +272,8 @@ class Rule:
     """Its configured options, an instance of its dataclass; None for a rule without options."""
     window: str | None = None
     """Its window, such as `28d`; None: the window of the run (`advisor.since`)."""
+    series: tuple[str, ...] | None = None
+    """Names of the series that it reads in its window; None: any."""
 
     @property
     def window_s(self) -> int | None:
@@ -293,16 +299,20 @@ class Rule:
         return "deployment" if "now" in self.needs else "service" if "service" in self.needs else "fleet"
 
 
-def rule(rule_id: str, *, window: str | None = None) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
+def rule(
+    rule_id: str, *, window: str | None = None, series: Iterable[str] | None = None
+) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
     """Make a function a rule. `rule_id` is lower-case words joined by hyphens.
 
-    `window` is the length of its evidence, such as "1h" or "28d"; the default is the window of the run.
-    Raises ValueError for an invalid id or window, an unknown parameter, both `now` and `service`, options that are not
-    a frozen dataclass with defaults, or a docstring without its title and sections.
+    `window` is the length of its evidence, such as "1h" or "28d"; the default is the window of the run. `series` names
+    all that it reads in a window of its own; the default is any series, which takes longer to read.
+    Raises ValueError for an invalid id or window, an unknown series or parameter, both `now` and `service`, options
+    that are not a frozen dataclass with defaults, or a docstring without its title and sections.
     """
     if not re.fullmatch(_WORDS, rule_id):
         raise ValueError(f"rule id {rule_id!r}: use lower-case words joined by hyphens")
     _check_window(rule_id, window)
+    declared = None if series is None else _declared(rule_id, window, series)
 
     def make(function: Callable[..., Iterable[Any]]) -> Rule:
         needs = tuple(inspect.signature(function).parameters)
@@ -316,7 +326,7 @@ def rule(rule_id: str, *, window: str | None = None) -> Callable[[Callable[..., 
         options = _default_options(rule_id, function) if "options" in needs else None
         title, sections = _documentation(rule_id, inspect.getdoc(function) or "")
         given = tuple(name for name in needs if name != "options")
-        return Rule(rule_id, function, given, title, sections, options, window)
+        return Rule(rule_id, function, given, title, sections, options, window, declared)
 
     return make
 
@@ -332,6 +342,15 @@ def _check_window(rule_id: str, window: object) -> None:
     except ValueError as error:
         limits = f"from {format_duration(MIN_WINDOW_S)} to {format_duration(MAX_WINDOW_S)}"
         raise ValueError(f'rule {rule_id}: window={window!r}: {error}; use {limits}, such as "1h"') from None
+
+
+def _declared(rule_id: str, window: str | None, series: Iterable[str]) -> tuple[str, ...]:
+    names = (series,) if isinstance(series, str) else tuple(series)
+    if window is None:
+        raise ValueError(f"rule {rule_id}: series={names!r}: only a rule with a window of its own declares its series")
+    if unknown := [name for name in names if name not in SERIES]:
+        raise ValueError(f"rule {rule_id}: not a series: {unknown[0]!r}; known: {', '.join(SERIES)}")
+    return names
 
 
 def _default_options(rule_id: str, function: Callable[..., Iterable[Any]]) -> Any:

@@ -93,8 +93,8 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 _OWN_PROCESSES = (
     "tests/advisor/rules/test_check.py",
-    "tests/advisor/test_advise.py",
-    "tests/advisor/test_forked.py",
+    "tests/advisor/test_run.py",
+    "tests/advisor/test_forks.py",
     "tests/advisor/whole",
     "tests/advisor/worker",
     "tests/fuzz",
@@ -116,9 +116,9 @@ def rules_share_a_process(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each rule a process of its own in one test of a file in which they share one."""
-    from pertoken.advisor.worker import child, process
+    from pertoken.advisor.worker import child, run
 
-    monkeypatch.setattr(process, "supervise", child.supervise)
+    monkeypatch.setattr(run, "supervise", child.supervise)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import getpass
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -154,6 +154,33 @@ def _record(
     instance: tuple[str, str, str, str] | None,
     unread: Collection[int],
 ) -> None:
+    with Writer(where) as writer:
+        for tick in ticks(serving, gpus, minutes, end_ts, host, instance, unread):
+            writer.commit(tick)
+        writer.roll_up()
+    if usd_per_hour is not None:
+        with AdviceRepository(where).writing() as connection:
+            repository.add_price(
+                connection,
+                selector="H100",
+                nano_usd_per_device_hour=round(usd_per_hour * NANO_USD),
+                from_ts=0,
+                set_ts=end_ts - 60 * minutes,
+                set_by=getpass.getuser(),
+                note=None,
+            )
+
+
+def ticks(
+    serving: Serving | None,
+    gpus: int,
+    minutes: int,
+    end_ts: int,
+    host: str = "",
+    instance: tuple[str, str, str, str] | None = None,
+    unread: Collection[int] = (),
+) -> Iterator[Tick]:
+    """Yield the ticks of `seed`, one a minute."""
     of_host = (host,) if host else ()
     row = replace(host_row(60), host_id=stable_id("host", host), name=host, machine_id=host) if host else host_row(60)
     if instance is not None:
@@ -166,12 +193,10 @@ def _record(
     ]
     start = end_ts - 60 * minutes
     if serving is None:
-        with Writer(where) as writer:
-            for n in range(1, minutes + 1):
-                idle = tuple(_device(device, start + 60 * n, None) for device in devices)
-                sample = replace(host_sample(start + 60 * n), host_id=row.host_id)
-                writer.commit(Tick(ts=start + 60 * n, host=row, devices=tuple(devices), samples=(sample, *idle)))
-            writer.roll_up()
+        for n in range(1, minutes + 1):
+            idle = tuple(_device(device, start + 60 * n, None) for device in devices)
+            sample = replace(host_sample(start + 60 * n), host_id=row.host_id)
+            yield Tick(ts=start + 60 * n, host=row, devices=tuple(devices), samples=(sample, *idle))
         return
     engine_id = stable_id("engine", "e", *of_host)
     engine = EngineRow(engine_id, row.host_id, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, "0.32.0", "process")
@@ -187,22 +212,9 @@ def _record(
         json.dumps(serving.knobs),
         tuple(device.device_id for device in held),
     )
-    with Writer(where) as writer:
-        for n in range(1, minutes + 1):
-            tick = _minute(start + 60 * n, n, serving, row, devices, engine, deployment, epoch)
-            writer.commit(_without_page(tick) if n in unread else tick)
-        writer.roll_up()
-    if usd_per_hour is not None:
-        with AdviceRepository(where).writing() as connection:
-            repository.add_price(
-                connection,
-                selector="H100",
-                nano_usd_per_device_hour=round(usd_per_hour * NANO_USD),
-                from_ts=0,
-                set_ts=start,
-                set_by=getpass.getuser(),
-                note=None,
-            )
+    for n in range(1, minutes + 1):
+        tick = _minute(start + 60 * n, n, serving, row, devices, engine, deployment, epoch)
+        yield _without_page(tick) if n in unread else tick
 
 
 def _without_page(tick: Tick) -> Tick:

@@ -177,7 +177,6 @@ def test_the_advice_benchmark_runs_the_command_over_two_fleets_and_sees_advice_s
     result = run("advise", "--deployments", "16", "--days", "1", "--runs", "1")
     assert {target["id"] for target in result["targets"]} == {
         "advise.seconds_1000",
-        "advise.rules_seconds_1000",
         "advise.growth",
         "advise.progress_gap_s",
     }
@@ -320,6 +319,15 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
 
     pace = queueing.pace(Played(), np.random.default_rng(0), queueing.lengths(), its)
     assert pace == pytest.approx(slower, rel=0.05)
+
+
+def test_the_latency_benchmark_compares_later_hours_with_their_forecast() -> None:
+    printed = run("latency", "--seeds", "1", "--first-seed", "3")
+    targets = {target["id"]: target["value"] for target in printed["targets"]}
+    assert set(targets) == {"latency.inside", "latency.high_over_low"}
+    assert targets["latency.inside"] > 0.5 and targets["latency.high_over_low"] > 1
+    figures = {row["what"].partition(".")[0] for row in printed["rows"]}
+    assert figures == {"ttft_p95_ms", "tpot_p95_ms"}
 
 
 def test_the_recovery_benchmark_counts_planted_found_and_priced_problems() -> None:

@@ -95,9 +95,9 @@ def test_the_readme_s_example_is_advised_on_as_it_claims(tmp_path: Path) -> None
     refused = dict(re.findall(r"  (\S+), .*: refused: (.+)", text))
     assert "refuses what does not fit, each rule with its reason" in claimed
     assert {"batch-limit", "continuous-batching", "stuck-engine", "use-spot"} <= set(refused)
-    assert "in 4 bits on one GPU instead of two" in claimed and "weights bf16 → int4, tp 2 → 1" in text
+    assert "in 8 bits on one GPU instead of two" in claimed and "weights bf16 → fp8, tp 2 → 1" in text
     assert "smaller model beside it as not priced" in claimed
-    assert re.search("add Llama-3.1-8B +route-requests +not priced", text)
+    assert re.search("add Llama-3.1-8B.* +route-requests +not priced", text)
 
 
 def test_the_scrape_benchmark_compares_values_of_the_function_that_it_times() -> None:

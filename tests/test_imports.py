@@ -39,7 +39,7 @@ def test_the_agent_loads_neither_alembic_nor_textual_nor_numpy() -> None:
 
 
 @pytest.mark.parametrize("root", ["pertoken", "benchmarks"])
-def test_no_package_holds_more_than_sixteen_files(root: str) -> None:
+def test_no_package_holds_more_than_twenty_five_files(root: str) -> None:
     top = Path(__file__).parents[1] / root
     folders = [top, *(folder for folder in top.rglob("*/") if folder.name != "__pycache__")]
-    assert not {str(folder): count for folder in folders if (count := len(list(folder.glob("*.py")))) > 16}
+    assert not {str(folder): count for folder in folders if (count := len(list(folder.glob("*.py")))) > 25}

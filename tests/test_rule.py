@@ -96,6 +96,20 @@ def test_a_window_that_cannot_be_is_refused_where_it_is_written(window: Any) -> 
         rule("x", window=window)
 
 
+def test_a_rule_with_a_window_of_its_own_may_declare_the_series_that_it_reads() -> None:
+    @documented
+    def looks(now: Deployment) -> None: ...
+
+    assert rule("x", window="28d")(looks).series is None
+    assert rule("x", window="28d", series=["busy", "load_s"])(looks).series == ("busy", "load_s")
+    with pytest.raises(ValueError, match="rule x: not a series: 'bussy'; known: "):
+        rule("x", window="28d", series=("busy", "bussy"))
+    with pytest.raises(ValueError, match="rule x: not a series: 'b'"):
+        rule("x", window="28d", series=("b"))
+    with pytest.raises(ValueError, match="only a rule with a window of its own declares its series"):
+        rule("x", series=("busy",))
+
+
 @pytest.mark.parametrize(("code", "reason"), [("Not Good", "x"), ("", "x"), ("fine", " "), (None, "x"), ("fine", 3)])
 def test_a_refusal_needs_its_code_and_its_reason(code: Any, reason: Any) -> None:
     with pytest.raises(ValueError, match=r"refusal code|needs its reason"):

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -28,7 +29,7 @@ PRONOUNS = frozenset(
 MOMENTS = frozenset(
     [
         ("store/connect/open.py", "read"),
-        ("window/series/calibration.py", "points"),
+        ("window/series/minutes.py", "operating_points"),
         ("forecast/queue/latency.py", "latencies"),
         ("proof/findings.py", "keep"),
     ]
@@ -150,9 +151,14 @@ def textual_private_names() -> int:
 
 
 HOOKED = """
-import os, sys, threading
-package, moments, log, database = sys.argv[1] + "/", eval(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+import contextlib, fcntl, os, sys, threading
+package, moments, database = sys.argv[1] + "/", eval(sys.argv[2]), sys.argv[4]
+log = fcntl.fcntl(int(sys.argv[3]), fcntl.F_DUPFD, 100)  # a number that no process of a rule uses
 written = {}
+
+def log_line(line):
+    with contextlib.suppress(OSError):  # processes of rules have closed the log
+        os.write(log, f"{os.getpid() == parent} {line}\\n".encode())
 
 def hook(frame, event, argument):
     if event != "call" or not frame.f_code.co_flags & 1 or not frame.f_code.co_filename.startswith(package):
@@ -161,13 +167,13 @@ def hook(frame, event, argument):
     seen = written.setdefault(os.getpid(), set())
     if file not in seen:
         seen.add(file)
-        os.write(log, f"{os.getpid() == parent} executed {file}\\n".encode())
+        log_line(f"executed {file}")
     if (file, frame.f_code.co_name) in moments:
         while frame is not None:
             name = frame.f_code.co_filename
             if name.startswith(package) and (name, 1) not in seen:
                 seen.add((name, 1))
-                os.write(log, f"{os.getpid() == parent} stack {name[len(package):]}\\n".encode())
+                log_line(f"stack {name[len(package):]}")
             frame = frame.f_back
 
 parent = os.getpid()
@@ -202,7 +208,7 @@ def _seed(folder: Path) -> None:
     from tests.scenario import LOW_BATCH_70B, seed
 
     folder.mkdir()
-    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=1.0, minutes=60, end_ts=1_790_000_400)
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=1.0, minutes=60, end_ts=int(time.time()) // 60 * 60)
 
 
 def files_in_parent() -> int:

@@ -141,7 +141,7 @@ def with_first_token(c: Candidates, scale: Array, least: float) -> Array:
 
 def _query_heads(c: Candidates) -> Array:
     """Query heads of each cache head: their width over the cached one. MLA caches none by heads."""
-    width = c.kv_values / (2 * c.n_layers)
+    width = c.kv_values / (2 * c.attending_layers)
     return np.asarray(np.where(c.n_kv_heads > 1, np.maximum(c.hidden_size / width, 1.0), 1.0))
 
 

@@ -89,8 +89,9 @@ def _judged(seed: int, problem: Problem, fleet: DrawnFleet, rows: Sequence[Mappi
         return Judged(seed, problem.scene.kind, problem.target, None, None, None, None)
     row = rows[places[0] - 1]
     best = row["variants"][0]
-    money = best["bankable"] if best["bankable"] and best["bankable"][1] > 0 else best["capacity"]
-    interval = None if not money else (money[0] / NANO_USD, money[1] / NANO_USD, money[2] / NANO_USD)
+    saving = best["saving"] or best["if_confirmed"]
+    money = None if saving is None else saving["net"] if saving["net"][1] > 0 else saving["capacity"]
+    interval = None if money is None else (money[0] / NANO_USD, money[1] / NANO_USD, money[2] / NANO_USD)
     truth = None if interval is None else _truth(problem, fleet, best)
     return Judged(seed, problem.scene.kind, problem.target, places[0], row["rule_id"], truth, interval)
 
@@ -110,4 +111,4 @@ def _truth(problem: Problem, fleet: DrawnFleet, variant: Mapping[str, Any]) -> f
 
 def _bankable(row: Mapping[str, Any]) -> float:
     best = row["variants"][0] if row["variants"] else {}
-    return float(best["bankable"][1]) / NANO_USD if best.get("bankable") else 0.0
+    return max(0.0, float(best["saving"]["net"][1]) / NANO_USD) if best.get("saving") else 0.0

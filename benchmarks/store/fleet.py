@@ -31,10 +31,10 @@ from pertoken.store.central.partitions import DAY
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, reading, writing
 from pertoken.store.connect.server import Server, server_url
-from pertoken.store.query.rollups import device_history
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.read import Batch, Local
 from pertoken.store.sync.read import Row as Stored
+from pertoken.window.course.course import Subject, read_course
 from tests.fleet.generated import Fleet, fill
 from tests.fleet.servers import host
 from tests.postgres import durable_server_url as started
@@ -164,9 +164,9 @@ def fleet_screen(window_s: int) -> Asked:
 
 
 def host_week(store: Store, fleet: Fleet) -> object:
-    """Return a week of the devices of one host."""
+    """Return the page of one host over a week."""
     with store.read() as connection:
-        return device_history(connection, fleet.devices_of(0), END - 7 * DAY, END)
+        return read_course(connection, Subject("host", fleet.host_id(0)), END - 7 * DAY, END)
 
 
 ASKED: dict[str, Asked] = {

@@ -16,7 +16,7 @@ from pertoken.costs.hosts import host_costs
 from pertoken.costs.hours.hourly import hourly
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
-from pertoken.tui.text.summary import hosts_summary, hours_summary
+from pertoken.text.summary import hosts_summary, hours_summary
 from tests.fleet.generated import Fleet
 from tests.postgres import durable_server_url as started
 

@@ -4,7 +4,7 @@ Front door:
 
 - `advisor.rules`: package that finds, loads, lists, disables, checks and scaffolds rules.
 - `advisor.worker`: package that runs plugins and their rules in separate, restricted processes.
-- `advisor.advise`: `advise`, one run; `advice_of`, the same over a gathered `Present`.
+- `advisor.run`: `advise`, one run; `advice_of`, the same over a gathered `Present`; `keep_advice` stores its result.
 - `advisor.plan`: package that composes all advice into one plan.
 - `advisor.planning`: `plan_of_rules` and `plan_of_advice`, a plan from a store.
 - `advisor.changes`, `advisor.checks`: description and validation of a proposal, used by `pricing` only.

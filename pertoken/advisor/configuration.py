@@ -23,7 +23,7 @@ KEYS = (
     *("services", "hosts", "commitments", "rules"),
     *("advisor_since", "advisor_rules", "advisor_allow", "advisor_deny", "advisor_forbid"),
     "advisor_quality_gate",
-    *("market_provider", "market_region", "market_token_apis"),
+    *("market_provider", "market_region", "market_allowed_regions", "market_token_apis"),
     *("slo_ttft_ms", "slo_tpot_ms", "slo_ttft_p50_ms", "slo_tpot_p50_ms"),
     *("energy_usd_per_kwh", "energy_pue"),
 )

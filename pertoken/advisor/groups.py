@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pertoken.by_identity import by_identity
+from pertoken.savings.placing import Placed
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.model import Model
+from pertoken.state.placement import Placement
 from pertoken.state.schedule import Schedule
 from pertoken.state.service import FEWEST, Service
 
@@ -27,6 +29,16 @@ class Chosen:
     """Names of hosts."""
     priced: bool = False
     """Whether the proposal was priced: then `FEWEST` without `replicas` means that the number stays."""
+    placed: tuple[Placed, ...] = ()
+    """Instances that it orders."""
+
+    def instances_for(self, placement: Placement) -> Placed | None:
+        """Return the instances ordered for a proposed placement; None where pricing named none."""
+        purchase = "spot" if placement.purchase == "spot" else "on_demand"
+        for placed in self.placed:
+            if (placed.offer.accelerator, placed.offer.purchase) == (placement.accelerator, purchase):
+                return placed
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pertoken.advisor.advise import advise
 from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.corrected import Correction
@@ -14,7 +13,8 @@ from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
-from pertoken.advisor.worker.source import Source
+from pertoken.advisor.run import advise
+from pertoken.advisor.worker.inputs import Source
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
@@ -145,8 +145,7 @@ def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> 
         correction = Correction(variant.record.ratio, variant.record.widening)
         estimate = replace(
             estimate,
-            bankable=None if estimate.bankable is None else correction.money(estimate.bankable),
-            capacity=None if estimate.capacity is None else correction.money(estimate.capacity),
+            saving=None if estimate.saving is None else correction.saving(estimate.saving),
         )
         worth = tuple(map(correction.sensitivity, worth))
     return Tested(spend(gathered.fleet, gathered.context)[0], estimate, worth)

@@ -2,19 +2,22 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.probed.cpus import with_cpus
 from pertoken.advisor.probed.stored import probe_points
+from pertoken.advisor.worker.inputs import Measured, SubjectKey
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
-from pertoken.costs.bill import bill
+from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.costs.prices.book import Price, PriceBook, Priced
-from pertoken.costs.prices.selectors import rank
+from pertoken.costs.prices.selectors import accelerators, rank
+from pertoken.costs.prices.set_offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
@@ -26,11 +29,15 @@ from pertoken.state.service import Slo
 from pertoken.state.workload import Workload, parsed
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.words import WORKLOAD
-from pertoken.units import NANO_USD, SHARE
+from pertoken.units import NANO_USD, SHARE, format_duration
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
-from pertoken.window.reading import NOTHING_ELSEWHERE, Waiting
+from pertoken.window.reading import Window
 
+SeriesByWindow = Mapping[int, Collection[str] | None]
+"""Series that rules read in windows of their own, by length in seconds; None: any series."""
+Reader = Callable[[Sequence[int]], Evidence]
+"""Returns the evidence of deployments or devices together, by their ids."""
 MAX_SEQ = 2**62
 """Sequence number of an assumed price: later than all stored ones."""
 
@@ -52,6 +59,19 @@ class Present:
     """Ids of rules with options in the configuration."""
     forbidden: tuple[str, ...] = ()
     """Names of changes that no proposal may make (`advisor.forbid`)."""
+    windows: Mapping[int, Measured] = field(default_factory=dict)
+    """Evidence of other windows that rules have, by length in seconds."""
+
+    @property
+    def measured(self) -> Measured:
+        """Evidence of the window, by subject."""
+        context = self.context
+        return {
+            **{("deployment", key): evidence for key, evidence in context.deployments.items()},
+            **{("service", name): evidence for name, evidence in context.services.items()},
+            **{("device", key): evidence for key, evidence in context.devices.items()},
+            **{("host", key): evidence for key, evidence in self.hosts.items()},
+        }
 
 
 def present(
@@ -64,20 +84,29 @@ def present(
     *,
     dated: bool = False,
     assumed: Sequence[Price] = (),
-    elsewhere: Waiting = NOTHING_ELSEWHERE,
+    series_by_window: SeriesByWindow | None = None,
 ) -> Present:
-    """Read the last `window_s` seconds. Evidence covers only the present epoch of each deployment.
+    """Read the last `window_s` seconds, and other windows that end at the same time, in one transaction.
 
-    With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `assumed`
-    prices override the configured ones. `elsewhere` are parts of the window that a fork reads. Raises StoreError if the
+    Evidence covers only the present epoch of each deployment. With `dated`, `now_ts` is a whole minute in the past and
+    prices and settings are those of that time. `assumed` prices override the configured ones. Raises StoreError if the
     database cannot be read, BadInput for an assumed price that names no device.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
-    with bill(store, now_ts - window_s, now_ts, dated=dated) as priced:
+    with store.read() as connection:
+        window = Window(connection, now_ts - window_s, now_ts, dated=dated)
+        priced = Bill(store, connection, window)
         inventory = priced.inventory
         prices = _assuming(assumed, priced.prices, inventory)
-        seen = priced.window.evidence(market, progress, store.read, elsewhere=elsewhere)
+        named_prices = PriceBook((*priced.prices.prices, *(replace(price, seq=MAX_SEQ) for price in assumed)))
+        seen = window.evidence(market, progress)
+        readers = {
+            length_s: Window(connection, now_ts - length_s, now_ts, dated=dated).evidence(
+                market, partial(_of_span, progress, length_s), series
+            )
+            for length_s, series in (series_by_window or {}).items()
+        }
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in inventory.served:
         epochs[service_name(row.served_model, settings)].append(row)
@@ -104,15 +133,24 @@ def present(
         for service in ticking(now.services, len(now.services), "reading the evidence of services", progress)
     }
     devices = ticking(inventory.devices, len(inventory.devices), "reading the evidence of devices", progress)
+    whole = {
+        device_id: Priced(row.kind, row.name, row.uuid)
+        for device_id, row in inventory.devices.items()
+        if row.parent_id is None
+    }
+    listed = _listed(whole, prices, now_ts)
+    known = known.having(set_offers(now, whole, named_prices, known, now_ts))
     context = Context(
         forecasts=Forecasts({} if dated else realised(store, now)),
-        market=market,
+        market=known,
         now_ts=now_ts,
         deployments=alone,
         services=together,
         devices={device_id: seen.of_devices((device_id,)) for device_id in devices},
         nano_usd_per_hour={device: _nano_usd_per_hour(device, inventory, prices) for device in inventory.devices},
-        listed=_listed(inventory, prices),
+        listed={device_id: price.note for device_id, price in listed.items() if price.note is not None},
+        priced_by={device_id: price.offer for device_id, price in listed.items() if price.offer is not None},
+        allowed_regions=frozenset(settings.market_allowed_regions),
         token_apis=frozenset(settings.market_token_apis),
         slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
         energy=None
@@ -136,7 +174,52 @@ def present(
         window_s=window_s,
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
+        windows={
+            length_s: _measured(reader.of_deployments, reader.of_devices, now, inventory)
+            for length_s, reader in readers.items()
+        },
     )
+
+
+def _of_span(progress: Progress, length_s: int, phase: str, share: float) -> None:
+    progress(f"reading the last {format_duration(length_s)}: {phase.removeprefix('reading ')}", share)
+
+
+def _measured(of_deployments: Reader, of_devices: Reader, now: Fleet, inventory: Inventory) -> Measured:
+    """Return the evidence of the subjects of a fleet in another window."""
+    of_service = {service.name: [replica.deployment_id for replica in service.deployments] for service in now.services}
+    subjects: dict[SubjectKey, Callable[[], Evidence]] = {
+        **{
+            ("deployment", deployment.deployment_id): partial(of_deployments, (deployment.deployment_id,))
+            for deployment in now.deployments
+        },
+        **{("service", name): partial(of_deployments, ids) for name, ids in of_service.items()},
+        **{("device", key): partial(of_devices, (key,)) for key in inventory.devices},
+        **{("host", host.host_id): partial(of_devices, host.device_ids) for host in now.hosts},
+    }
+    return _LazyMeasured(subjects)
+
+
+class _LazyMeasured(Mapping[SubjectKey, Evidence]):
+    """Evidence by subject, made when somebody looks at it: few rules have a window of their own."""
+
+    def __init__(self, subjects: Mapping[SubjectKey, Callable[[], Evidence]]) -> None:
+        self._subjects = subjects
+        self._made: dict[SubjectKey, Evidence] = {}
+
+    def __getitem__(self, key: SubjectKey) -> Evidence:
+        if key not in self._made:
+            self._made[key] = self._subjects[key]()
+        return self._made[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._subjects
+
+    def __iter__(self) -> Iterator[SubjectKey]:
+        return iter(self._subjects)
+
+    def __len__(self) -> int:
+        return len(self._subjects)
 
 
 def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory) -> PriceBook:
@@ -145,9 +228,9 @@ def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory)
     for price in assumed:
         devices = [Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None]
         named = [device for device in devices if rank(price.selector, device)]
-        if not named:
+        if not named and not accelerators(price.selector):
             known = ", ".join(sorted({device.name for device in devices})) or "none"
-            raise BadInput(f"--price {price.selector}: it names no device; devices: {known}")
+            raise BadInput(f"--price {price.selector}: it names no accelerator; devices: {known}")
         own |= {device.uuid: replace(price, selector=device.uuid, seq=MAX_SEQ) for device in named}
     return PriceBook((*prices.prices, *own.values()), prices.detected) if own else prices
 
@@ -167,11 +250,7 @@ def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) 
     return None if per_hour is None or share is None else per_hour * share // SHARE
 
 
-def _listed(inventory: Inventory, prices: PriceBook) -> dict[int, str]:
-    """Return the origin of list prices by device id: provider, date and warnings; none for configured prices."""
-    names = {}
-    for device_id, row in inventory.devices.items():
-        price = prices.at(Priced(row.kind, row.name, row.uuid), inventory.now_ts) if row.parent_id is None else None
-        if price is not None and price.listed and price.note is not None:
-            names[device_id] = price.note
-    return names
+def _listed(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, Price]:
+    """Return the list prices in force by device id; none for devices whose price a person set."""
+    in_force = {device_id: prices.at(device, now_ts) for device_id, device in devices.items()}
+    return {device_id: price for device_id, price in in_force.items() if price is not None and price.listed}

@@ -1,10 +1,10 @@
 """Validate and price the proposals of a rule for one target: variants, refusals, and ignored proposals."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from pertoken.advisor.changes.already import present_values
 from pertoken.advisor.changes.commands import commands
@@ -13,24 +13,36 @@ from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.checks.candidate import Candidate, candidate
 from pertoken.advisor.checks.objectives import full_batch_factor, held_again
 from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
+from pertoken.advisor.checks.published import notes as published_notes
+from pertoken.advisor.checks.published import refusal as refusal_by_facts
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
 from pertoken.advisor.present import Present
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.wire import Refused, encoded, refusal_of
+from pertoken.catalog.offers import RESERVED_YEARS
 from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
+from pertoken.savings.placing import Placed
+from pertoken.savings.present import FIGURES
+from pertoken.savings.saving import Saving
 from pertoken.savings.sizing import objectives
-from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
+from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
 
 MAX_PROPOSALS = 100
 """Maximum different proposals of one rule for one target."""
 NO_SAVING = "no-saving"
+COSTS_MORE = "costs-more"
+"""The bill would rise by more than the capacity is worth."""
+WORTHLESS = (NO_SAVING, COSTS_MORE)
+FEWER_BITS_GAIN = 1.15
+"""Minimum saving of weights below 8 bits over those in 8 bits, which alter outputs less. A judgement."""
 MAX_VARIANTS = 3
 """Maximum variants of one rule for one target: those that save most are kept."""
 
@@ -111,7 +123,9 @@ class Pricing:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
             by_target[target]  # so that the target has an outcome without variants
-            refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
+            refusal = refusal_by_settings(
+                possible.diff, before, possible.after, self.gathered.forbidden
+            ) or refusal_by_facts(before, possible.after, self.context.market, accepted=configured)
             if refusal is not None:
                 by_target[target].refusals.append(self._refused(possible, refusal))
                 continue
@@ -131,12 +145,11 @@ class Pricing:
     def priced(self, together: Sequence[Proposed]) -> list[Priced | Exception]:
         """Price the proposals of several targets, and keep those that save most of each.
 
-        Their forecasts are computed in batches. A target gets the error of a proposal that cannot be priced.
+        A target gets the error of a proposal that cannot be priced.
         """
         count = sum(len(proposed.candidates) for proposed in together)
         candidates = (possible for proposed in together for possible, _ in proposed.candidates)
-        tasks = (partial(self._judged, possible, place / count) for place, possible in enumerate(candidates))
-        judged = iter(self.context.forecasts.batches.run(tasks))
+        judged = (self._judged(possible, place / count) for place, possible in enumerate(candidates))
         return [self._kept(proposed, [next(judged) for _ in proposed.candidates]) for proposed in together]
 
     def _judged(self, possible: Candidate, share: float) -> tuple[Estimate, Refusal | None] | Exception:
@@ -150,8 +163,8 @@ class Pricing:
             refusal = _against(money)
             if refusal is None:
                 return money, None
-            if refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
-                return replace(money, bankable=None, capacity=None, unpriced=held), None
+            if refusal.code in WORTHLESS and (held := self._holds_again(possible, money)):
+                return replace(money, saving=None, unpriced=held), None
             return money, self._refused(possible, refusal)
         except Exception as error:  # only its target fails: the others are still priced
             return error
@@ -170,8 +183,25 @@ class Pricing:
             else:
                 kept[target].append((possible, money))
         return Priced(
-            proposed, {target: sorted(candidates, key=_rank)[:MAX_VARIANTS] for target, candidates in kept.items()}
+            proposed,
+            {target: self._best(candidates, proposed.by_target[target]) for target, candidates in kept.items()},
         )
+
+    def _best(
+        self, candidates: Sequence[tuple[Candidate, Estimate]], outcome: TargetOutcome
+    ) -> list[tuple[Candidate, Estimate]]:
+        """Return the candidates of a target that save most; weights in fewer bits that save little more are refused."""
+        eight_bits = [_saving(money) for possible, money in candidates if _weight_bytes(possible) == 1]
+        bankable, capacity = max(eight_bits, default=(0, 0))
+        enough = bankable * FEWER_BITS_GAIN, capacity * FEWER_BITS_GAIN
+        best = []
+        for possible, money in sorted(candidates, key=_rank):
+            if _weight_bytes(possible) < 1 and (0, 0) < _saving(money) <= enough:
+                reason = f"it saves less than {FEWER_BITS_GAIN - 1:.0%} more than weights in 8 bits"
+                outcome.refusals.append(self._refused(possible, Refusal("fewer-bits", reason)))
+            else:
+                best.append((possible, money))
+        return best[:MAX_VARIANTS]
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
         """Forecast the figures to show for several targets' proposals in one batch.
@@ -220,7 +250,7 @@ class Pricing:
 
     def _variant(self, possible: Candidate, money: Estimate) -> Variant:
         before, difference = self.gathered.fleet, possible.diff
-        chosen = Chosen(money.replicas, money.released, priced=money.unpriced is None)
+        chosen = Chosen(money.replicas, money.released, priced=money.unpriced is None, placed=_ordered(money))
         step = commands(difference, before, self.gathered.addresses, chosen)
         changed = touches(difference, before)
         return Variant(
@@ -230,8 +260,9 @@ class Pricing:
             edits=edits(difference),
             commands=step.apply,
             undo=step.undo,
-            bankable=money.bankable,
-            capacity=money.capacity,
+            saving=money.saving,
+            if_confirmed=money.if_confirmed,
+            to_confirm=money.to_confirm,
             throughput_ratio=money.throughput_ratio,
             slo=money.slo,
             latency=self._latency(money.latency, changed),
@@ -248,7 +279,7 @@ class Pricing:
             unpriced=money.unpriced,
             break_even=money.break_even,
             assumptions=money.assumptions,
-            against=money.against,
+            against=(*money.against, *published_notes(before, possible.after, self.context.market)),
             proposal=json.dumps(encoded(possible.proposal, before), sort_keys=True),
         )
 
@@ -301,6 +332,11 @@ class Pricing:
         return tuple(lines)
 
 
+def _ordered(money: Estimate) -> tuple[Placed, ...]:
+    """Return the instances that are started; those of a commitment run already."""
+    return tuple(placed for placed in money.placed if placed.offer.purchase not in RESERVED_YEARS)
+
+
 def _measured_ms(seen: Evidence, figure: str) -> float | None:
     """Return the measured value of a figure of `FIGURES`, milliseconds; None if not measured."""
     metric, _, quantile = figure.partition(" ")
@@ -317,26 +353,41 @@ def _equals_present(outcome: TargetOutcome) -> str:
 def _against(money: Estimate) -> Refusal | None:
     """Return why a priced proposal is not worth showing; None if it is."""
     if money.infeasible is not None:
-        return Refusal("infeasible", money.infeasible)
-    if money.unpriced is not None or money.break_even is not None:
+        return Refusal(money.refusal_code, money.infeasible)
+    if money.uncounted is not None:
         return None
-    if all(interval is None or interval[1] <= 0 for interval in (money.bankable, money.capacity)):
-        return Refusal(NO_SAVING, "; ".join([_saved(money), *money.other_against]))
+    if money.saving is None or money.saving.worthless:
+        code = COSTS_MORE if money.saving is not None and money.saving.pays_more else NO_SAVING
+        return Refusal(code, "; ".join([_saved(money), *money.other_against]))
     return None
 
 
 def _saved(money: Estimate) -> str:
     """Return why a proposal saves nothing, with its figures."""
     text = "the forecast shows no saving"
-    if money.bankable is not None and money.capacity is not None:
-        text += f": {format_usd(money.bankable[1])} of the bill and {format_usd(money.capacity[1])} of capacity a month"
+    if money.saving is not None:
+        net, capacity = money.saving.rank
+        text += f": {format_usd(net)} of the bill and {format_usd(capacity)} of capacity a month"
     if money.throughput_ratio is not None:
         low, likely, high = money.throughput_ratio
         text += f", at {likely:.2f} ({low:.2f} to {high:.2f}) times the tokens/s"
     return text
 
 
-def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[int, ...]:
+def _saving(money: Estimate) -> tuple[float, float]:
+    """Return the likely dollars that leave the bill, and those of capacity; 0 where unpriced."""
+    saving = money.saving or Saving()
+    return saving.net[1], saving.capacity[1]
+
+
+def _weight_bytes(possible: Candidate) -> float:
+    """Return the fewest bytes of a parameter that a candidate changes weights to; infinite where it changes none."""
+    dtypes = (change.after for change in possible.diff.changes if change.field == "weight_dtype")
+    return min((WEIGHT_BYTES.get(str(dtype), math.inf) for dtype in dtypes), default=math.inf)
+
+
+def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
     """Return the sort key of a candidate: largest saving first."""
     _, money = candidate
-    return tuple(-(dollars[1] if dollars else 0) for dollars in (money.bankable, money.capacity))
+    confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()
+    return tuple(-dollars for dollars in (*confirmed.rank, *unconfirmed.rank))

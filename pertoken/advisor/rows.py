@@ -1,36 +1,28 @@
-"""Recommendations of a run: priced results of each rule for each target, in batches and half of them in a fork."""
+"""Recommendations of a run: priced results of each rule for each target, in batches."""
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from pertoken.advisor.forked import Forked, can_fork
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present
 from pertoken.advisor.pricing import Priced, Pricing, Proposed, TargetOutcome
-from pertoken.advisor.worker.inputs import Inputs, Measured, SubjectKey
-from pertoken.advisor.worker.messages import trace
+from pertoken.advisor.worker.child import trace
+from pertoken.advisor.worker.inputs import Measured, SubjectKey
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
 from pertoken.evidence import EPOCHS, Epoch, Evidence
 from pertoken.metrics import SERIES, label_of
 from pertoken.proof.recommendation import EvidenceLine, Recommendation, State, identity
 from pertoken.rule import InvalidEdit, subject_key
-from pertoken.state.service import Service
 from pertoken.window.progress import TICK_S, Progress
 
 T = TypeVar("T")
 
-MIN_SHARED = 400
-"""Minimum calls of rules for a fork to price half of them."""
-FLEET_WORK = 0.15
-"""Measured work of calls over the fleet per deployment, in units of the work of a call for one deployment."""
-SERVICE_WORK = 5.0
-"""Measured work of calls for one service in addition to its deployments, in the same unit."""
 MAX_EVIDENCE = 200
 """Maximum series that a recommendation lists: a rule over a fleet may read thousands, which nobody reads."""
 MAX_TOGETHER = 2048
@@ -44,77 +36,27 @@ class PricedRun:
 
     rows: Sequence[Sequence[Recommendation]]
     seconds: float
-    """Time to make them, summed over both processes."""
+    """Time to make them."""
 
 
-def priced_runs(runs: Sequence[RuleRun], gathered: Present, inputs: Inputs, progress: Progress) -> list[PricedRun]:
-    """Make the rows of each rule. A fork prices half of many calls; a service and its deployments stay in one half."""
+def priced_runs(runs: Sequence[RuleRun], gathered: Present, progress: Progress) -> list[PricedRun]:
+    """Make the rows of each rule."""
     total = sum(len(run.calls) for run in runs)
-
-    def priced(halves: Sequence[RuleRun], report: Callable[[float], None]) -> list[PricedRun]:
-        pricer = _Pricer(gathered, inputs, report)
-        priced_runs = []
-        for run in halves:
-            began = time.monotonic()
-            priced_runs.append(PricedRun(list(pricer.rows(run)), time.monotonic() - began))
-        return priced_runs
-
-    def show(done: float) -> None:
-        progress("pricing", min(1.0, done / max(1, total)))
-
-    if total < MIN_SHARED or not can_fork():
-        return priced(runs, show)
-    half_of = _halves(gathered)
-    chosen = [[half_of(call) for call in run.calls] for run in runs]
-    ours, theirs = (
-        [
-            replace(run, calls=[call for call, of in zip(run.calls, halves, strict=True) if of == half])
-            for run, halves in zip(runs, chosen, strict=True)
-        ]
-        for half in (0, 1)
-    )
-    with Forked(lambda report: priced(theirs, lambda done: report(int(done)))) as other:
-        our_runs = priced(ours, lambda done: show(done + other.done))
-        their_runs = other.result(lambda: show(sum(len(run.calls) for run in ours) + other.done), TICK_S)
-    merged = []
-    for halves, one, two in zip(chosen, our_runs, their_runs, strict=True):
-        rows = iter(one.rows), iter(two.rows)
-        merged.append(PricedRun([next(rows[half]) for half in halves], one.seconds + two.seconds))
-    return merged
-
-
-def _halves(gathered: Present) -> Callable[[Call], int]:
-    """Return a function that assigns calls to one of two halves of about equal work.
-
-    Calls of one service stay together, and so do calls over the fleet, because they reuse forecasts.
-    """
-    work = [len(gathered.fleet.deployments) * FLEET_WORK, 0.0]
-    half: dict[str, int] = {}
-    for service in sorted(gathered.fleet.services, key=lambda service: (-len(service.deployments), service.name)):
-        half[service.name] = lighter = work.index(min(work))
-        work[lighter] += len(service.deployments) + SERVICE_WORK
-    listed_by = gathered.fleet.listed_by
-
-    def of(call: Call) -> int:
-        if isinstance(call.target, Service):
-            return half[call.target.name]
-        return 0 if call.target is None else half[listed_by[call.target.deployment_id][0]]
-
-    return of
+    pricer = _Pricer(gathered, lambda done: progress("pricing", min(1.0, done / max(1, total))))
+    priced = []
+    for run in runs:
+        began = time.monotonic()
+        priced.append(PricedRun(list(pricer.rows(run)), time.monotonic() - began))
+    return priced
 
 
 class _Pricer:
     """Makes rows from the results of rules, and reports progress."""
 
-    def __init__(
-        self,
-        gathered: Present,
-        inputs: Inputs,
-        report: Callable[[float], None],
-    ) -> None:
+    def __init__(self, gathered: Present, report: Callable[[float], None]) -> None:
         """`report` is called with the number of priced calls."""
         self._pricing = Pricing(gathered, gathered.context, self._within_batch)
-        self._inputs = inputs
+        self._measured = gathered.measured
         self._report = report
         self._done, self._batch = 0, 0
         self._reported = 0.0
@@ -205,8 +147,8 @@ class _Pricer:
         return base(state=State.OPEN, title=outcome.variants[0].title, variants=tuple(outcome.variants))
 
     def _base(self, rule: RuleInfo, call: Call, target: Target, **result: Any) -> Recommendation:
-        now_ts = self._pricing.context.now_ts
-        inputs = self._inputs.over(rule.window_s)
+        now_ts, gathered = self._pricing.context.now_ts, self._pricing.gathered
+        measured = self._measured if rule.window_s is None else gathered.windows.get(rule.window_s, self._measured)
         result = {"state": State.REFUSED, "title": rule.title} | result
         return Recommendation(
             recommendation_id=identity(rule.rule_id, target.kind, target.key),
@@ -215,8 +157,8 @@ class _Pricer:
             target_kind=target.kind,
             target_key=target.key,
             deployment_id=int(target.key) if target.kind == "deployment" else None,
-            evidence=_evidence(call, target, self._pricing.gathered, inputs.measured),
-            window_s=inputs.window_s,
+            evidence=_evidence(call, target, gathered, measured),
+            window_s=rule.window_s or gathered.window_s,
             output=call.output,
             created_ts=now_ts,
             updated_ts=now_ts,

@@ -226,6 +226,10 @@ class GatewayReading:
     """Unix time at which its process started, as its page exposes it."""
 
 
+CONNECTOR = "kv_connector"
+"""Name, beside those of knobs, of the connector by which a server shares KV caches with other servers."""
+SLEEP_AFTER = "sleep_after_s"
+"""Name, beside those of knobs, of the seconds without a request after which a server unloads its model."""
 LATE = "late"
 """`fault_kind` of a reading that is still under way: its engine has no row in this tick, and the next one covers it."""
 
@@ -262,7 +266,7 @@ class EngineReading:
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
     """`closed`, `http`, `access`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`,
-    `several_servers`, `agent` (a defect of the reader), or `LATE`."""
+    `router`, `several_servers`, `agent` (a defect of the reader), or `LATE`."""
     remedy: str | None = None
     read_ms: int | None = None
     """Time since boot at which the page was there, if that was before this tick: it came late for the tick before."""

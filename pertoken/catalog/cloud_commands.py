@@ -17,6 +17,7 @@ class CloudCommands:
     name: str
     release: str
     release_fill_in: str
+    availability: str
     order: str
     spot: str
     order_fill_in: str
@@ -37,10 +38,16 @@ class CloudCommands:
         find = _filled(self.release_find, host=host, region=region)
         return f"INSTANCE=$({find})", f'{release} "$INSTANCE"  # {self.release_fill_in}'
 
-    def ordered(self, instance_type: str, region: str, *, spot: bool) -> str:
-        """Return the command that starts an instance, with a comment on the placeholders to fill in."""
+    def offered(self, instance_type: str, region: str) -> str:
+        """Return the command that lists where an instance type is offered."""
+        return _filled(self.availability, instance_type=instance_type, region=region)
+
+    def ordered(self, instance_type: str, region: str, *, spot: bool, count: int = 1) -> str:
+        """Return the command that starts instances, with a comment on the placeholders to fill in."""
         line = f"{self.order} {self.spot}" if spot else self.order
-        return f"{_filled(line, instance_type=instance_type, region=region)}  # {self.order_fill_in}"
+        times = f"; run it {count} times" if count > 1 and "{count}" not in self.order else ""
+        filled = _filled(line, instance_type=instance_type, region=region, count=str(count))
+        return f"{filled}  # {self.order_fill_in}{times}"
 
     def committed(self, instance_type: str, region: str, *, years: int, usd_per_hour: float) -> tuple[str, ...]:
         """Return the commands that commit to instances at `usd_per_hour` for all of them; empty if there is none."""

@@ -1,5 +1,6 @@
-"""Facts of `engine_lines.toml` on engines as a whole: whether they are developed, and their health page."""
+"""Facts of `engine_lines.toml` on engines: whether they are developed, their releases, MTP, and their health page."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +22,81 @@ class EngineLine:
     as_of: date
 
 
+@dataclass(frozen=True, slots=True)
+class EngineRelease:
+    """A release of an engine; `engine_lines.toml` explains each field."""
+
+    engine: str
+    version: str
+    public_by: date
+    faster: bool
+    changes: str
+    source: str
+    as_of: date
+
+    @property
+    def text(self) -> str:
+        """What the release changes, as a phrase."""
+        return f"{self.engine} {self.version} (public by {self.public_by}): {self.changes} ({self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class MultiTokenPrediction:
+    """A published gain of models that predict several tokens; `engine_lines.toml` explains each field."""
+
+    engine: str
+    models: tuple[str, ...]
+    method: str
+    drafted: int
+    max_running: int
+    gains: tuple[float, float]
+    setting: str
+    source: str
+    as_of: date
+
+    @property
+    def text(self) -> str:
+        """The published gain, as a phrase."""
+        alone, many = self.gains
+        return (
+            f"{alone:g} times the decode speed at one running request and {many:g} at {self.max_running}, on "
+            f"{self.setting} ({self.source})"
+        )
+
+
 @cache
 def engine_lines() -> Mapping[str, EngineLine]:
     """Return the statuses by engine. An engine that is not listed is developed, as far as known."""
     rows = _rows()["line"]
     return {row["engine"]: EngineLine(**{**row, "successors": tuple(row["successors"])}) for row in rows}
+
+
+def version_numbers(version: str | None) -> tuple[int, ...] | None:
+    """Return the numbers a version begins with: `0.31.0rc1` and `v0.31.0` as (0, 31, 0), `b6721-0c1e` as (6721,)."""
+    match = re.match(r"[vb]?(\d+(?:\.\d+)*)", version or "")
+    return None if match is None else tuple(int(part) for part in match[1].split("."))
+
+
+def newer_releases(engine: str, version: str | None) -> tuple[EngineRelease, ...]:
+    """Return the listed releases of an engine after a version, oldest first; empty where that version is unknown."""
+    present = version_numbers(version)
+    return (
+        () if present is None else tuple(r for r in _releases(engine) if (version_numbers(r.version) or ()) > present)
+    )
+
+
+@cache
+def _releases(engine: str) -> tuple[EngineRelease, ...]:
+    return tuple(EngineRelease(**row) for row in _rows()["release"] if row["engine"] == engine)
+
+
+@cache
+def multi_token_prediction(engine: str, model: str) -> MultiTokenPrediction | None:
+    """Return the published gain of the MTP head of a model of the catalog under an engine; None if none is listed."""
+    row = next((row for row in _rows()["mtp"] if row["engine"] == engine and model in row["models"]), None)
+    if row is None:
+        return None
+    return MultiTokenPrediction(**{**row, "models": tuple(row["models"]), "gains": tuple(row["gains"])})
 
 
 def health_page(engine: str) -> str | None:

@@ -85,7 +85,7 @@ def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
         return ((flags[0], ""),) if flags else () if by_absence else None
     if row.type == "ranks":
         return ((row.flags[0], ""),) if value != 1 else ()
-    if not row.flags or row.per is not None or row.type == "json":
+    if not row.flags or row.per is not None or row.type in ("json", "member", "present"):
         return None
     if row.type == "word":
         if value not in row.write:

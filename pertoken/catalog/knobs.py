@@ -8,11 +8,15 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
+UNDETERMINED = "undetermined"
+"""Name, beside those of knobs, of a text with the knobs that are set to a word which this program does not know."""
+_BETWEEN_SERVERS = re.compile(r"(Nixl|P2pNccl|PyNccl|Mooncake(?!Store)|MoRIIO)\w*")
+"""Connectors of vLLM between servers; others keep KV caches in memory or on disks."""
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -32,7 +36,9 @@ class Knob:
     absent: int | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     write: Mapping[str, str] = field(default_factory=dict)
+    auto: tuple[str, ...] = ("auto", "none", "None", "")
     unless_flags: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     unless_model: str | None = None
     per: str | None = None
     unit: int = 1
@@ -52,7 +58,23 @@ class Argument:
     as_of: Any
     flags: tuple[str, ...]
     after: str | None = None
+    unless: tuple[str, ...] = ()
     default: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Flags of an engine beside which a parallel size is not the number of ranks that the server itself has."""
+
+    engine: str
+    knob: str
+    flags: tuple[str, ...]
+    source: str
+    as_of: Any
+    size: int | None = None
+    size_flags: tuple[str, ...] = ()
+    per: str | None = None
+    unless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +96,15 @@ class Table:
 
     knobs: tuple[Knob, ...]
     arguments: tuple[Argument, ...]
+    layouts: tuple[Layout, ...]
     variables: tuple[Variable, ...]
     manual: Mapping[str, str]
     same: Mapping[str, str]
     """Engine -> the engine with the same flags and values; its port may differ."""
+    abbreviates: tuple[str, ...]
+    """Engines whose parser takes every beginning of a flag that no other flag has."""
+    bare: Mapping[str, tuple[str, ...]]
+    """Engine -> flags without a value, beside those of knobs."""
 
     def of(self, engine: str, knob: str | None = None) -> tuple[Knob, ...]:
         """Return the rows of one engine in order, or only those of `knob`."""
@@ -92,9 +119,12 @@ def table() -> Table:
     return Table(
         tuple(Knob(**_frozen(row)) for row in rows["knob"]),
         tuple(Argument(**_frozen(row)) for row in rows["argument"]),
+        tuple(Layout(**_frozen(row)) for row in rows["layout"]),
         tuple(Variable(**_frozen(row)) for row in rows["variable"]),
         rows["manual"],
         rows["same"],
+        tuple(rows["parser"]["abbreviates"]),
+        {engine: tuple(flags) for engine, flags in rows["parser"]["bare"].items()},
     )
 
 
@@ -104,7 +134,7 @@ def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
     The last of repeated flags counts, as in the engines. Values that the engine chooses (`auto`, 0, -1), unknown
     values, and values that depend on more than the command line are absent.
     """
-    options = _options(argv)
+    options = _options(engine, argv)
     model = model_argument(engine, argv) or ""
     knobs: dict[str, object] = {}
     for row in table().of(engine):
@@ -116,21 +146,72 @@ def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
         if row.per is not None and knobs.get(row.knob) is not None:
             whole, parts = knobs[row.knob], knobs.get(row.per)
             knobs[row.knob] = whole // parts if isinstance(whole, int) and isinstance(parts, int) else None
+    knobs |= _layout(engine, options, knobs)
+    absent = read_absent(engine, argv)
+    for row in table().of(engine):
         if row.type == "ranks" and row.knob in knobs:
-            tp, dp = (knobs.get(size, 1) for size in ("tp", "dp"))
+            tp, dp = (knobs.get(size, absent.get(size)) for size in ("tp", "dp"))
             known = isinstance(tp, int) and isinstance(dp, int)
             knobs[row.knob] = (tp * dp if known else None) if knobs[row.knob] else 1  # type: ignore[operator]
-    return {knob: value for knob, value in knobs.items() if value is not None}
+    unclear = _undetermined(engine, options, knobs)
+    beside = {UNDETERMINED: unclear} if unclear else {}
+    return {knob: value for knob, value in knobs.items() if value is not None} | beside
+
+
+def _layout(engine: str, options: "_Options", knobs: Mapping[str, object]) -> dict[str, object]:
+    """Return the parallel sizes of the server itself, where a flag makes them others than the flags of sizes name."""
+    sizes: dict[str, object] = {}
+    for row in table().layouts:
+        if row.engine != table().same.get(engine, engine) or row.knob in sizes or not _set(options, row.flags):
+            continue
+        if row.per is not None:
+            whole, parts = knobs.get(row.knob), knobs.get(row.per, 1)
+            fits = isinstance(whole, int) and isinstance(parts, int) and whole % parts == 0
+            sizes[row.knob] = whole // parts if fits else None  # type: ignore[operator]
+        elif row.size_flags:
+            if _last(options, row.flags) == "0" or _set(options, row.unless):  # a first rank may lead all of them
+                continue
+            sizes[row.knob] = _whole(_last(options, row.size_flags) or "")
+        elif _last(options, row.flags) != "1":  # a size of 1 multiplies nothing
+            sizes |= dict.fromkeys((row.knob, "pp", "dp")) if row.size is None else {row.knob: row.size}
+    return sizes
+
+
+def _undetermined(engine: str, options: "_Options", knobs: Mapping[str, object]) -> str:
+    """Return the knobs that a flag sets to a word which is not known, or that a file may set which the flags name."""
+    unclear = set()
+    for row in table().of(engine):
+        if row.type != "word" or knobs.get(row.knob) is not None:
+            continue
+        word = _last(options, row.flags)
+        differs = bool(row.also) and word != _last(options, row.also)
+        unknown = word is not None and word not in row.words and word not in row.auto
+        if unknown or differs or _set(options, row.files):
+            unclear.add(row.knob)
+    return " ".join(sorted(unclear))
 
 
 def read_absent(engine: str, argv: Sequence[str]) -> dict[str, object]:
     """Return the fixed values of knobs that a server's command line leaves unset."""
-    options = _options(argv)
+    options = _options(engine, argv)
     return {
         row.knob: row.absent
         for row in table().of(engine)
-        if argv and row.absent is not None and not _set(options, (*row.flags, *row.unless_flags))
+        if argv and row.absent is not None and not _set(options, (*row.flags, *row.unless_flags, *row.files))
     }
+
+
+def merged(knobs: Mapping[str, object], newer: Mapping[str, object]) -> dict[str, object]:
+    """Return knobs of two sources, the newer first; one is undetermined only where neither source knows it."""
+    both = {**knobs, **newer}
+    unclear = {*undetermined(knobs), *undetermined(newer)} - both.keys()
+    known = {name: value for name, value in both.items() if name != UNDETERMINED}
+    return known | ({UNDETERMINED: " ".join(sorted(unclear))} if unclear else {})
+
+
+def undetermined(knobs: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of the knobs that are set to a word which this program does not know."""
+    return tuple(str(knobs.get(UNDETERMINED, "")).split())
 
 
 def like(engine: str) -> str:
@@ -159,6 +240,16 @@ def variable_argument(engine: str, argument: str, environment: Mapping[str, str]
     return next((environment[row.name] for row in rows if environment.get(row.name)), None)
 
 
+def read_words(engine: str, reported: Mapping[str, str | None]) -> dict[str, object]:
+    """Return knobs by the words that an engine reports of them; one with a word that is not known is undetermined."""
+    words = {knob: text for knob, text in reported.items() if text is not None}
+    knobs: dict[str, object] = {knob: read_word(engine, knob, text) for knob, text in words.items()}
+    rows = {row.knob: row for row in table().of(engine) if row.knob in words}
+    unclear = [knob for knob, row in rows.items() if knobs[knob] is None and words[knob] not in row.auto]
+    known = {knob: value for knob, value in knobs.items() if value is not None}
+    return {**known, UNDETERMINED: " ".join(sorted(unclear))} if unclear else known
+
+
 def read_word(engine: str, knob: str, text: str) -> str | None:
     """Return the value of a knob for an engine's own notation: `bf16` for `torch.bfloat16`. None if there is none."""
     return next((row.words[text] for row in table().of(engine, knob) if text in row.words), None)
@@ -167,48 +258,98 @@ def read_word(engine: str, knob: str, text: str) -> str | None:
 def model_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the model that a command line names, a path or a repository id; None if it names none."""
     programs = [PurePath(argument).name for argument in argv]
-    for row in _arguments(table().same.get(engine, engine), "model"):
-        spot = programs.index(row.after) + 1 if row.after in programs else len(argv)
-        if spot < len(argv) and not argv[spot].startswith("-"):
-            return argv[spot]
-        if named := _last(_options(argv), row.flags):
+    for row in (*_arguments(engine, "model"), *_arguments(table().same.get(engine, ""), "model")):
+        if row.after in programs and (named := _positional(engine, argv[programs.index(row.after) + 1 :], row.unless)):
             return named
+        if named := _last(_options(engine, argv), row.flags):
+            return named
+    return None
+
+
+def _positional(engine: str, arguments: Sequence[str], commands: Sequence[str]) -> str | None:
+    """Return the argument that is neither a flag nor its value; None after a flag of which that is not known.
+
+    `commands` are words in its place that begin another command.
+    """
+    flags, bare = _flags_of(table().same.get(engine, engine))
+    values = 0
+    for argument in arguments:
+        if argument.startswith("-"):
+            flag, inline, _ = argument.partition("=")
+            name = _resolved(engine, _plain(flag))
+            # After a flag that is not known follow any number of values.
+            values = 0 if inline or name in bare else 1 if name in flags else len(arguments)
+        elif values:
+            values -= 1
+        else:
+            return None if argument in commands else argument
     return None
 
 
 def port_argument(engine: str, argv: Sequence[str]) -> int | None:
     """Return the port that a command line names, else the engine's default; None for an invalid port."""
     for row in _arguments(engine, "port"):
-        options = _options(argv)
+        options = _options(engine, argv)
         return _whole(_last(options, row.flags) or "") if _set(options, row.flags) else row.default
     return None
 
 
 def names_port(engine: str, argv: Sequence[str]) -> bool:
     """Return whether a command line names the port, so that no other port needs to be tried."""
-    return any(_set(_options(argv), row.flags) for row in _arguments(engine, "port"))
+    return any(_set(_options(engine, argv), row.flags) for row in _arguments(engine, "port"))
+
+
+def sets_flag(engine: str, argv: Sequence[str], flags: Sequence[str]) -> bool:
+    """Return whether a command line sets one of these flags of an engine."""
+    return _set(_options(engine, argv), flags)
+
+
+def whole_argument(engine: str, argv: Sequence[str], flags: Sequence[str]) -> int | None:
+    """Return the whole number above 0 that a command line gives one of these flags of an engine."""
+    return _whole(_last(_options(engine, argv), flags) or "")
 
 
 def tls_argument(engine: str, argv: Sequence[str]) -> bool:
     """Return whether a command line makes the server accept HTTPS only."""
-    return any(_set(_options(argv), row.flags) for row in _arguments(engine, "tls"))
+    return any(_set(_options(engine, argv), row.flags) for row in _arguments(engine, "tls"))
+
+
+def connector_argument(engine: str, argv: Sequence[str]) -> str | None:
+    """Return the connector by which a server sends KV caches to other servers or receives them; None without one."""
+    like = table().same.get(engine, engine)
+    texts = (_last(_options(engine, argv), row.flags) for row in _arguments(like, "connector"))
+    names = (_BETWEEN_SERVERS.search(text) for text in texts if text)
+    return next((match[0] for match in names if match), None)
+
+
+def sleep_argument(engine: str, argv: Sequence[str]) -> int | None:
+    """Return the seconds without a request after which a server unloads its model; None if it never does."""
+    texts = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "sleep"))
+    return next((seconds for text in texts if text and (seconds := _whole(text))), None)
+
+
+def socket_argument(engine: str, argv: Sequence[str]) -> str | None:
+    """Return the path of the Unix socket at which a server answers in place of a port; None if there is none."""
+    return next(
+        (path for row in _arguments(engine, "socket") if (path := _last(_options(engine, argv), row.flags))), None
+    )
 
 
 def rendezvous_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the rendezvous address of ranks on several hosts; None if all ranks are on one host."""
-    addresses = (_last(_options(argv), row.flags) for row in _arguments(engine, "rendezvous"))
+    addresses = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "rendezvous"))
     return next((address for address in addresses if address), None)
 
 
 def follows_argument(engine: str, argv: Sequence[str]) -> bool:
     """Return whether a command line starts worker ranks, which serve no requests: the head rank is on another host."""
-    values = (_last(_options(argv), row.flags) for row in _arguments(engine, "follows"))
+    values = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "follows"))
     return any(value not in (None, "0") for value in values)
 
 
 def executor_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the executor that starts the ranks: `ray` or `mp`; None if the command line names none."""
-    names = (_last(_options(argv), row.flags) for row in _arguments(engine, "executor"))
+    names = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "executor"))
     return next((name for name in names if name), None)
 
 
@@ -229,7 +370,7 @@ def split_arguments(engine: str, argv: Sequence[str]) -> tuple[str | None, int |
 
     Return (None, None) for an engine with flags for parallel sizes, or without a known command line.
     """
-    options = _options(argv)
+    options = _options(engine, argv)
     modes = [_last(options, row.flags) or "layer" for row in _arguments(engine, "split_mode") if argv]
     parts = [_last(options, row.flags) for row in _arguments(engine, "tensor_split")]
     named = [part for part in parts if part]
@@ -241,14 +382,57 @@ _Options = Mapping[str, tuple[int, str]]
 """Position and value (the text after `=`, else the next argument) of the last occurrence of each flag."""
 
 
-def _options(argv: Sequence[str]) -> _Options:
+def _options(engine: str, argv: Sequence[str]) -> _Options:
+    return _options_of(engine, tuple(argv))
+
+
+@lru_cache(maxsize=1024)  # every argument of every server is looked up in it at each look
+def _options_of(engine: str, argv: tuple[str, ...]) -> _Options:
     options: dict[str, tuple[int, str]] = {}
     for place, argument in enumerate(argv):
         if argument.startswith("-"):
             flag, inline, value = argument.partition("=")
             following = argv[place + 1] if place + 1 < len(argv) else ""
-            options[_plain(flag)] = (place, value if inline else following)
+            name = _resolved(engine, _plain(flag))
+            if name == "-" + argument[1:2] != flag:  # `-qfp8`
+                inline, value = "=", argument[2:]
+            options[name] = (place, value if inline else following)
     return options
+
+
+def _resolved(engine: str, flag: str) -> str:
+    """Return the flag that the engine's parser takes an abbreviated one for; itself if it is none that is known."""
+    like = table().same.get(engine, engine)
+    flags, _ = _flags_of(like)
+    if flag in flags or like not in table().abbreviates or flag in ("-", "--"):
+        return flag
+    longer = {full for full in flags if full.startswith(flag)}
+    if not longer and flag[:2] in flags:
+        return flag[:2]  # its value stands in the same word
+    return longer.pop() if len(longer) == 1 else flag
+
+
+@cache
+def _flags_of(engine: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the flags of an engine that are known here, and those of them that take no value."""
+    facts = table()
+    switches = {
+        flag
+        for row in facts.knobs
+        if row.engine == engine and row.type in ("bool", "ranks", "present")
+        for flag in (*row.flags, *row.off_flags)
+    }
+    bare = {*switches, *facts.bare.get(engine, ())}
+    rows: tuple[Knob | Argument | Layout, ...] = (*facts.knobs, *facts.arguments, *facts.layouts)
+    valued = {
+        flag
+        for row in rows
+        if row.engine == engine
+        for names in ("flags", "also", "files", "size_flags")
+        for flag in getattr(row, names, ())
+    }
+    off = {flag for row in facts.knobs if row.engine == engine for flag in row.unless_flags}
+    return frozenset(map(_plain, bare | valued | off)), frozenset(map(_plain, bare))
 
 
 def _plain(flag: str) -> str:
@@ -302,6 +486,16 @@ def _member(name: str | None, text: str) -> int | None:
     return _whole(str(value)) if type(value) is int else None
 
 
+def _word_member(row: Knob, text: str) -> str | None:
+    """Return the value of a knob for a word in a JSON object, or for the word itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    word = value.get(row.member) if isinstance(value, dict) else value
+    return row.words.get(word) if isinstance(word, str) else None
+
+
 _VARIABLES: Mapping[str, Callable[[str], object]] = {
     "int": _whole,
     "float": _part,
@@ -313,6 +507,8 @@ _READERS: Mapping[str, Callable[[Knob, str], object]] = {
     "float": lambda row, text: _part(text),
     "word": lambda row, text: row.words.get(text),
     "json": lambda row, text: _member(row.member, text),
+    "member": _word_member,
+    "present": lambda row, text: row.member,
 }
 
 

@@ -14,10 +14,18 @@ from importlib.resources import files
 from math import inf, log
 from typing import Any
 
-from pertoken.catalog.engine_lines import EngineLine, engine_lines
+from pertoken.catalog.engine_formats import not_run
+from pertoken.catalog.engine_lines import (
+    EngineLine,
+    EngineRelease,
+    MultiTokenPrediction,
+    engine_lines,
+    multi_token_prediction,
+    newer_releases,
+)
 from pertoken.catalog.images import image_encoder
+from pertoken.catalog.model_facts import model_facts, replacement_notes, replacement_refusal
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
-from pertoken.catalog.price_pairs import Kind, Pair, paired, too_few
 from pertoken.catalog.slices import fit_together, slices
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.placement import Placement
@@ -174,34 +182,6 @@ class Market:
         offers = (token_offer for token_offer in listed_token_offers() if token_offer.model == known.name)
         return tuple(sorted(offers, key=lambda offer: offer.provider))
 
-    def pairs(self, base: Kind, other: Kind) -> tuple[Pair, ...]:
-        """Return the cheapest offers of two (accelerator, purchase) keys in each provider and region that lists both.
-
-        Pairs of low confidence are left out if there are others.
-        """
-        return paired(self.offers(*base), self.offers(*other))
-
-    def comparable(self, base: Kind, other: Kind, provider: str | None = None) -> tuple[Pair, ...] | str:
-        """Return `pairs`, or why they do not show the relation of the prices: one provider's alone may be unusual.
-
-        They do where that is `provider`, or the only one of this market.
-        """
-        key = base, other, provider
-        if key not in self._compared:
-            pairs = self.pairs(base, other)
-            self._compared[key] = too_few(pairs, base, other, (provider, self._sole_provider)) or pairs
-        return self._compared[key]
-
-    @cached_property
-    def _compared(self) -> dict[tuple[Kind, Kind, str | None], tuple[Pair, ...] | str]:
-        """Results of `comparable`: pricing asks for each replica that moves."""
-        return {}
-
-    @cached_property
-    def _sole_provider(self) -> str | None:
-        providers = {offer.provider for offer in self.all_offers}
-        return providers.pop() if len(providers) == 1 else None
-
     def model(self, name: str) -> Model | None:
         """Return a model by its name, an alias, or a path that ends in one; None if not listed.
 
@@ -216,9 +196,58 @@ class Market:
         """Return whether the catalog has an image encoder of a model."""
         return image_encoder(model.name) is not None
 
+    def unsuitable(self, present: Model, proposed: Model, *, beside: bool = False) -> tuple[str, str] | None:
+        """Return code and reason for a model that published facts speak against; None if nothing is known against it.
+
+        It must not be older, be under a narrower licence, or be below a third of the parameters without a published
+        score of both. `beside`: it takes some requests while the present one stays, and may be older.
+        """
+        size = (proposed.params_total or 0) / present.params_total if present.params_total else 1.0
+        return replacement_refusal(self._listed_name(present), self._listed_name(proposed), size, beside=beside)
+
+    def pruned_models(self, model: Model) -> tuple[Model, ...]:
+        """Return the published checkpoints that were pruned from a model, largest first."""
+        name = self._listed_name(model)
+        pruned = [known for known in self.models if model_facts()[known.name].pruned_from == name]
+        return tuple(sorted(pruned, key=lambda known: -(known.params_total or 0)))
+
+    def comparable_models(self, present: Model) -> tuple[Model, ...]:
+        """Return models of any family with a published score beside the first of the present one, best score first."""
+        name = self._listed_name(present)
+        main = next(iter(model_facts()[name].scores), None) if name in model_facts() else None
+        scores = {
+            known: model_facts()[known.name].scores[main]
+            for known in self.models
+            if main is not None and main in model_facts()[known.name].scores and known.name != name
+        }
+        return tuple(sorted(scores, key=lambda known: (-scores[known], known.name)))
+
+    def published(self, present: Model, proposed: Model) -> tuple[str, ...]:
+        """Return the published evaluation and the licence of a model that would replace the present one."""
+        return replacement_notes(self._listed_name(present), self._listed_name(proposed))
+
+    def _listed_name(self, model: Model) -> str:
+        known = self.model(model.name)
+        return model.name if known is None else known.name
+
     def engine_line(self, engine: str) -> EngineLine | None:
         """Return the maintenance status of an engine that is no longer developed; None for any other engine."""
         return engine_lines().get(engine)
+
+    def newer_releases(self, engine: str, version: str | None) -> tuple[EngineRelease, ...]:
+        """Return the listed releases after a version, oldest first: those that are faster, and the newest known one."""
+        return newer_releases(engine, version)
+
+    def multi_token_prediction(self, engine: str, model: Model) -> MultiTokenPrediction | None:
+        """Return the published gain of a model's MTP head under an engine; None if none is listed."""
+        return multi_token_prediction(engine, self._listed_name(model))
+
+    def not_run(self, engine: str, weight_dtype: str | None, accelerator: str | None) -> str | None:
+        """Return why an engine is not proposed with weights of a dtype on an accelerator; None if nothing is known
+        against it.
+        """
+        device = self.accelerator(accelerator)
+        return None if device is None else not_run(engine, weight_dtype, device.arch)
 
     def fewest_ranks(
         self, model: Model, weight_dtype: str | None, accelerator: Accelerator, stages: int = 1
@@ -237,6 +266,19 @@ class Market:
             if ranks > MAX_RANKS:
                 return None
         return ranks
+
+    def ranks(
+        self, model: Model, weight_dtype: str | None, accelerator: Accelerator, stages: int = 1
+    ) -> tuple[int, ...]:
+        """Return the numbers of tensor-parallel ranks to try: `fewest_ranks`, then twice as many, up to one server.
+
+        Empty where the fewest are not known.
+        """
+        ranks, tried = self.fewest_ranks(model, weight_dtype, accelerator, stages), []
+        while ranks is not None and ranks <= MAX_RANKS:
+            tried.append(ranks)
+            ranks *= 2
+        return tuple(tried)
 
     def slices_for(self, accelerator: Accelerator, *models: tuple[Model, str | None]) -> tuple[str, ...] | None:
         """Return the MIG profiles in which models with weights of these dtypes run side by side on one device.

@@ -1,10 +1,12 @@
 """Listed prices: instances by the hour and tokens of serverless APIs, each with its source, date and confidence."""
 
 import csv
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal
+from enum import IntEnum
 from functools import cache
 from importlib.resources import files
 
@@ -26,9 +28,29 @@ OfferKey = tuple[str, str, str, str]
 """Provider, instance type, region and purchase; a newer offer with the same key replaces an older one."""
 
 
+class Origin(IntEnum):
+    """Origin of a price relative to a deployment, the most certain first."""
+
+    SET = 0
+    """A person set it."""
+    BILL = 1
+    """A reconciled bill holds it."""
+    OWN_INSTANCE = 2
+    """Listed for the instance type, provider and region that it runs on."""
+    OWN_REGION = 3
+    OWN_PROVIDER = 4
+    """Listed in another region of its provider."""
+    OTHER_PROVIDER = 5
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is a list price, which may be out of date."""
+        return self > Origin.BILL
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A listed price of an instance; `nano_usd_per_device_hour` is its share for one device."""
+    """A price of an instance; `nano_usd_per_device_hour` is its share for one device."""
 
     provider: str
     instance_type: str
@@ -46,6 +68,8 @@ class Offer:
     note: str = ""
     from_ts: int | None = None
     """Start of its validity, epoch seconds; None: the start of `as_of`, UTC."""
+    origin: Origin | None = None
+    """None: listed, and not compared with a deployment yet."""
 
     @property
     def key(self) -> OfferKey:
@@ -56,6 +80,10 @@ class Offer:
     def nano_usd_per_hour(self) -> int:
         """Price of the whole instance."""
         return self.nano_usd_per_device_hour * self.n_devices
+
+    def instances_for(self, replicas: int, ranks: int) -> int:
+        """Return the whole instances that replicas of `ranks` devices take; a wider replica joins several."""
+        return math.ceil(replicas / max(1, self.n_devices // ranks)) * math.ceil(ranks / self.n_devices)
 
     def age_days(self, today: date) -> int:
         """Return the maximum number of days since publication."""
@@ -94,10 +122,11 @@ def marks(offers: Iterable[Offer | TokenOffer], today: date, stale_after_days: i
 
 
 def newest(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Return the newest offer of each key; of the same date, the later in sequence."""
+    """Return the newest offer of each key; of the same date, the later in sequence. What is paid replaces a list."""
     newest_by_key: dict[OfferKey, Offer] = {}
     for offer in offers:
-        if offer.key not in newest_by_key or offer.as_of >= newest_by_key[offer.key].as_of:
+        known = newest_by_key.get(offer.key)
+        if known is None or (offer.origin is not None, offer.as_of) >= (known.origin is not None, known.as_of):
             newest_by_key[offer.key] = offer
     return tuple(newest_by_key.values())
 

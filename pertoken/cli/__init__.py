@@ -10,7 +10,7 @@ import click
 from pertoken import __version__
 from pertoken.errors import BadInput, PertokenError, limit_reached, system_error, too_little_memory
 from pertoken.printable import acts, literal
-from pertoken.tui import amounts
+from pertoken.text import amounts
 
 
 def _report(error: PertokenError) -> None:

@@ -26,7 +26,7 @@ from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pertoken.advisor.advise import Advice
+    from pertoken.advisor.run import Advice
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.recommendation import Recommendation
@@ -34,13 +34,11 @@ if TYPE_CHECKING:
     from pertoken.reports.gates.gate import Gate
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.location import StoreLocation
-    from pertoken.store.connect.open import Store
 
 FIRST_TELEMETRY_S = 300.0
 """Telemetry that `up` waits for before its first run, where `advisor.every` is not shorter."""
 
 
-DAY_S = 86_400
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
 WINDOWS = 2
@@ -124,7 +122,7 @@ def advise(
         if as_json:
             echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
         else:
-            echo(_text(report, advice, verdicts))
+            echo("\n\n".join([*_outdated_prices(settings, moment.ts), _text(report, advice, verdicts)]))
         if broken:
             raise BadInput("; ".join(broken))
         leave(gates)
@@ -159,8 +157,8 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     from pertoken.proof.stored import find, standing
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.tui.text.lifecycle import journal_lines, prospect_lines, receipt_lines
-    from pertoken.tui.text.summary import sheet_text
+    from pertoken.text.advice.lifecycle import journal_lines, prospect_lines, receipt_lines
+    from pertoken.text.summary import sheet_text
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -196,19 +194,13 @@ def _run(
     Return the costs, the advice, and a sentence for each broken rule file.
     """
     import getpass
-    from dataclasses import replace
 
-    from pertoken.advisor.advise import advise as run
-    from pertoken.advisor.advise import rank
-    from pertoken.advisor.configuration import claim, configuration_of
     from pertoken.advisor.rules.discovery import Permission, find_rules
     from pertoken.advisor.rules.load import source_of, unknown_options
+    from pertoken.advisor.run import advise as run
+    from pertoken.advisor.run import keep_advice
     from pertoken.costs.prices.stored import market_of
     from pertoken.costs.report.fleet_report import fleet_report
-    from pertoken.proof.detection import detect
-    from pertoken.proof.findings import keep
-    from pertoken.proof.judging.go_back_page import RULE
-    from pertoken.proof.judging.judge import judge_changes
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
 
@@ -235,38 +227,11 @@ def _run(
     for line in unknown_options(names, settings):
         echo(f"pertoken advise: {line}", err=True)
     if not moment.dated:
-        ran = {rule.name for rule in advice.run.rules}
         who = f"advisor run by {getpass.getuser()}"
-        target = AdviceRepository(where)
-        if changed := claim(target, configuration_of(settings), moment.ts, who, adopt=adopt):
+        advice, changed = keep_advice(store, AdviceRepository(where), advice, market, settings, who, adopt=adopt)
+        if changed:
             echo(f"pertoken advise: {changed}", err=True)
-        # Changes are detected before proposals are stored, so that an applied one is not proposed again.
-        detect(store, target, market, settings, moment.ts)
-        judge_changes(store, target, settings, moment.ts)
-        kept = keep(target, _proven(store, advice.recommendations, moment.ts), {*ran, RULE}, moment.ts, who)
-        advice = replace(advice, recommendations=tuple(sorted(kept, key=rank)))
     return fleet_report(store, window_s, moment.ts, dated=moment.dated), advice, _broken(rule_files, advice)
-
-
-def _proven(store: Store, proposals: Sequence[Recommendation], now_ts: int) -> tuple[Recommendation, ...]:
-    """Return proposals corrected by the savings that their rules realised so far, and proposals to undo changes."""
-    from pertoken.proof.judging.go_back import go_back
-    from pertoken.proof.judging.receipts import read_receipts
-    from pertoken.proof.judging.record import corrected_by_receipts
-    from pertoken.proof.stored import stored
-    from pertoken.proof.verdicts import read_verdicts
-    from pertoken.window.reading import Window
-
-    with store.read("advice") as connection:
-        verdicts = read_verdicts(connection)
-        if not verdicts:  # no change was ever judged
-            return tuple(proposals)
-        receipts = read_receipts(connection)
-        rows = {row.recommendation_id: row for row in stored(connection)}
-    with store.read() as connection:
-        inventory = Window(connection, now_ts - DAY_S, now_ts).inventory
-    worse = go_back(verdicts, receipts, rows, inventory, now_ts)
-    return (*corrected_by_receipts(store, proposals, now_ts), *worse)
 
 
 @contextlib.contextmanager
@@ -329,8 +294,21 @@ def _recorded(where: StoreLocation, min_s: float) -> bool:
     return False
 
 
+def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:
+    """Return that no list price in use is recent, if so."""
+    from datetime import UTC, datetime
+
+    from pertoken.catalog.offers import outdated
+    from pertoken.costs.prices.used import offers_used_at
+    from pertoken.store.connect.location import locate
+
+    used = offers_used_at(locate(settings.db, settings.advice), settings.market_provider, now_ts)
+    warning = outdated(used, datetime.fromtimestamp(now_ts, UTC).date())
+    return [] if warning is None else [f"Prices: {warning}"]
+
+
 def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict]) -> str:
-    from pertoken.tui.text.summary import summary
+    from pertoken.text.summary import summary
 
     return summary(report, advice.recommendations, text_width(), verdicts=verdicts)
 
@@ -350,7 +328,7 @@ def _json(
     import json
     from dataclasses import asdict
 
-    from pertoken.tui.amounts import beside
+    from pertoken.text.amounts import beside
 
     values = {
         "fleet": asdict(report.whole()),

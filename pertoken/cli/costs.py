@@ -135,12 +135,12 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
     if by is not None and by in BILL_BY:
         from pertoken.costs.hours.spend import spend
         from pertoken.reports.values import bill_values
-        from pertoken.tui.text.spend import spend_summary
+        from pertoken.text.costs.spend import spend_summary
 
         teams = {tenant.name: tenant.team for tenant in settings.tenants}
         bill = spend(store, by, hours, moment.ts, teams, dated=moment.dated)
         return list(bill_values(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
-    from pertoken.tui.text.summary import hosts_summary, hours_summary
+    from pertoken.text.summary import hosts_summary, hours_summary
 
     if by == "host":
         from pertoken.costs.hosts import host_costs

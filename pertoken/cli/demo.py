@@ -110,7 +110,7 @@ def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
 
     from pertoken.cli.screens.source import screen_options, screen_source
     from pertoken.demo.live import Live
-    from pertoken.tui import amounts
+    from pertoken.text import amounts
     from pertoken.tui.app import PertokenApp
 
     live = Live(where, made)

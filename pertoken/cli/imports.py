@@ -122,6 +122,7 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
         lock.release()
     beside = [f"{log.cached:,} answered from its own cache"] if log.cached else []
     beside += [f"{log.repeated:,} rows repeated"] if log.repeated else []
+    beside += [f"{log.failed:,} failed, whose tokens do not count"] if log.failed else []
     echo(", ".join((f"{log.requests:,} requests", *beside)))
     if stored.first_ts is not None and stored.last_ts is not None:
         span = f"{format_utc(stored.first_ts)} to {format_utc(stored.last_ts)}"
@@ -139,6 +140,9 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
 @click.option("--token-file", metavar="FILE", help="File with the bearer token of the server.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with the bearer token.")
 @click.option("--ca-file", metavar="FILE", help="Certificate authorities to trust, PEM [default: the system's].")
+@click.option(
+    "--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="Sent with each query: 'X-Scope-OrgID: team'."
+)
 @click.option("--timeout", default="60s", show_default=True, metavar="TIME", help="Longest time of one query.")
 @click.option(
     "--reply-limit-mb", type=click.IntRange(1, 4096), default=256, show_default=True, help="Largest reply that is read."
@@ -154,6 +158,7 @@ def prometheus(
     token_file: str | None,
     token_env: str | None,
     ca_file: str | None,
+    headers: tuple[str, ...],
     timeout: str,
     reply_limit_mb: int,
 ) -> None:
@@ -197,7 +202,7 @@ def prometheus(
         raise BadInput("import works on a folder; a server is filled by shipping")
     access = Access(named, token_file=token_file, token_env=token_env, ca_file=ca_file)
     own = (access,) if token_file or token_env or ca_file else settings.agent_access
-    api = PrometheusApi(named, Limits(timeout_s, reply_limit_mb * 1_000_000, own))
+    api = PrometheusApi(named, Limits(timeout_s, reply_limit_mb * 1_000_000, own), dict(map(_header, headers)))
     end = int(time.time()) // 60 * 60
     # The start is a full hour, so that a later import never adds minutes to an hour that was rolled up.
     start = (end - int(age_s)) // 3600 * 3600
@@ -217,6 +222,20 @@ def prometheus(
         echo(line)
 
 
+def _header(text: str) -> tuple[str, str]:
+    """Return name and value of a header. Raises BadInput, in which no value is repeated."""
+    import re
+
+    from pertoken.errors import BadInput
+
+    match = re.fullmatch(r"\s*([A-Za-z0-9-]{1,100})\s*[:=]\s*([\x20-\x7e]{1,4000})", text)
+    if match is None:
+        raise BadInput("--header: write it as 'NAME: VALUE', in ASCII")
+    if match[1].casefold() in ("authorization", "host", "content-length", "connection", "accept", "accept-encoding"):
+        raise BadInput(f"--header: {match[1]} is not set here; a token comes from --token-file or --token-env")
+    return match[1], match[2].strip()
+
+
 def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
     """Yield lines on what was imported from each host, what is missing, and what to do next."""
     from pertoken.units import format_count, format_utc
@@ -224,6 +243,8 @@ def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
     if not report.hosts:
         yield f"{url} has no series of vLLM, SGLang, dcgm-exporter or nvidia_gpu_exporter in that time."
         yield "Check --match and --last, and that Prometheus scrapes their metrics pages."
+        if report.found_names:
+            yield f"Names that count tokens there: {', '.join(report.found_names[:20])}."
         return
     for host in report.hosts:
         if host.first_ts is None or host.last_ts is None:
@@ -237,6 +258,11 @@ def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
         )
         if host.note:
             yield f"  {host.note}"
+    if report.wanted_names:
+        yield ""
+        yield f"No series of an engine was found under {', '.join(report.wanted_names)}, nor behind another prefix."
+        names = ", ".join(report.found_names[:20]) or "none"
+        yield f"Names that count tokens there: {names}. Check --match, --last and relabelling rules."
     if all(host.first_ts is None for host in report.hosts):
         return
     if report.blocked:

@@ -65,7 +65,7 @@ def as_of(at: str | None) -> AsOf:
     import time
 
     from pertoken.errors import BadInput
-    from pertoken.tui.amounts import show_of
+    from pertoken.text.amounts import show_of
     from pertoken.units import parse_time
 
     now = time.time()
@@ -124,14 +124,14 @@ def echo_json(values: Any) -> None:
     """Print values as JSON, with amounts in US dollars and, beside them, in the currency of the settings."""
     import json
 
-    from pertoken.tui.amounts import beside
+    from pertoken.text.amounts import beside
 
     echo(json.dumps(beside(values), indent=2))
 
 
 def text_width() -> int | None:
     """Return the cells that a table may take; None where output goes to a file or a pipe, so that nothing is cut."""
-    from pertoken.tui.text.summary import WIDTH
+    from pertoken.text.summary import WIDTH
 
     return WIDTH if sys.stdout.isatty() else None
 
@@ -149,7 +149,7 @@ def settings_of(config_file: str | None, **options: Any) -> Settings:
     Of a command with `db`, a settings file beside the database is read unless another one is named.
     """
     from pertoken.config import load
-    from pertoken.tui.amounts import show_in
+    from pertoken.text.amounts import show_in
 
     if not config_file and "db" in options:
         config_file = _file_beside(options["db"])

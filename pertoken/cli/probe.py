@@ -202,7 +202,7 @@ def _announcement(
 ) -> tuple[str, ...]:
     from pertoken.agent.load_probe import server_watch
     from pertoken.agent.load_probe.script import cost
-    from pertoken.tui.amounts import amount
+    from pertoken.text.amounts import amount
     from pertoken.units import format_duration
 
     idle_s, total = server_watch.IDLE_S, cost(steps)

@@ -1,16 +1,18 @@
 """The present as a `state.Fleet`: the window's inventory, completed by the catalog and by settings."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from pertoken.catalog.knobs import undetermined
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.settings.fleet import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import LINKS, Device, Host, Partition
@@ -48,7 +50,7 @@ def fleet(
         deployment = deployment_of(row, inventory, hosts, market, settings)
         # Equal models and placements are one object, which rules and pricing compare much faster than several.
         model, placement = (shared.setdefault(value, value) for value in (deployment.model, deployment.placement))
-        deployments[deployment.serves[0][0]].append(altered(deployment, {"model": model, "placement": placement}))
+        deployments[deployment.serves[0][0]].append(replace(deployment, model=model, placement=placement))
     settings_of = {service.name: service for service in settings.services}
     return Fleet(
         services=tuple(
@@ -191,7 +193,7 @@ def deployment_of(
         model=_model(row, market),
         engine=row.engine_kind,
         engine_version=row.engine_version,
-        **_knobs(row, held),
+        **_shown_sizes(_knobs(row, held), row, held),
         deployment_id=row.deployment_id,
         epoch_id=row.epoch_id,
         served_model=row.served_model,
@@ -222,7 +224,22 @@ def _knobs(row: Any, held: Sequence[Any]) -> dict[str, Any]:
             values[name] = knobs()[name].check(seen[name])
         except (KeyError, InvalidEdit):
             continue
+    for name in undetermined(seen):
+        if name in knobs() and "other" in knobs()[name].values:
+            values.setdefault(name, "other")  # without it, 16 bits would be taken for the default
     return values
+
+
+def _shown_sizes(values: dict[str, Any], row: Any, held: Sequence[Any]) -> dict[str, Any]:
+    """Return the knobs without parallel sizes that contradict the GPUs on which the driver shows the processes.
+
+    Ranks on several hosts may have GPUs that no agent sees, and ranks on parts of a GPU or on CPUs share a device.
+    """
+    sizes = [values[name] for name in ("tp", "pp", "dp") if name in values]
+    whole_gpus = bool(held) and all(device.kind == "gpu" for device in held)
+    if not sizes or not whole_gpus or "rendezvous" in row.knobs or math.prod(sizes) == len(held):
+        return values
+    return {name: value for name, value in values.items() if name not in ("tp", "pp", "dp")}
 
 
 def _model(row: Any, market: Market) -> Model:

@@ -22,15 +22,19 @@ class Candidates:
     params_active: Array
     """Parameters a token passes; equals `params_total` for a dense model."""
     n_layers: Array
+    attending_layers: Array
+    """Layers that attend to cached tokens: all but those with recurrent state or none of their own."""
     kv_values: Array
     """Cached values per token over all layers, of one sequence, before it is split over ranks."""
+    state_bytes: Array
+    """Recurrent state of one sequence over all layers, before it is split over ranks; 0 without linear layers."""
     n_kv_heads: Array
     hidden_size: Array
     n_experts: Array
     """0 for a dense model."""
     n_experts_active: Array
     windowed_share: Array
-    """Share of the layers that attend to the last `window` tokens only, 0 to 1."""
+    """Share of the cached values whose layers attend to the last `window` tokens only, 0 to 1."""
     window: Array
     """Tokens; any number where `windowed_share` is 0."""
 

@@ -7,7 +7,7 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.terms import cached_tokens, context, kv_bytes_per_token, parts
+from pertoken.forecast.terms import cached_tokens, context, kv_bytes_per_token, parts, state_tokens
 from pertoken.state.deployment import Deployment
 from pertoken.units import format_bytes
 
@@ -37,12 +37,16 @@ def kv_tokens(c: Candidates) -> Array:
 
 def filling_sequences(c: Candidates) -> Array:
     """Sequences of the load's mean length whose cached tokens fill the cache; 0 where the weights do not fit."""
-    return kv_tokens(c) / cached_tokens(c, context(c))
+    return kv_tokens(c) / (cached_tokens(c, context(c)) + state_tokens(c))
 
 
 def held_tokens(c: Candidates) -> Array:
-    """Return the tokens of cache that a running sequence reserves: those it has, or those it may come to have."""
-    return cached_tokens(c, np.where(c.whole_requests > 0, c.prompt_len + c.generated_len, context(c)))
+    """Return the tokens of cache that a running sequence reserves: those it has, or those it may come to have.
+
+    Recurrent state counts as the tokens that its bytes would hold.
+    """
+    tokens = np.where(c.whole_requests > 0, c.prompt_len + c.generated_len, context(c))
+    return cached_tokens(c, tokens) + state_tokens(c)
 
 
 def fitting_sequences(c: Candidates) -> Array:

@@ -65,7 +65,13 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
 
 
 def check_hardware(now: Deployment, to: Deployment, market: Market) -> None:
-    """Raise Abstained for a move between CPUs and accelerators: measurements on one do not predict the other."""
+    """Raise Abstained for a move between CPUs and accelerators, or to a format that the engine does not run there.
+
+    Measurements on CPUs do not predict accelerators.
+    """
     devices = [market.accelerator(deployment.accelerator) for deployment in (now, to)]
     if len({device.arch == CPU_ARCH for device in devices if device is not None}) > 1:
         raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")
+    combinations = [(deployment.engine, deployment.weight_dtype, deployment.accelerator) for deployment in (now, to)]
+    if combinations[0] != combinations[1] and (reason := market.not_run(*combinations[1])) is not None:
+        raise Abstained(reason)

@@ -156,8 +156,8 @@ def shape(model: Model, name: str) -> dict[str, float]:
     Hidden size comes from parameters = 12 x layers x width^2 of a standard transformer block. Raises Abstained.
     """
     total, active, layers = model.params_total, model.params_active, model.n_layers
-    heads, dim = model.n_kv_heads, model.head_dim
-    if total is None or active is None or layers is None or heads is None or dim is None:
+    heads, values, kinds = model.n_kv_heads, model.kv_values_per_token, model.layer_kinds
+    if total is None or active is None or layers is None or heads is None or values is None or kinds is None:
         raise Abstained(f"the shape of {name} is not known: neither its engine nor the catalog states it")
     mixture = active < total
     if mixture and (model.n_experts is None or model.n_experts_active is None):
@@ -166,12 +166,14 @@ def shape(model: Model, name: str) -> dict[str, float]:
         "params_total": total,
         "params_active": active,
         "n_layers": layers,
-        "kv_values": 2 * layers * heads * dim,
+        "attending_layers": kinds["attention"] + kinds["sliding"],
+        "kv_values": values,
+        "state_bytes": model.state_bytes or 0,
         "n_kv_heads": heads,
         "hidden_size": math.sqrt(active / (12 * layers)),
         "n_experts": model.n_experts or 0 if mixture else 0,
         "n_experts_active": model.n_experts_active or 0 if mixture else 0,
-        "windowed_share": (model.n_windowed_layers or 0) / layers if model.sliding_window else 0.0,
+        "windowed_share": model.windowed_share,
         "window": model.sliding_window or math.inf,
     }
 

@@ -105,11 +105,16 @@ def kv_bytes_per_token(c: Candidates) -> Array:
     return c.kv_values * c.kv_bytes / np.minimum(c.tp, c.n_kv_heads) / c.pp
 
 
+def state_tokens(c: Candidates) -> Array:
+    """Return the tokens of KV cache that take the place of the recurrent state of one sequence."""
+    return np.asarray(c.state_bytes / c.tp / c.pp / kv_bytes_per_token(c))
+
+
 def prefill_seconds(c: Candidates, requests: Array | float) -> tuple[Array, Array, Array]:
     """Return the seconds that a step spends on the prefill of requests: the terms `PREFILL`, in their order."""
     computed = c.prompt_len * (1 - c.cached_share)
     attended = np.where(computed > 0, cached_tokens(c, c.prompt_len) - computed / 2 * (1 - c.windowed_share), 0.0)
-    causal = 4 * c.n_layers * c.hidden_size * computed * np.maximum(attended, 0.0)
+    causal = 4 * c.attending_layers * c.hidden_size * computed * np.maximum(attended, 0.0)
     params = c.params_active
     if (c.expert_cost != 1).any():
         params = params + (c.expert_cost - 1) * active_in_experts(c)
@@ -144,8 +149,9 @@ def seconds(c: Candidates, running: Array) -> Array:
     if (c.n_experts > 0).any():
         touched = touched_share(c, batch * np.where(shared, c.dp, 1.0) * steps)
         out[_AT["experts"]] = experts * touched * stored / expert_ranks / c.memory_bytes_per_s
-    cache = cached_tokens(c, context(c)) * kv_bytes_per_token(c) * c.pp
-    products = 4 * c.n_layers * c.hidden_size * cached_tokens(c, context(c)) / c.tp
+    # A step reads the recurrent state of each sequence and writes the next one.
+    cache = cached_tokens(c, context(c)) * kv_bytes_per_token(c) * c.pp + 2 * c.state_bytes / c.tp
+    products = 4 * c.attending_layers * c.hidden_size * cached_tokens(c, context(c)) / c.tp
     out[_AT["kv_cache"]] = batch * (cache / c.memory_bytes_per_s + products / c.attention_flops)
 
     out[_AT["decode_flops"]] = 2 * c.params_active / c.tp * tokens / (c.flops * c.clock_share)

@@ -140,13 +140,13 @@ def _on_trial(trials: Iterable[Trial]) -> tuple[set[int], set[int]]:
     return {trial.recommendation_id for trial in trials}, {arm.deployment_id for arm in arms}
 
 
-def _precedence(recommendation: Recommendation) -> tuple[int, int]:
+def _precedence(recommendation: Recommendation) -> tuple[int, ...]:
     """Return the sort key by state, then by promise: it decides to which recommendation a change belongs."""
     best = recommendation.estimate or recommendation.best
-    worth = sum(money[1] for money in (best.bankable, best.capacity) if money) if best else 0
+    worth = best.rank if best else (0,) * 4
     return (
         _CANDIDATES.index(recommendation.state) if recommendation.state in _CANDIDATES else len(_CANDIDATES),
-        -worth,
+        *(-dollars for dollars in worth),
     )
 
 

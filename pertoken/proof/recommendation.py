@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pertoken.savings.saving import Money as Money
+from pertoken.savings.saving import Saving
 from pertoken.store.schema.ids import stable_id
-
-Money = tuple[int, int, int]
-"""Nano-USD per month of 730 h: low, likely, high."""
 
 
 class State(StrEnum):
@@ -144,10 +143,11 @@ class Variant:
     """The same as values; empty for advice of an older pertoken, which is not detected."""
     commands: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
-    bankable: Money | None = None
-    """The bill falls by this while demand stays as it is."""
-    capacity: Money | None = None
-    """The same bill could serve this much more, valued at today's cost. Never added to bankable."""
+    saving: Saving | None = None
+    """None where it has no price, or where a person has to confirm something first."""
+    if_confirmed: Saving | None = None
+    """Saving once a person has confirmed `to_confirm`; in no total and in no plan."""
+    to_confirm: str | None = None
     throughput_ratio: tuple[float, float, float] | None = None
     slo: str = "unknown"
     """`pass`, `near_miss`, `fail` or `unknown`."""
@@ -181,6 +181,34 @@ class Variant:
     """Track record that its figures are corrected by; None where its rule has no receipts."""
     proposal: str = ""
     """What changes, as JSON that `checks.candidate` reads, for a plan. Empty in older advice."""
+
+    @property
+    def net(self) -> Money | None:
+        """Net change of the bill; None without a saving."""
+        return None if self.saving is None else self.saving.net
+
+    @property
+    def capacity(self) -> Money | None:
+        """Additional work for the bill, never added to the net change; None without a saving."""
+        return None if self.saving is None else self.saving.capacity
+
+    @property
+    def uncounted(self) -> str | None:
+        """Why no total and no plan can hold it; None where one can."""
+        return self.unpriced or self.to_confirm or self.break_even
+
+    @property
+    def pays_more(self) -> bool:
+        """Whether the bill would rise, for more capacity than it rises by."""
+        return self.saving is not None and self.saving.pays_more
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """Sort key, the largest first: by the saving, then by that of what a person has to confirm.
+
+        A variant without a saving is between those that save and those that pay more.
+        """
+        return (*(self.saving or Saving()).rank, *(self.if_confirmed or Saving()).rank)
 
 
 @dataclass(frozen=True)
@@ -228,8 +256,13 @@ class Recommendation:
 
     @property
     def counted(self) -> bool:
-        """Whether its dollars are in totals: it is open, and the last run confirmed it."""
-        return self.state is State.OPEN and self.unconfirmed is None
+        """Whether its dollars are in totals: it is open, the last run confirmed it, and its bill does not rise."""
+        return self.state is State.OPEN and self.unconfirmed is None and not self.pays_more
+
+    @property
+    def pays_more(self) -> bool:
+        """Whether its chosen variant pays more to serve more."""
+        return self.chosen is not None and self.chosen.pays_more
 
     @property
     def best(self) -> Variant | None:

@@ -22,6 +22,7 @@ from pertoken.proof.recommendation import (
     Variant,
     full_id,
 )
+from pertoken.savings.saving import NOTHING, Saving
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
@@ -153,7 +154,7 @@ _BODY = tuple(field.name for field in fields(Recommendation) if field.name not i
 def _to_row(recommendation: Recommendation) -> dict[str, Any]:
     row = {name: getattr(recommendation, name) for name in _COLUMNS}
     best = recommendation.best
-    row["bankable_nano_usd_month"] = best.bankable[1] if best and best.bankable else None
+    row["bankable_nano_usd_month"] = best.net[1] if best and best.net else None
     row["capacity_nano_usd_month"] = best.capacity[1] if best and best.capacity else None
     row["estimate"] = None if recommendation.estimate is None else _encoded(recommendation.estimate)
     return {
@@ -191,11 +192,20 @@ def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:
 
 def _variant(values: dict[str, Any]) -> Variant:
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    net, capacity = plain.pop("bankable", None), plain.pop("capacity", None)  # names of an older pertoken
+    plain["saving"] = _saving(values.get("saving"))
+    if net is not None or capacity is not None:
+        plain["saving"] = Saving(net or NOTHING, capacity or NOTHING)
+    plain["if_confirmed"] = _saving(values.get("if_confirmed"))
     plain["changes"] = tuple(ChangeLine(**line) for line in values["changes"])
     plain["edits"] = tuple(Edit(**line) for line in values.get("edits", ()))
     plain["latency"] = tuple(_latency(line) for line in values["latency"])
     plain["record"] = None if values.get("record") is None else RecordLine(**values["record"])
     return Variant(**plain)
+
+
+def _saving(values: Mapping[str, Any] | None) -> Saving | None:
+    return None if values is None else Saving(tuple(values["net"]), tuple(values["capacity"]))
 
 
 def _latency(line: dict[str, Any]) -> LatencyLine:

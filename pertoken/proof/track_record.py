@@ -13,6 +13,7 @@ from pertoken.proof.recommendation import Money
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import Promise
 from pertoken.proof.verification.verify import Finding
+from pertoken.savings.saving import Saving
 from pertoken.window.epochs.like_for_like import Z95
 
 PRIOR_SD = 0.3
@@ -111,6 +112,12 @@ def corrected_money(money: Money, ratio: float, widening: float) -> Money:
     low, likely, high = money
     middle, scale = likely * ratio, ratio * widening
     return round(middle - scale * (likely - low)), round(middle), round(middle + scale * (high - likely))
+
+
+def corrected_saving(saving: Saving, ratio: float, widening: float) -> Saving:
+    """Return a saving corrected by a ratio as in `corrected_money`; a bill that rises stays: nothing of it is saved."""
+    net = saving.net if saving.pays_more else corrected_money(saving.net, ratio, widening)
+    return Saving(net, corrected_money(saving.capacity, ratio, widening))
 
 
 def _posterior(outcomes: Sequence[Outcome], mean: float, sd: float) -> Record:

@@ -36,6 +36,8 @@ class Savings:
     """Open recommendations, largest saving first; only the best of several for the same service or host."""
     unconfirmed: tuple[Recommendation, ...]
     """Open recommendations that the last advice run did not confirm; they are in no sum."""
+    paying_more: tuple[Recommendation, ...]
+    """Open recommendations whose bill rises by less than their capacity is worth; they are in no sum."""
     taken: tuple[Recommendation, ...]
     proven: Banked
     refused: tuple[Recommendation, ...]
@@ -44,12 +46,12 @@ class Savings:
     @property
     def bankable(self) -> Money | None:
         """Summed bankable dollars of `proposed`; None if no recommendation has any."""
-        return total(row.best.bankable for row in self.proposed if row.best)
+        return total(row.best.net for row in self.proposed if row.best)
 
     @property
     def taken_bankable(self) -> Money | None:
         """Summed bankable dollars of `taken`, as estimated at acceptance."""
-        return total(row.chosen.bankable for row in self.taken if row.chosen)
+        return total(row.chosen.net for row in self.taken if row.chosen and not row.pays_more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def read_savings(store: Store, period: Period) -> Savings:
     return Savings(
         best_of_each_target(rows),
         unconfirmed(rows),
+        paying_more(rows),
         tuple(row for row in rows if row.state in TAKEN),
         banked(receipts),
         tuple(row for row in rows if row.state in (State.REFUSED, State.BLOCKED, State.FAILED)),
@@ -151,13 +154,21 @@ def best_of_each_target(rows: Sequence[Recommendation]) -> tuple[Recommendation,
 
 def unconfirmed(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
     """Return open recommendations that the last advice run did not confirm, best first."""
-    return tuple(sorted((row for row in rows if row.state is State.OPEN and not row.counted), key=_worth))
+    return _open(row for row in rows if row.unconfirmed is not None and not row.pays_more)
 
 
-def _worth(row: Recommendation) -> tuple[int, int, int]:
-    bankable = row.best.bankable if row.best else None
-    capacity = row.best.capacity if row.best else None
-    return -(bankable[1] if bankable else 0), -(capacity[1] if capacity else 0), row.recommendation_id
+def paying_more(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return open recommendations whose bill rises by less than their capacity is worth."""
+    return _open(row for row in rows if row.pays_more)
+
+
+def _open(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    return tuple(sorted((row for row in rows if row.state is State.OPEN), key=_worth))
+
+
+def _worth(row: Recommendation) -> tuple[int, ...]:
+    worth = row.best.rank if row.best else (0,) * 4
+    return *(-dollars for dollars in worth), row.recommendation_id
 
 
 def total(monies: Iterable[Money | None]) -> Money | None:

@@ -47,6 +47,7 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
             report.verdicts,
             "No verdict was passed in this period, and none is pending on a change in it.",
         ),
+        paying_more_table(report),
     )
 
 
@@ -105,16 +106,10 @@ def found_table(report: ReportFigures) -> Table:
     """Return the open recommendations: those in the total, then those that the last advice run did not confirm."""
     unconfirmed = report.savings.unconfirmed
     rows = [
-        (
-            short_id(row),
-            row.title if row.counted else f"not confirmed: {row.title}",
-            row.target,
-            *_worth(row),
-            row.rule_id,
-        )
+        (short_id(row), _marked_title(row), row.target, *_worth(row), _if_confirmed(row), row.rule_id)
         for row in (*report.savings.proposed, *unconfirmed)[:MAX_ROWS]
     ]
-    columns = ("id", "change", "target", ">bankable/month", ">capacity/month", "rule")
+    columns = ("id", "change", "target", ">bankable/month", ">capacity/month", ">if confirmed/month", "rule")
     refused = len(report.savings.refused)
     notes: tuple[str, ...] = ()
     if refused:
@@ -123,6 +118,18 @@ def found_table(report: ReportFigures) -> Table:
         notes += ("The last advice run did not confirm the rows that are marked so: they are in no total.",)
     empty = "Nothing is proposed."
     return Table("Savings found", columns, tuple(rows), empty, "pertoken advise", notes)
+
+
+def paying_more_table(report: ReportFigures) -> Table:
+    """Return the open recommendations whose bill rises by less than their capacity is worth."""
+    rows = [
+        (short_id(row), _marked_title(row), row.target, *_worth(row), row.rule_id)
+        for row in report.savings.paying_more[:MAX_ROWS]
+    ]
+    columns = ("id", "change", "target", ">net/month", ">capacity/month", "rule")
+    notes = ("The bill rises by these: they are in no total.",) if rows else ()
+    empty = "No change is proposed that raises the bill."
+    return Table("Pay more, serve more", columns, tuple(rows), empty, "pertoken advise", notes)
 
 
 def taken_table(report: ReportFigures) -> Table:
@@ -171,9 +178,18 @@ def money_text(money: Money | None) -> str:
     return likely if low == high else f"{likely} ({low}–{high})"
 
 
+def _marked_title(row: Recommendation) -> str:
+    return row.title if row.unconfirmed is None else f"not confirmed: {row.title}"
+
+
+def _if_confirmed(row: Recommendation) -> str:
+    saving = None if row.chosen is None else row.chosen.if_confirmed
+    return "" if saving is None else money_text(saving.net)
+
+
 def _worth(row: Recommendation) -> tuple[str, str]:
     chosen = row.chosen
-    return (UNKNOWN, UNKNOWN) if chosen is None else (money_text(chosen.bankable), money_text(chosen.capacity))
+    return (UNKNOWN, UNKNOWN) if chosen is None else (money_text(chosen.net), money_text(chosen.capacity))
 
 
 def _usd(figure: Figure) -> str:

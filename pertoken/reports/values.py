@@ -28,14 +28,18 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
 def advice_values(recommendation: Recommendation) -> dict[str, Any]:
     """Return a recommendation with the dollars of its chosen variant."""
     chosen = recommendation.chosen
+    confirmed = None if chosen is None else chosen.if_confirmed
     return {
         "id": full_id(recommendation),
         "rule": recommendation.rule_id,
         "state": recommendation.state.value,
         "title": recommendation.title,
         "target": recommendation.target,
-        "bankable_usd_per_month": None if chosen is None else _usd(chosen.bankable),
+        "bankable_usd_per_month": None if chosen is None else _usd(chosen.net),
         "capacity_usd_per_month": None if chosen is None else _usd(chosen.capacity),
+        "if_confirmed_usd_per_month": _usd(confirmed.net) if confirmed else None,
+        "to_confirm": None if chosen is None else chosen.to_confirm,
+        "pays_more": recommendation.pays_more,
         "unconfirmed": recommendation.unconfirmed if recommendation.state is State.OPEN else None,
         "reason": recommendation.reason,
         "remedy": recommendation.remedy,

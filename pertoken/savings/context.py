@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 from pertoken.catalog.market import Market
+from pertoken.catalog.offers import Offer
 from pertoken.evidence import Evidence
 from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.saving import NOTHING as NOTHING
+from pertoken.savings.saving import Money as Money
 from pertoken.state.service import Slo
-
-Money = tuple[int, int, int]
-"""Nano-USD per month of 730 h: low, likely, high."""
-NOTHING: Money = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,15 @@ class Context:
     """Objectives of services that have none of their own."""
     listed: Mapping[int, str] = field(default_factory=dict)
     """By device id, whose list price it is, of when and with what marks, where nobody set a price."""
+    priced_by: Mapping[int, Offer] = field(default_factory=dict)
+    """The list price itself, for the same device ids."""
+    allowed_regions: frozenset[str] = frozenset()
+    """Regions that a service may move to, beside the one it runs in."""
     token_apis: frozenset[str] = frozenset()
     """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
     energy: EnergyPrice | None = None
+    destination_end: int | None = None
+    """End of the interval of prices elsewhere at which the likely bill is: 0 (low) or 2 (high); None: its middle."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
     """Those of this run."""
 

@@ -1,7 +1,7 @@
-"""Saving of a proposal: dollars that leave the bill, apart from dollars of work that the same bill could do.
+"""Saving of a proposal: the net change of the bill, apart from dollars of work that the bill could do in addition.
 
-Bankable: the bill falls while demand stays, because whole hosts are released or cost less. Capacity: the bill stays,
-and devices or busy time become free for more work. A device gives one or the other, never both, so that a total never
+Net: the bill falls while demand stays, because whole hosts are released or cost less; it may rise instead. Capacity:
+devices or busy time become free for more work. A device gives one or the other, never both, so that a total never
 exceeds what is paid.
 """
 
@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import commitments, merging, sharing
-from pertoken.savings.context import NOTHING, Context, Money
+from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devices
 from pertoken.savings.outcome import Outcome
+from pertoken.savings.placing import Placed
+from pertoken.savings.price_error import device_error, price_error
+from pertoken.savings.saving import Saving
 from pertoken.savings.services import outcome, questions
-from pertoken.savings.slo import VERDICTS, Latencies
+from pertoken.savings.slo import NO_OBJECTIVE, Latencies, Verdict, worst_of
 from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
@@ -35,11 +38,14 @@ ONE_OFF_NANO_USD = 10_000 * NANO_USD
 class Estimate:
     """Saving of a proposal with its risks, or the reason why none can be stated."""
 
-    bankable: Money | None = None
-    capacity: Money | None = None
+    saving: Saving | None = None
+    """None where it has no price, or where a person has to confirm something first."""
+    if_confirmed: Saving | None = None
+    """Saving once a person has confirmed `to_confirm`; it is in no total and in no plan."""
+    to_confirm: str | None = None
     throughput_ratio: Range | None = None
     """Generated tokens/s of what changes, after over before, on the devices it then has."""
-    other_slo: str = "unknown"
+    other_slo: Verdict = (NO_OBJECTIVE, None)
     """Verdict on latencies that are not in `judged`."""
     judged: tuple[Speed, ...] = ()
     """Forecasts whose latency is judged when `slo` or `against` is read: most proposals are refused before."""
@@ -57,25 +63,50 @@ class Estimate:
     """Ids of the deployments that pricing stops where the number of replicas falls."""
     added: tuple[tuple[str, int], ...] = ()
     """Services of which pricing starts more replicas, and how many."""
-    bill_rise: int = 0
-    """Nano-USD per month by which the bill would rise: `bankable` is 0 then."""
+    placed: tuple[Placed, ...] = ()
+    """Instances that pricing orders."""
     break_even: str | None = None
     """From which value of an unmeasured number the proposal pays; no money in it until somebody confirms it."""
     unpriced: str | None = None
     """Why there is no money in it, and what would change that."""
     infeasible: str | None = None
-    """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO."""
+    """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO; or nobody offers it."""
+    refusal_code: str = "infeasible"
+    """Code of a refusal for `infeasible`."""
+
+    @property
+    def net(self) -> Money | None:
+        """Net change of the bill; None without a saving."""
+        return None if self.saving is None else self.saving.net
+
+    @property
+    def capacity(self) -> Money | None:
+        """Additional work for the bill; None without a saving."""
+        return None if self.saving is None else self.saving.capacity
+
+    @property
+    def uncounted(self) -> str | None:
+        """Why no total and no plan can hold it; None where one can."""
+        return self.infeasible or self.unpriced or self.to_confirm or self.break_even
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict on the latencies, a word of `VERDICTS`, with its sentence."""
+        return worst_of((self.other_slo, *(speed.verdict for speed in self.judged)))
 
     @property
     def slo(self) -> str:
-        """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set or nothing was forecast."""
-        return max((self.other_slo, *(speed.slo for speed in self.judged)), key=VERDICTS.index)
+        """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set, or a latency is not known."""
+        word, _ = self.verdict
+        return "unknown" if word == NO_OBJECTIVE else word
 
     @property
     def against(self) -> tuple[str, ...]:
         """What is against it: latencies beyond their SLO first."""
-        misses = (speed.verdict[1] for speed in self.judged)
-        return tuple(dict.fromkeys([*filter(None, misses), *self.other_against]))
+        sentences = [self.other_slo[1]]
+        for speed in self.judged:
+            sentences += [speed.verdict[1], speed.overload]
+        return tuple(dict.fromkeys([*filter(None, sentences), *self.other_against]))
 
 
 class Outcomes:
@@ -148,7 +179,8 @@ def estimate(
     )
     unconfirmed = "; ".join(dict.fromkeys(outcome.unconfirmed for outcome in outcomes if outcome.unconfirmed))
     doubtful = "; ".join(dict.fromkeys(outcome.doubtful for outcome in outcomes if outcome.doubtful))
-    return _held_back(priced, unconfirmed, doubtful) if unconfirmed or doubtful else priced
+    offers = "; ".join(dict.fromkeys(outcome.to_confirm for outcome in outcomes if outcome.to_confirm))
+    return _held_back(priced, unconfirmed, doubtful, offers) if unconfirmed or doubtful or offers else priced
 
 
 def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
@@ -162,28 +194,35 @@ def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
     return total, tuple(unpriced)
 
 
-def _held_back(priced: Estimate, unconfirmed: str, doubtful: str) -> Estimate:
-    """Return an estimate whose money enters no total, but is shown as a break-even.
+def _held_back(priced: Estimate, unconfirmed: str, doubtful: str, offers: str) -> Estimate:
+    """Return an estimate whose saving counts only once a person has confirmed it.
 
-    `unconfirmed`: what a person has to confirm first; `doubtful`: why the forecast is. One that saves nothing is
-    returned as it is: there is nothing to confirm.
+    `unconfirmed`: what a person has to confirm of its outputs; `doubtful`: why the forecast is; `offers`: what to
+    confirm of an offer. A worthless one is returned as it is: there is nothing to confirm.
     """
-    conditions = ["its outputs are as good"] * bool(unconfirmed) + ["the forecast holds"] * bool(doubtful)
-    provided = " and ".join(conditions)
-    bankable, capacity = priced.bankable or NOTHING, priced.capacity or NOTHING
-    if bankable[LIKELY] <= 0 and capacity[LIKELY] <= 0:
+    saving = priced.saving
+    if saving is None or saving.worthless:
         return priced
-    if bankable[LIKELY] > 0:
-        pays = f"it saves {_monthly(bankable)} of the bill if {provided}"
+    conditions = ["its outputs are as good"] * bool(unconfirmed) + ["the forecast holds"] * bool(doubtful)
+    conditions += ["its offer can be ordered"] * bool(offers)
+    provided = " and ".join(conditions)
+    if saving.net[LIKELY] > 0:
+        pays = f"it saves {_monthly(saving.net)} of the bill if {provided}"
         if unconfirmed:
-            days = ONE_OFF_NANO_USD / bankable[LIKELY] * HOURS_PER_MONTH / 24
+            days = ONE_OFF_NANO_USD / saving.net[LIKELY] * HOURS_PER_MONTH / 24
             pays += (
                 f": {format_usd(ONE_OFF_NANO_USD)} spent once on evaluation and training is repaid in {days:.0f} days"
             )
     else:
-        pays = f"it frees capacity worth {_monthly(capacity)} if {provided}, and the bill stays"
-    why = "; ".join(filter(None, (unconfirmed, doubtful)))
-    return replace(priced, bankable=None, capacity=None, break_even=pays, unpriced=why, provenance=Provenance.ASSUMED)
+        pays = f"it frees capacity worth {_monthly(saving.capacity)} if {provided}, and the bill does not fall"
+    return replace(
+        priced,
+        saving=None,
+        if_confirmed=saving,
+        to_confirm="; ".join(filter(None, (offers, unconfirmed, doubtful))),
+        break_even=priced.break_even or pays,
+        provenance=Provenance.ASSUMED,
+    )
 
 
 def _monthly(money: Money) -> str:
@@ -236,49 +275,63 @@ def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    bankable: Money
-    capacity: Money
+    saving: Saving
     released: tuple[str, ...]
     against: tuple[str, ...]
-    bill_rise: int
 
 
 def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], context: Context) -> _Totals:
     """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
     changed = _changed_services(before, after)
     untouched = frozenset[int]().union(*(used for name, used in before.used_by.items() if name not in changed))
-    bankable, capacity, staying = [0, 0, 0], [0, 0, 0], [0, 0, 0]
+    net, capacity, staying = [0, 0, 0], [0, 0, 0], [0, 0, 0]
     released: Freed | None = None
     for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
         running = whole_devices(before, [deployment for outcome in outcomes for deployment in _kept(outcome, end)])
         released = freed(before, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
         elsewhere = sum(outcome.new_nano_usd_per_hour[HIGH - end] for outcome in outcomes)
-        bankable[end] = round((released.bankable - elsewhere) * HOURS_PER_MONTH)
+        net[end] = round((released.bankable - elsewhere) * HOURS_PER_MONTH)
         capacity[end] = staying[end] = released.capacity * HOURS_PER_MONTH
         for service_outcome in outcomes:
-            bankable[end] += service_outcome.bankable[end] if service_outcome.bankable else 0
+            net[end] += service_outcome.bankable[end] if service_outcome.bankable else 0
             capacity[end] += service_outcome.capacity[end] if service_outcome.capacity else 0
             staying[end] += (
                 service_outcome.capacity[end] if service_outcome.capacity and service_outcome.kept[end] else 0
             )
     assert released is not None
+    placed = [instances for outcome in outcomes if any(outcome.new_nano_usd_per_hour) for instances in outcome.placed]
+    share = _listed_share(before, changed, context)
+    beside = [sum(outcome.bankable[end] for outcome in outcomes if outcome.bankable) for end in (LIKELY, HIGH)]
+    of_prices = price_error(released.released, placed, context) * HOURS_PER_MONTH
+    error = round(of_prices + share * max(0, beside[0]))
+    paid = released.bankable * HOURS_PER_MONTH + beside[1]
+    if context.destination_end is not None:
+        net[LIKELY] = min(round(net[LIKELY] + (LIKELY - context.destination_end) * of_prices), paid)
+    net[LOW] -= error
+    net[HIGH] = max(net[HIGH], min(net[HIGH] + error, paid))
     timed = [sum(outcome.timed[end] for outcome in outcomes if outcome.timed) for end in (LOW, LIKELY, HIGH)]
+    for dollars in (capacity, staying, timed):
+        dollars[LOW] = round(dollars[LOW] * (1 - share))
     against = list(released.against)
-    rises = max(0, -bankable[LIKELY])
-    if rises:
-        against.append(f"the bill would rise by {format_usd(rises)} a month while demand stays as it is")
-    if bankable[LIKELY] <= 0:
-        bankable = [0, 0, 0]
+    if net[LIKELY] < 0:
+        against.append(f"the bill would rise by {format_usd(-net[LIKELY])} a month while demand stays as it is")
     # A device is either given back or free: what moves away from a host that is released serves nothing more there.
-    free = staying if bankable[LIKELY] > 0 and released.released else capacity
+    free = staying if net[LIKELY] > 0 and released.released else capacity
     return _Totals(
-        bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),
-        capacity=(free[LOW] + timed[LOW], free[LIKELY] + timed[LIKELY], free[HIGH] + timed[HIGH]),
+        saving=Saving(
+            (net[LOW], net[LIKELY], net[HIGH]),
+            (free[LOW] + timed[LOW], free[LIKELY] + timed[LIKELY], free[HIGH] + timed[HIGH]),
+        ),
         released=tuple(host.name for host in released.released),
         against=tuple(against),
-        bill_rise=rises,
     )
+
+
+def _listed_share(before: Fleet, changed: frozenset[str], context: Context) -> float:
+    """Return the error of the list prices of the devices that changed services use, over their prices."""
+    used = (before.used_by[name] for name in changed if name in before.used_by)
+    return device_error(frozenset[int]().union(*used), context)
 
 
 def _more_replicas(outcome: Outcome) -> int:
@@ -314,6 +367,7 @@ def _without_money(outcome: Outcome) -> Estimate:
         judged=outcome.judged,
         latency=outcome.latency,
         infeasible=outcome.infeasible,
+        refusal_code=outcome.refusal_code,
     )
 
 
@@ -326,11 +380,10 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
     if released:
         origins.append(Provenance.REPORTED)
     return Estimate(
-        bankable=money.bankable if money else None,
-        capacity=money.capacity if money else None,
+        saving=money.saving if money else None,
         throughput_ratio=ratios[0] if len(ratios) == 1 else None,
         latency=latencies[0] if len(latencies) == 1 else None,
-        other_slo=max((outcome.slo for outcome in outcomes), key=VERDICTS.index, default="unknown"),
+        other_slo=worst_of(outcome.slo for outcome in outcomes),
         judged=tuple(speed for outcome in outcomes for speed in outcome.judged),
         provenance=worst(origins) if origins else None,
         assumptions=tuple(
@@ -344,8 +397,8 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
             )
         ),
         released=released,
+        placed=tuple(instances for outcome in outcomes for instances in outcome.placed),
         replicas=next((outcome.replicas for outcome in outcomes if outcome.replicas is not None), None),
-        bill_rise=money.bill_rise if money else 0,
         break_even="; ".join(outcome.break_even for outcome in outcomes if outcome.break_even) or None,
         unpriced=unpriced,
     )

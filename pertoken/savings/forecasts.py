@@ -12,6 +12,7 @@ from pertoken.forecast.queue.latency import (
     Latency,
     LatencyQuery,
     LikelyLatency,
+    Limits,
     latencies,
     likely_latencies,
     overruns,
@@ -20,16 +21,14 @@ from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
-from pertoken.savings.batches import Batches
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
-from pertoken.savings.slo import Latencies, near_miss_limits, tail_limits
+from pertoken.savings.present import MeasuredMs, Present, presents
+from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
 T = TypeVar("T")
 Key = tuple[object, ...]
-Loads = tuple[MeasuredLoad | NotMeasured, MeasuredArrivals | NotMeasured]
-"""Load and arrivals of one subject. `NotMeasured` stands for either where a metric is missing."""
 Known = dict[tuple[int, ...], tuple[Key, T]]
 """Results by the identities of their inputs. The inputs are kept with a result, so that no identity is reused."""
 
@@ -53,7 +52,6 @@ class ReplicaQuestion:
     """One replica; the others are like it."""
     arrivals: Arrivals
     """Arrivals at the whole service."""
-    limits: SloMs
     all_stay: Callable[[int | None], bool]
     """Returns whether all replicas stay if the demand takes this number of them (None: no number serves it)."""
 
@@ -68,17 +66,20 @@ class Questions:
     """The number of replicas to compute, if it changes. The first of `changes` then represents all replicas."""
 
 
+_ByQuestion = dict[int, tuple[Question, LatencyQuery, Limits]]
+"""Queries of the latency after changes, with limits in ms of the forecast, by the identity of the question."""
+
+
 @dataclass(frozen=True, slots=True)
 class Forecasts:
     """Cache of an advice run's forecasts. Values are computed when first requested, or earlier by `prepare`."""
 
     realised: Mapping[int, tuple[Realised, ...]] = field(default_factory=dict)
     """Verified changes by deployment id. They calibrate the forecasts of the deployment."""
-    batches: Batches = field(default_factory=Batches)
-    """Forecasts of single proposals, computed together."""
     _loads: Known[MeasuredLoad | NotMeasured] = field(default_factory=dict)
     _arrivals: Known[MeasuredArrivals | NotMeasured] = field(default_factory=dict)
     _calibrations: Known[Calibration | Abstained | ValueError] = field(default_factory=dict)
+    _presents: Known[Present | Abstained] = field(default_factory=dict)
     _changes: Known[Change | Forecast | Abstained] = field(default_factory=dict)
     """Cleared by `prepare`, like `_overruns`."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Forecasts:
     _likely: Known[LikelyLatency | Abstained] = field(default_factory=dict)
     """Of changes that exceed the SLO. Cleared by `prepare`."""
     _fewest: dict[tuple[SloMs, tuple[float, ...]], Known[Counts | Abstained]] = field(default_factory=dict)
-    _overruns: dict[Slo, Known[bool | Abstained]] = field(default_factory=dict)
+    _overruns: dict[Limits, Known[bool | Abstained]] = field(default_factory=dict)
 
     def load(self, seen: Evidence) -> MeasuredLoad:
         """Return the measured load in the evidence. Raises NotMeasured."""
@@ -101,18 +102,8 @@ class Forecasts:
 
     def measure(self, seen: Evidence) -> None:
         """Compute the load and the arrivals in the evidence ahead of their first use."""
-        self.measured(seen)
-
-    def measured(self, seen: Evidence) -> Loads:
-        """Return the load and the arrivals in the evidence."""
-        load = _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
-        return load, self.arrivals(seen)
-
-    def adopt(self, seen: Evidence, measured: Loads) -> None:
-        """Store the loads that a fork of this process computed from the same evidence."""
-        inputs = (seen,)
-        key = _key(*inputs)
-        self._loads[key], self._arrivals[key] = (inputs, measured[0]), (inputs, measured[1])
+        _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
+        self.arrivals(seen)
 
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return the calibration of the model on a deployment's own measurements. Raises Abstained or ValueError."""
@@ -134,15 +125,26 @@ class Forecasts:
         """Return the forecast effect of a change. Raises Abstained."""
         comparison = Comparison(now, to, load.load, calibration)
         key = (now, to, load)
-        change = _once(self._changes, key, lambda: self.batches.ask(key, lambda: [comparison], compare_all, market)[0])
+        change = _once(self._changes, key, lambda: compare_all([comparison], market)[0])
         if isinstance(change, Abstained):
             raise change
         return change
 
-    def overruns(self, query: LatencyQuery, slo: Slo, market: Market) -> bool:
-        """Return whether the likely latency after a change exceeds the SLO clearly. Raises Abstained."""
-        known = self._overruns.setdefault(slo, {})
-        result = _once(known, _latency_inputs(query), lambda: overruns([query], near_miss_limits(slo), market)[0])
+    def present(
+        self, now: Deployment, load: MeasuredLoad, arrivals: Arrivals, calibration: Calibration, market: Market
+    ) -> Present:
+        """Return the present latency of a deployment, as measured and as forecast. Raises Abstained."""
+        query = LatencyQuery(now, load.load, arrivals, calibration)
+        inputs = _latency_inputs(query)
+        latency = _once(self._presents, inputs, lambda: presents([(query, load.latency_ms)], market)[0])
+        if isinstance(latency, Abstained):
+            raise latency
+        return latency
+
+    def overruns(self, query: LatencyQuery, limits: Limits, market: Market) -> bool:
+        """Return whether the likely latency after a change exceeds one of its limits. Raises Abstained."""
+        known = self._overruns.setdefault(limits, {})
+        result = _once(known, _latency_inputs(query), lambda: overruns([(query, limits)], market)[0])
         if isinstance(result, Abstained):
             raise result
         return result
@@ -156,25 +158,22 @@ class Forecasts:
 
     def latency(self, query: LatencyQuery, market: Market) -> Latency:
         """Return the latency of one deployment. Raises Abstained."""
-        inputs = _latency_inputs(query)
-        latency = _once(
-            self._latencies, inputs, lambda: self.batches.ask(inputs, lambda: [query], latencies, market)[0]
-        )
+        latency = _once(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
         if isinstance(latency, Abstained):
             raise latency
         return latency
 
-    def replicas(self, query: LatencyQuery, slo: Slo, count: int, market: Market) -> int | None:
-        """Return the fewest replicas that serve `count` times the requests, None if no number does.
+    def replicas(self, query: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> int | None:
+        """Return the fewest replicas that serve the requests times the first factor, None if no number does.
 
         Raises Abstained.
         """
-        return self.fewest(query, (float(count),), tail_limits(slo), market)[0]
+        return self.fewest(query, factors, limits, market)[0]
 
     def fewest(self, query: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
         """Return the fewest replicas that serve the arrivals times each factor, as `fewest_all`. Raises Abstained."""
         known = self._fewest.setdefault((limits, factors), {})
-        counts = _once(known, _replica_inputs(query), lambda: fewest_all([(query, factors)], limits, market)[0])
+        counts = _once(known, _replica_inputs(query), lambda: fewest_all([(query, factors, limits)], market)[0])
         if isinstance(counts, Abstained):
             raise counts
         return counts
@@ -198,7 +197,7 @@ class Forecasts:
         represented = self._count(passing, judged, market)
         rest = [questions for questions in passing if id(questions) not in represented]
         judged |= self._judged([question for questions in rest for question in questions.changes[1:]], market)
-        missing = [query for question, query in judged.values() if self._exceeds_slo(question, judged)]
+        missing = [query for key, (_, query, _) in judged.items() if self._exceeds_slo(key, judged)]
         for query, latency in zip(missing, likely_latencies(missing, market), strict=True):
             inputs = _latency_inputs(query)
             self._likely[_key(*inputs)] = inputs, latency
@@ -207,30 +206,27 @@ class Forecasts:
         """Forecast all shown figures of several latencies: before, after, and the replicas that serve either."""
         known = [row for row in shown if row.ends is not None]
         self._latencies_of([end for row in known for end in row.ends or ()], market)
-        self._fewest_of(
-            [(end, (float(row.count),), tail_limits(row.slo)) for row in known for end in row.ends or ()], market
-        )
+        self._fewest_of([question for row in known for question in row.counted], market)
 
     def judge(self, rows: Iterable[Latencies], market: Market) -> None:
         """Forecast the latency after several changes together, ahead of its first use."""
-        self._latencies_of([row.ends[1] for row in rows if row.ends is not None], market)
+        self._latencies_of([end for row in rows for end in row.ends or ()], market)
 
-    def _judged(self, questions: Sequence[Question], market: Market) -> dict[int, tuple[Question, LatencyQuery]]:
+    def _judged(self, questions: Sequence[Question], market: Market) -> _ByQuestion:
         """Forecast each change and compare its latency with the SLO.
 
-        Return the latency queries by the identity of their question, of the changes that have one.
+        Return the latency queries of the changes that have one.
         """
         known = [(question, load) for question in questions if (load := self._measured_load(question.seen)) is not None]
         self._calibrate({id(question.now): (question.now, load) for question, load in known}.values(), market)
         judged = self._compare(known, market)
-        by_slo: dict[Slo, list[LatencyQuery]] = {}
-        for question, query in judged.values():
-            by_slo.setdefault(question.slo, []).append(query)
-        for slo, queries in by_slo.items():
-            overruns_of_slo = self._overruns.setdefault(slo, {})
-            for query, result in zip(queries, overruns(queries, near_miss_limits(slo), market), strict=True):
-                inputs = _latency_inputs(query)
-                overruns_of_slo[_key(*inputs)] = inputs, result
+        by_limits: dict[Limits, list[LatencyQuery]] = {}
+        for _, query, limits in judged.values():
+            by_limits.setdefault(limits, []).append(query)
+        asked = [(query, limits) for limits, queries in by_limits.items() for query in queries]
+        for (query, limits), result in zip(asked, overruns(asked, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._overruns.setdefault(limits, {})[_key(*inputs)] = inputs, result
         return judged
 
     def _calibrate(self, present: Iterable[tuple[Deployment, MeasuredLoad]], market: Market) -> None:
@@ -239,12 +235,10 @@ class Forecasts:
         for inputs, calibration in zip(missing, calibrations, strict=True):
             self._calibrations[_key(*inputs)] = inputs, calibration
 
-    def _compare(
-        self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market
-    ) -> dict[int, tuple[Question, LatencyQuery]]:
-        """Forecast each change; return the latency queries by the identity of their question.
+    def _compare(self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market) -> _ByQuestion:
+        """Forecast each change; return the latency queries of those that likely serve the demand.
 
-        A change has one if it likely serves the demand and its arrivals were measured.
+        Their arrivals were measured.
         """
         ready = [
             (question, load, calibration.for_change(question.to))
@@ -254,29 +248,39 @@ class Forecasts:
         comparisons = [
             Comparison(question.now, question.to, load.load, calibration) for question, load, calibration in ready
         ]
-        judged = {}
+        judged = []
         for (question, load, calibration), change in zip(ready, compare_all(comparisons, market), strict=True):
             inputs = question.now, question.to, load
             self._changes[_key(*inputs)] = inputs, change
             requests = self.arrivals(question.seen)
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
-                judged[id(question)] = question, LatencyQuery(question.to, load.load, requests.arrivals, calibration)
-        return judged
+                query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
+                judged.append((question, query, load.latency_ms))
+        self._presents_of([(query, measured) for _, query, measured in judged], market)
+        by_question: _ByQuestion = {}
+        for question, query, _ in judged:
+            present = self._presents[_key(*_latency_inputs(query))][1]
+            if isinstance(present, Present):
+                proposed = replace(present.query, deployment=question.to)
+                by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
+        return by_question
 
-    def _passes(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
+    def _presents_of(self, asked: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -> None:
+        by_key = {_key(*_latency_inputs(query)): (query, measured) for query, measured in asked}
+        missing = [(query, measured) for key, (query, measured) in by_key.items() if key not in self._presents]
+        for (query, _), present in zip(missing, presents(missing, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._presents[_key(*inputs)] = inputs, present
+
+    def _passes(self, question: Question, judged: _ByQuestion) -> bool:
         """Return whether a deployment serves its demand within the SLO after its change."""
-        return id(question) in judged and not self._exceeds_slo(question, judged)
+        return id(question) in judged and not self._exceeds_slo(id(question), judged)
 
-    def _exceeds_slo(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
-        key = _key(*_latency_inputs(judged[id(question)][1]))
-        return self._overruns[question.slo][key][1] is not False
+    def _exceeds_slo(self, key: int, judged: _ByQuestion) -> bool:
+        _, query, limits = judged[key]
+        return self._overruns[limits][_key(*_latency_inputs(query))][1] is not False
 
-    def _count(
-        self,
-        passing: Iterable[Questions],
-        judged: Mapping[int, tuple[Question, LatencyQuery]],
-        market: Market,
-    ) -> set[int]:
+    def _count(self, passing: Iterable[Questions], judged: _ByQuestion, market: Market) -> set[int]:
         """Compute the number of replicas of services whose first deployment passes.
 
         Return the identities of the questions that need no forecast of the other deployments.
@@ -285,11 +289,14 @@ class Forecasts:
         for questions in passing:
             replicas, first = questions.replicas, questions.changes[0]
             if replicas is not None:
-                load, (_, query) = self.load(first.seen), judged[id(first)]
+                load, (_, query, _) = self.load(first.seen), judged[id(first)]
                 change = self._changes[_key(first.now, first.to, load)][1]
-                factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None)
+                arrivals = self.arrivals(first.seen)
+                assert not isinstance(arrivals, NotMeasured)
+                present = self.present(first.now, load, arrivals.arrivals, query.calibration, market)
+                factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None, present)
                 service_query = LatencyQuery(replicas.to, query.load, replicas.arrivals, query.calibration)
-                queries[id(questions)] = replicas, (service_query, factors, replicas.limits)
+                queries[id(questions)] = replicas, (service_query, factors, present.tail_limits(first.slo))
         self._fewest_of((query for _, query in queries.values()), market)
         represented = set()
         for key, (replicas, (query, own_factors, limits)) in queries.items():
@@ -299,16 +306,16 @@ class Forecasts:
         return represented
 
     def _fewest_of(self, queries: Iterable[tuple[LatencyQuery, tuple[float, ...], SloMs]], market: Market) -> None:
-        by_limits: dict[SloMs, dict[tuple[tuple[int, ...], tuple[float, ...]], LatencyQuery]] = {}
-        for query, factors, limits in queries:
-            key = _key(*_replica_inputs(query))
-            if key not in self._fewest.get((limits, factors), {}):
-                by_limits.setdefault(limits, {})[key, factors] = query
-        for limits, by_key in by_limits.items():
-            missing = [(query, factors) for (_, factors), query in by_key.items()]
-            for (query, factors), counts in zip(missing, fewest_all(missing, limits, market), strict=True):
-                inputs = _replica_inputs(query)
-                self._fewest.setdefault((limits, factors), {})[_key(*inputs)] = inputs, counts
+        missing = {
+            (limits, factors, key): (query, factors, limits)
+            for query, factors, limits in queries
+            if (key := _key(*_replica_inputs(query))) not in self._fewest.get((limits, factors), {})
+        }
+        for (query, factors, limits), counts in zip(
+            missing.values(), fewest_all(list(missing.values()), market), strict=True
+        ):
+            inputs = _replica_inputs(query)
+            self._fewest.setdefault((limits, factors), {})[_key(*inputs)] = inputs, counts
 
     def _latencies_of(self, queries: Iterable[LatencyQuery], market: Market) -> None:
         by_key = {_key(*_latency_inputs(query)): query for query in queries}
@@ -336,15 +343,17 @@ def full_batch(change: Change) -> Range | None:
     return change.after.saturated.tok_s if change.after.saturated else None
 
 
-def arrival_factors(at_most: Range | None) -> tuple[float, float, float]:
+def arrival_factors(at_most: Range | None, present: Present | None) -> tuple[float, float, float]:
     """Return factors on arrivals for the slow end of a forecast, its likely value and its fast end.
 
-    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them.
+    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them. `present`: what the arrivals are
+    compared with; None where they were not measured.
     """
+    share = 1.0 if present is None else present.load_share
     if at_most is None:
-        return 1.0, 1.0, 1.0
+        return share, share, share
     low, likely, high = at_most
-    return likely / low, 1.0, likely / high
+    return share * likely / low, share, share * likely / high
 
 
 def _key(*inputs: object) -> tuple[int, ...]:

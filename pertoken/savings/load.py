@@ -1,16 +1,20 @@
 """The load of a deployment or service, from its evidence, as the serving model takes it."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from pertoken.evidence import Evidence, NotMeasured, OperatingPoint
+from pertoken.evidence import Evidence, NotMeasured, OperatingPoint, Series
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.queue.load import Arrivals, Lengths, from_buckets, typical
 from pertoken.forecast.served import acceptance
-from pertoken.forecast.serving import Load
+from pertoken.forecast.serving import Z_80, Load, Range
 from pertoken.provenance import Provenance, worst
 
 MIN_BUSY_SHARE = 0.05
 """Share of busy time below which a device's activity over all time does not determine its activity while busy."""
+LATENCY_SHARES = (0.5, 0.95)
+"""Quantiles of latency that have objectives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class MeasuredLoad:
     assumptions: tuple[str, ...]
     points: tuple[OperatingPoint, ...] = ()
     """Operating points of a deployment: what its forecast is calibrated on."""
+    latency_ms: Mapping[str, Range] = field(default_factory=dict)
+    """Quantiles of its latency over the window, by the name of their objective; one that was not measured is absent."""
 
 
 def measured_load(seen: Evidence) -> MeasuredLoad:
@@ -97,7 +103,30 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         provenance=worst(origins),
         assumptions=tuple(assumptions),
         points=seen.operating_points(),
+        latency_ms=measured_latency(seen),
     )
+
+
+def measured_latency(seen: Evidence) -> dict[str, Range]:
+    """Return the measured quantiles of TTFT and TPOT, milliseconds, by the name of their objective.
+
+    Each is as the engine measures it: TPOT is the time between two tokens, or a mean of each request.
+    """
+    return {
+        f"{metric}_p{100 * share:.0f}_ms": _quantile_ms(series, share)
+        for metric in ("ttft", "tpot")
+        if (series := seen.peek(f"{metric}_s")) is not None
+        for share in LATENCY_SHARES
+        if _quantile_ms(series, share)[0] > 0
+    }
+
+
+def _quantile_ms(series: Series, share: float) -> Range:
+    """Return a quantile with the 80 % interval of its sample."""
+    half = Z_80 * math.sqrt(share * (1 - share) / max(1, series.n))
+    likely = series.p50 if share == 0.5 else series.p95
+    low, high = series.quantile(max(0.0, share - half)), series.quantile(min(1.0, share + half))
+    return 1000 * min(low, likely), 1000 * likely, 1000 * max(high, likely)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from pertoken.savings.forecasts import Question, Questions, ReplicaQuestion
 from pertoken.savings.hosts import NoPrice, device_price
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import all_stay, objectives, total_arrivals
-from pertoken.savings.slo import tail_limits
+from pertoken.savings.slo import NO_OBJECTIVE, has_objective
 from pertoken.savings.speed import Speed, speed
 from pertoken.savings.unmeasured import break_even
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
-from pertoken.state.service import Service
+from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
 
 
@@ -39,9 +39,19 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         if added:
             return routing.outcome(before, now, pairs, added, context)
         parts = {change: _PARTS[change](before, now, to, pairs, context) for change in _changes(now, to)}
-        return together.joined(parts, to.schedule, now.deployments)
+        kept = parts["deployments"].kept if {"deployments", "schedule"} <= parts.keys() else None
+        if kept is not None and together.conflict(to.schedule, parts["deployments"], now.deployments) is None:
+            parts["schedule"] = timetable.outcome(before, now, to.schedule, context, kept)
+        return _with_verdict(together.joined(parts, to.schedule, now.deployments), objectives(now, context))
     except NoPrice as missing:
         return Outcome(kept=same(to.deployments), unpriced=str(missing))
+
+
+def _with_verdict(known: Outcome, slo: Slo) -> Outcome:
+    """Return an outcome whose latency counts as unknown where an objective is set and nothing judged it."""
+    if known.judged or known.slo[0] != NO_OBJECTIVE or not has_objective(slo):
+        return known
+    return replace(known, slo=("unknown", "what it does to the latency is not forecast"))
 
 
 def _changes(now: Service, to: Service) -> list[together.Part]:
@@ -91,7 +101,7 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         return per_token.outcome(before, now, to, pairs, context)
     if different and all(set(old.knob_changes(new)) == {"power_cap_w"} for old, new in different):
         return energy.outcome(before, now, different, context)
-    after_of = {old.deployment_id: new for old, new in pairs}
+    after_of, slo = {old.deployment_id: new for old, new in pairs}, objectives(now, context)
     speeds: dict[int, Speed | None] = {}
 
     def forecast(old: Deployment) -> Speed | None:
@@ -101,7 +111,7 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         return speeds[key]
 
     if to.replicas is None or to.replicas == len(now.deployments):
-        return _refused(pairs, forecast, context) or sped_up(before, pairs, speeds, context)
+        return _refused(pairs, forecast, context) or sped_up(before, pairs, speeds, slo, context)
     replicas = [new for _, new in pairs]
     if not alike(replicas):
         return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first, or size one kind at a time")
@@ -115,7 +125,7 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         return sized
     if not different:
         return Outcome(infeasible=sized.reason)
-    stay = _refused(pairs, forecast, context) or sped_up(before, pairs, speeds, context)
+    stay = _refused(pairs, forecast, context) or sped_up(before, pairs, speeds, slo, context)
     return stay if len(pairs) == 1 else replace(stay, against=(*stay.against, sized.reason))
 
 
@@ -202,7 +212,7 @@ def questions(now: Service, to: Service, context: Context) -> Questions:
     except NotMeasured:
         return Questions(tuple(changes[:1]))
     stay = partial(all_stay, now, to)
-    return Questions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, tail_limits(slo), stay))
+    return Questions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, stay))
 
 
 @by_identity

@@ -13,7 +13,7 @@ from pertoken.savings.context import Context
 from pertoken.savings.forecasts import arrival_factors
 from pertoken.savings.hosts import host_price
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.slo import tail_limits
+from pertoken.savings.slo import has_objective
 from pertoken.savings.speed import Speed
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
@@ -28,6 +28,8 @@ class Sizes:
     slow: int
     likely: int
     fast: int
+    needed: int
+    """Likely, without the minimum and the spare replicas of the service."""
     assumptions: tuple[str, ...] = ()
 
 
@@ -91,25 +93,43 @@ def sizes(
 
     The minimum and the spare replicas of the service are added.
     """
+    if speed.infeasible is not None:
+        return speed.infeasible
     slo = objectives(service, context)
     asked = LatencyQuery(speed.expected_of or to, load.load, arrivals, speed.calibration or Calibration())
     try:
-        fewest = context.forecasts.fewest(asked, _factors(speed), tail_limits(slo), context.market)
+        fewest = context.forecasts.fewest(asked, _factors(speed), speed.tail_limits(slo), context.market)
     except Abstained as reason:
         return str(reason)
     if fewest[1] is None:
-        within = " within the SLO" if slo != Slo() else ""
+        within = " within the SLO" if has_objective(slo) else ""
         return f"no number of replicas up to {MAX_REPLICAS} holds the p95 demand{within}"
     counts = [MAX_REPLICAS if count is None else count for count in fewest]
     held = [max(service.min_replicas, count) + service.spare_replicas for count in counts]
     reasons = []
     if counts[1] < service.min_replicas:
         reasons.append(f"{service.min_replicas} replicas are the minimum set for {service.name}")
-    elif slo == Slo():
+    elif not has_objective(slo):
         reasons.append("no SLO is set: replicas are counted by the demand alone")
     if service.spare_replicas:
         reasons.append(f"{service.spare_replicas} of the replicas are spare")
-    return Sizes(held[0], held[1], held[2], tuple(reasons))
+    return Sizes(held[0], held[1], held[2], counts[1], tuple(reasons))
+
+
+def redundancy(service: Service, count: int, needed: int) -> str:
+    """Return whether one of `count` replicas may fail, and the setting that changes it; `needed` hold the demand."""
+    setting = f'in [services."{service.name}"]'
+    if count == 1:
+        return (
+            "1 replica remains, and a failure or an update of it is an outage (`min_replicas` counts as 1 where it is "
+            f"not set): set `min_replicas = 2` {setting} to keep another one"
+        )
+    if count > needed:
+        return f"N+1: {needed} of {count} replicas hold the p95 demand, so one may fail"
+    return (
+        f"not N+1: all {count} replicas are needed at the p95 demand, and a failure of one delays requests: set "
+        f"`spare_replicas = 1` {setting} to keep another one"
+    )
 
 
 def one_fewer_serves(
@@ -118,22 +138,23 @@ def one_fewer_serves(
     speed: Speed,
     loads: Sequence[tuple[Arrivals, MeasuredLoad]],
     context: Context,
-    about: tuple[object, ...],
 ) -> list[bool]:
     """Return for each of several arrivals with their loads whether `Sizes.likely` of `sizes` is below the present.
 
-    The service has more replicas than its minimum and the spare ones. `about` names the loads, as for `Batches.ask`.
+    The service has more replicas than its minimum and the spare ones.
     """
     of, calibration = speed.expected_of or to, speed.calibration or Calibration()
     share = _factors(speed)[1] / (len(service.deployments) - 1 - service.spare_replicas)
+    ttft_ms, tpot_ms = speed.tail_limits(objectives(service, context))
+    limits = None, ttft_ms, None, tpot_ms
     asked = [
-        LatencyQuery(of, load.load, replace(arrivals, requests_per_s=arrivals.requests_per_s * share), calibration)
+        (
+            LatencyQuery(of, load.load, replace(arrivals, requests_per_s=arrivals.requests_per_s * share), calibration),
+            limits,
+        )
         for arrivals, load in loads
     ]
-    ttft_ms, tpot_ms = tail_limits(objectives(service, context))
-    exceeding = context.forecasts.batches.ask(
-        ("one-fewer", service, to, *about), lambda: asked, overruns, (None, ttft_ms, None, tpot_ms), context.market
-    )
+    exceeding = overruns(asked, context.market)
     return [result is False for result in exceeding]
 
 
@@ -192,10 +213,12 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
 
 def _factors(speed: Speed) -> tuple[float, float, float]:
     """Factors on arrivals that stand for the slow end of the forecast, for what is likely, and for the fast end."""
+    present = speed.latency.present if speed.latency is not None else None
     if speed.expected_of is not None and speed.ratio is not None:
         low, likely, high = speed.ratio
-        return 1 / low, 1 / likely, 1 / high
-    return arrival_factors(speed.at_most)
+        share = arrival_factors(None, present)[1]
+        return share / low, share / likely, share / high
+    return arrival_factors(speed.at_most, present)
 
 
 def _ratio(before: Demand, after: Demand, name: str) -> float:

@@ -1,162 +1,229 @@
-"""Check of a forecast against the latency objectives."""
+"""Check of a latency after a change against the objectives: the measured one times the ratio of two forecasts."""
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, LikelyLatency, Limits, assumptions
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, LikelyLatency, assumptions
+from pertoken.forecast.queue.load import Arrivals
+from pertoken.forecast.queue.ratio import SAME, ratios
 from pertoken.forecast.queue.replicas import SloMs
-from pertoken.forecast.serving import Calibration, Point, Range
+from pertoken.forecast.serving import Range
+from pertoken.metrics import PER_REQUEST_TPOT
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.load import MeasuredArrivals, MeasuredLoad
+from pertoken.savings.present import FIGURES, NEAR_MISS, NOT_WORSE, MeasuredMs, Present
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
-NEAR_MISS = 1.2
-"""Latency over its SLO up to which a forecast is a near miss. Source: llm-d planner's 1.0 to 1.2 band."""
 MAX_OVERLOADED = 0.1
 """Probability of overload up to which a verdict may be `pass`: one side of what an 80 % interval leaves out."""
-VERDICTS = ("unknown", "pass", "near_miss", "fail")
-
-
-FIGURES = {"TTFT p50": "ttft_p50_ms", "TTFT p95": "ttft_p95_ms", "TPOT p50": "tpot_p50_ms", "TPOT p95": "tpot_p95_ms"}
-"""Name of a figure -> its field of `Latency` and of `Slo`."""
-
+NO_OBJECTIVE = "no objective"
+VERDICTS = (NO_OBJECTIVE, "pass", "near_miss", "unknown", "fail")
+"""From the best to the worst; the worst of several is that of all."""
+Verdict = tuple[str, str | None]
+"""A word of `VERDICTS` and, unless it is the first or a clear pass, a sentence with the figures."""
 
 Forecast = Callable[[LatencyQuery], Latency]
 """Forecasts one end of a change; a part of it may have been forecast before."""
-Count = Callable[[LatencyQuery, Slo, int], int | None]
-"""Function that counts the replicas that hold a multiple of a query's requests; a count may be known already."""
+Count = Callable[[LatencyQuery, tuple[float, ...], SloMs], int | None]
+"""Counts the replicas that hold a multiple of a query's requests within limits; a count may be known already."""
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Latency at the p95 demand before and after a change, or why it is not known.
+    """Latency of one deployment before and after a change, or the reason why it is unknown.
 
     Each is forecast when it is first read: most proposals are refused before anybody asks for all of it.
     """
 
-    ends: tuple[LatencyQuery, LatencyQuery] | None
-    """Before and after; None where `unknown`."""
+    present: Present | None
+    """None where `unknown`."""
+    proposed: LatencyQuery | None
     forecast: Forecast = field(repr=False)
     fewest: Count = field(repr=False)
-    count: int = 1
-    """Replicas that serve as many requests each."""
+    counts: tuple[int, int] = (1, 1)
+    """Replicas before and after that share the requests of the service."""
     slo: Slo = field(default_factory=Slo)
+    slowdown: Range = SAME
+    """Factor on the time of every step of `proposed` that its forecast does not know."""
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
     unknown: str | None = None
 
+    @property
+    def ends(self) -> tuple[LatencyQuery, LatencyQuery] | None:
+        """The forecasts that are compared: before and after."""
+        return None if self.present is None or self.proposed is None else (self.present.query, self.proposed)
+
     @cached_property
     def before(self) -> Latency | None:
-        """Latency of the deployment as it is."""
-        return None if self.ends is None else self.forecast(self.ends[0])
+        """Latency of the deployment as measured; as forecast where a figure was not measured."""
+        if self.present is None:
+            return None
+        measured: Any = self.present.measured
+        return replace(self.forecast(self.present.query), overloaded=0.0, **measured)
 
     @cached_property
     def after(self) -> Latency | None:
-        """Latency of the deployment after the change."""
-        return None if self.ends is None else self.forecast(self.ends[1])
+        """Latency after the change: what was measured times the ratio of the forecasts."""
+        if self.present is None or self.proposed is None:
+            return None
+        before, after = self.forecast(self.present.query), self.forecast(self.proposed)
+        if after.refusal is not None or before.refusal is not None:
+            return after
+        same_load = self.proposed.arrivals is self.present.query.arrivals
+        changes = ratios(before, after, self.proposed.calibration, same_load=same_load)
+        figures: dict[str, Any] = {
+            name: times(self.present.measured[name], change) if name in self.present.measured else getattr(after, name)
+            for name, change in zip(FIGURES.values(), changes, strict=True)
+        }
+        if self.slowdown != SAME:
+            figures = {name: times(figure, self.slowdown) for name, figure in figures.items()}
+        # What served its demand was not overloaded: only more work than that can be.
+        overloaded = after.overloaded if after.utilization > before.utilization * NOT_WORSE else 0.0
+        return replace(after, overloaded=overloaded, **figures)
+
+    @property
+    def counted(self) -> tuple[tuple[LatencyQuery, tuple[float, ...], SloMs], ...]:
+        """The numbers of replicas to count, before and after: a query, the factor on its requests, and the limits."""
+        if self.present is None or self.proposed is None:
+            return ()
+        before = self.present.query, (float(self.counts[0]),), self.present.tail_limits(self.slo)
+        after = self.proposed, (float(self.counts[1]),), self.present.tail_limits(self.slo, 1 / self.slowdown[1])
+        return before, after
 
     @cached_property
     def replicas(self) -> tuple[int | None, int | None] | None:
         """Fewest replicas, before and after, that hold all arrivals of the service within the SLO; None: no number."""
-        if self.ends is None:
-            return None
-        before, after = (self.fewest(end, self.slo, self.count) for end in self.ends)
-        return before, after
+        counts = [self.fewest(*question) for question in self.counted]
+        return (counts[0], counts[1]) if counts else None
 
-    def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
-        """Return `verdict` of the latency after the change."""
-        return verdict(self.after, point, slo)
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The worst verdict on the figures that have an objective."""
+        if not has_objective(self.slo):
+            return NO_OBJECTIVE, None
+        if self.present is None or self.after is None:
+            return "unknown", self.unknown
+        return judged(self.after, self.present.measured, self.slo)
 
-
-def tail_limits(slo: Slo) -> SloMs:
-    """Return the objectives by which replicas are counted."""
-    return slo.ttft_p95_ms, slo.tpot_p95_ms
-
-
-def verdict(after: Latency | None, point: Point, slo: Slo) -> tuple[str, str | None]:
-    """Return the worst verdict and, unless it passes, the forecast beside its SLO.
-
-    `point`: means at the p95 demand after the change. Where quantiles are not known they can only fail: a mean above an
-    objective leaves no hope for the tail, and one below it does not bound the tail.
-    """
-    if after is None:
-        means = (
-            ("mean TTFT", slo.ttft_p95_ms, point.ttft_ms),
-            ("mean TPOT", slo.tpot_p95_ms, point.tpot_ms),
-        )
-        worst = _worst(_judged(name, limit, at) for name, limit, at in means if limit is not None)
-        return worst if worst[0] == "fail" else ("unknown", None)
-    return judged(after, slo)
-
-
-def judged(after: Latency, slo: Slo) -> tuple[str, str | None]:
-    """Return the worst verdict on forecast quantiles and, unless it passes, the forecast beside its SLO."""
-    return _worst(
-        _judged(figure, limit, getattr(after, field), after.overloaded)
-        for figure, field in FIGURES.items()
-        if (limit := getattr(slo, field)) is not None
-    )
-
-
-def likely_miss(likely: LikelyLatency, slo: Slo) -> str | None:
-    """Return the first likely figure that misses its SLO clearly, as a phrase; None if none does."""
-    for figure, name in FIGURES.items():
-        limit, at = getattr(slo, name), getattr(likely, name)
-        if limit is not None and at > limit * NEAR_MISS:
-            return f"{figure} would be about {at:.0f} ms, with an SLO of {limit:.0f} ms"
-    return None
-
-
-def near_miss_limits(slo: Slo) -> Limits:
-    """Return the likely figures beyond which a forecast fails, milliseconds."""
-    ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        None if (limit := getattr(slo, name)) is None else limit * NEAR_MISS for name in FIGURES.values()
-    )
-    return ttft_p50, ttft_p95, tpot_p50, tpot_p95
+    def shared_by(self, replicas: int, arrivals: Arrivals, share: float) -> "Latencies":
+        """Return the latency where `replicas` share all `arrivals` of a service; `share` is that of `Present`."""
+        if self.proposed is None or replicas == self.counts[1]:
+            return self
+        rate = float(arrivals.requests_per_s) * share * self.slowdown[1] / replicas
+        shared = replace(self.proposed, arrivals=replace(arrivals, requests_per_s=rate))
+        return replace(self, proposed=shared, counts=(self.counts[0], replicas))
 
 
 def latencies(
-    now: Deployment,
+    present: Present | NotMeasured,
     to: Deployment,
-    load: MeasuredLoad,
-    requests: MeasuredArrivals | NotMeasured,
-    calibration: Calibration,
     slo: Slo,
     replicas: int = 1,
     *,
     forecast: Forecast,
     fewest: Count,
+    provenance: Provenance | None = None,
+    notes: Iterable[str] = (),
+    slowdown: Range = SAME,
 ) -> Latencies:
-    """Forecast the latency of one replica before and after a change, under the arrivals that were measured on it.
+    """Return the latency of one replica before and after a change, under the requests that were measured on it.
 
-    The fewest replicas are for `replicas` times these arrivals.
+    `replicas` get as many requests each. `notes`: assumptions on the requests, with their `provenance`.
     """
-    if isinstance(requests, NotMeasured):
-        return Latencies(None, forecast, fewest, unknown=requests.sentence)
-    before, after = (LatencyQuery(deployment, load.load, requests.arrivals, calibration) for deployment in (now, to))
+    if isinstance(present, NotMeasured):
+        return Latencies(None, None, forecast, fewest, slo=slo, unknown=present.sentence)
+    now, arrivals = present.query.deployment, present.query.arrivals
+    if slowdown != SAME:
+        arrivals = replace(arrivals, requests_per_s=float(arrivals.requests_per_s) * slowdown[1])
+    proposed = replace(present.query, deployment=to, arrivals=arrivals)
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
     return Latencies(
-        (before, after),
+        present,
+        proposed if to is not now or slowdown != SAME else present.query,
         forecast,
         fewest,
-        replicas,
+        (replicas, replicas),
         slo,
-        worst([requests.provenance, Provenance.FORECAST]),
-        (*requests.assumptions, *assumptions(to), *alike),
+        slowdown,
+        worst([Provenance.FORECAST, *([provenance] if provenance is not None else [])]),
+        (*notes, *assumptions(to), *_statistic(now, present.measured), *alike),
     )
 
 
-def _judged(figure: str, limit: float, at: Range, overloaded: float = 0.0) -> tuple[str, str | None]:
+def has_objective(slo: Slo) -> bool:
+    """Return whether an objective is set."""
+    return any(getattr(slo, name) is not None for name in FIGURES.values())
+
+
+def judged(after: Latency, measured: MeasuredMs, slo: Slo) -> Verdict:
+    """Return the worst verdict on a latency after a change, compared with what was measured."""
+    return worst_of(
+        _judged(figure, limit, getattr(after, name), measured.get(name), after)
+        for figure, name in FIGURES.items()
+        if (limit := getattr(slo, name)) is not None
+    )
+
+
+def unchanged(measured: MeasuredMs, slo: Slo) -> Verdict:
+    """Return the verdict on a change that leaves every latency as it is: `pass`, with what is missed already."""
+    if not has_objective(slo):
+        return NO_OBJECTIVE, None
+    missed = [
+        f"{figure} is {measured[name][1]:.0f} ms now, with an SLO of {limit:.0f} ms: this change leaves it"
+        for figure, name in FIGURES.items()
+        if (limit := getattr(slo, name)) is not None and name in measured and measured[name][1] > limit
+    ]
+    return "pass", "; ".join(missed) or None
+
+
+def likely_miss(likely: LikelyLatency, present: Present, slo: Slo) -> str | None:
+    """Return the first figure that clearly misses its SLO and is worse than now, as a phrase; None if none is."""
+    for figure, name in FIGURES.items():
+        limit, factor = getattr(slo, name), present.factor(name)
+        if limit is None or factor is None:
+            continue
+        now_ms, after_ms = present.measured[name][1], factor * getattr(likely, name)
+        if after_ms > max(limit * NEAR_MISS, now_ms * NOT_WORSE):
+            return f"{figure} would be about {after_ms:.0f} ms ({now_ms:.0f} ms now), with an SLO of {limit:.0f} ms"
+    return None
+
+
+def times(value: Range, factor: Range) -> Range:
+    """Return the product of two independent ranges, each (low, likely, high)."""
+    likely = value[1] * factor[1]
+    below, above = (math.hypot(math.log(value[1] / value[end]), math.log(factor[1] / factor[end])) for end in (0, 2))
+    return likely * math.exp(-below), likely, likely * math.exp(above)
+
+
+def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst of several verdicts."""
+    return max(verdicts, key=lambda verdict: VERDICTS.index(verdict[0]), default=(NO_OBJECTIVE, None))
+
+
+def _judged(figure: str, limit: float, at: Range | None, measured: Range | None, after: Latency) -> Verdict:
+    if after.refusal is not None or at is None:
+        return "fail", after.refusal
+    if measured is None:
+        return "unknown", f"{figure} was not measured: whether its SLO of {limit:.0f} ms is kept is unknown"
     low, likely, high = at
-    held = high <= limit and overloaded <= MAX_OVERLOADED
-    verdict = "pass" if held else "near_miss" if likely <= limit * NEAR_MISS else "fail"
-    beyond = f"; in {overloaded:.0%} of what is likely it is overloaded" if overloaded > MAX_OVERLOADED else ""
-    text = f"{figure} would be about {likely:.0f} ms ({low:.0f} to {high:.0f}{beyond}), with an SLO of {limit:.0f} ms"
-    return verdict, None if held else text
+    held = high <= limit and after.overloaded <= MAX_OVERLOADED
+    word = "pass" if held else "near_miss" if likely <= limit * NEAR_MISS else "fail"
+    beyond = (
+        f"; in {after.overloaded:.0%} of what is likely it is overloaded" if after.overloaded > MAX_OVERLOADED else ""
+    )
+    text = (
+        f"{figure} would be about {likely:.0f} ms ({low:.0f} to {high:.0f}{beyond}), with an SLO of {limit:.0f} ms and "
+        f"{measured[1]:.0f} ms measured now"
+    )
+    return word, None if held else text
 
 
-def _worst(judged: Iterable[tuple[str, str | None]]) -> tuple[str, str | None]:
-    return max(judged, key=lambda row: VERDICTS.index(row[0]), default=("unknown", None))
+def _statistic(now: Deployment, measured: MeasuredMs) -> tuple[str, ...]:
+    if now.engine in PER_REQUEST_TPOT or not any(name.startswith("tpot") for name in measured):
+        return ()
+    return (f"TPOT is the time between two tokens, as {now.engine} measures it, before and after",)

@@ -6,14 +6,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.queue.ratio import SAME
+from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration, Change, Forecast, Point, Range
+from pertoken.forecast.serving import Calibration, Change, Forecast, Range
 from pertoken.forecast.tiers import tier_of
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import full_batch
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.slo import Latencies, latencies, likely_miss
+from pertoken.savings.present import NOT_WORSE, Present
+from pertoken.savings.slo import (
+    NO_OBJECTIVE,
+    Latencies,
+    Verdict,
+    has_objective,
+    latencies,
+    likely_miss,
+)
 from pertoken.state.deployment import Deployment, Expectation
 from pertoken.state.knobs import knobs
 from pertoken.state.service import Slo
@@ -21,8 +31,7 @@ from pertoken.state.service import Slo
 MAX_UNASKED_SLOWDOWN = 1.25
 """Times slower that tokens may come where no SLO limits them. A judgement: few users notice it."""
 MAX_HIGH_OVER_LOW = 4.0
-"""Of an 80 % interval of tokens/s: a wider one holds half of the likely figure and twice of it. A judgement; above
-`forecast.efficiency.MAX_HIGH_OVER_LOW` there is no estimate at all."""
+"""Of an 80 % interval of tokens/s: a wider one holds half of the likely figure and twice of it. A judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +49,6 @@ class Speed:
     latency: Latencies | None = None
     missed: str | None = None
     """Why it misses the SLO, by its likely figures."""
-    judged_at: Point | None = None
-    """Means at the p95 demand, where the latency is judged by the objectives."""
     objectives: Slo = field(default_factory=Slo)
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
@@ -51,18 +58,33 @@ class Speed:
     infeasible: str | None = None
 
     @property
-    def verdict(self) -> tuple[str, str | None]:
+    def verdict(self) -> Verdict:
         """The verdict on the latency and, unless it passes, the forecast beside its SLO; forecast when it is read."""
         if self.missed is not None:
             return "fail", self.missed
-        if self.latency is None or self.judged_at is None:
-            return "unknown", None
-        return self.latency.verdict(self.judged_at, self.objectives)
+        if self.latency is None:
+            return ("unknown" if has_objective(self.objectives) else NO_OBJECTIVE), None
+        return self.latency.verdict
 
     @property
-    def slo(self) -> str:
-        """The verdict's word."""
-        return self.verdict[0]
+    def overload(self) -> str | None:
+        """How far more arrives than is served after the change too, as a sentence; None where all is served."""
+        present = self.latency.present if self.latency is not None else None
+        if self.latency is None or present is None or present.load_share == 1 or self.latency.after is None:
+            return None
+        after = self.latency.after.utilization / present.load_share
+        if after < 1:
+            return None
+        return (
+            f"at its p95 demand it stays overloaded by its forecast: {after:.0%} of what a full batch finishes, and "
+            f"{present.utilization:.0%} now"
+        )
+
+    def tail_limits(self, slo: Slo) -> SloMs:
+        """Return the objectives by which replicas are counted, in milliseconds of the forecast."""
+        if self.latency is None or self.latency.present is None:
+            return slo.ttft_p95_ms, slo.tpot_p95_ms
+        return self.latency.present.tail_limits(slo, 1 / self.latency.slowdown[1])
 
     @property
     def known(self) -> bool:
@@ -84,7 +106,7 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
         return Speed(unpriced=str(reason))
     if isinstance(change, Forecast):
         return Speed(infeasible=f"it would not start: {change.refusal}")
-    known = Speed(ratio=change.ratio, load=load, calibration=calibration, at_most=full_batch(change))
+    known = Speed(ratio=change.ratio, load=load, calibration=calibration, at_most=full_batch(change), objectives=slo)
     return _judged(known, change, now, to, seen, slo, context, replicas)
 
 
@@ -109,11 +131,18 @@ def _expected(
     with suppress(Abstained, ValueError):
         calibration = calibrated(now, load, context) if load is not None else None
     devices = (to.n_devices or 1) / (now.n_devices or 1)
+    low, likely, high = (end * devices for end in (expected.low, expected.likely, expected.high))
+    latency: Latencies | None = None
+    if load is not None and calibration is not None:
+        slowdown = 1 / high, 1 / likely, 1 / low
+        latency = _latency(now, now, seen, load, calibration, slo, context, replicas, slowdown)
     return Speed(
-        ratio=(expected.low * devices, expected.likely * devices, expected.high * devices),
+        ratio=(low, likely, high),
         load=load,
         calibration=calibration,
         expected_of=now,
+        latency=latency,
+        objectives=slo,
         doubtful=doubt(calibration) if calibration is not None else None,
         provenance=Provenance.ASSUMED,
         assumptions=(
@@ -161,36 +190,28 @@ def _judged(
 ) -> Speed:
     assert known.load is not None and known.calibration is not None
     load, demand = known.load, change.after.demand
-    if demand is None:
-        at_most = known.at_most[1] if known.at_most else 0.0
+    if demand is None and (lost := _lost_capacity(known, now, context)) is not None:
+        return _refused(known, lost)
+    slower = 1.0 if demand is None else demand.tpot_ms[1] / change.tpot_ms_now
+    if slo.tpot_p95_ms is None and demand is not None and slower > MAX_UNASKED_SLOWDOWN:
         return _refused(
             known,
-            f"it would not hold the demand: about {at_most:.0f} tokens/s at most, and p95 is "
-            f"{load.load.generated_tok_s:.0f}",
+            f"tokens would come {slower:.1f} times as slowly (about {demand.tpot_ms[1]:.0f} ms each), and no SLO "
+            "allows it: set `slo.tpot_ms`",
         )
-    tpot_ms = demand.tpot_ms[1]
-    slower = tpot_ms / change.tpot_ms_now
-    if slo.tpot_p95_ms is None and slower > MAX_UNASKED_SLOWDOWN:
-        return _refused(
-            known,
-            f"tokens would come {slower:.1f} times as slowly (about {tpot_ms:.0f} ms each), and no SLO allows it: set "
-            "`slo.tpot_ms`",
-        )
-    requests = context.forecasts.arrivals(seen)
-    forecast = partial(context.forecasts.latency, market=context.market)
-    fewest = partial(context.forecasts.replicas, market=context.market)
-    latency = latencies(now, to, load, requests, known.calibration, slo, replicas, forecast=forecast, fewest=fewest)
-    judged = replace(known, latency=latency, judged_at=demand, objectives=slo)
-    if latency.ends is None:
-        verdict, missed = judged.verdict
-        if verdict == "fail":
-            return _missed(known, missed or "it misses the SLO", latency)
-    elif context.forecasts.overruns(latency.ends[1], slo, context.market):
-        likely = context.forecasts.likely(latency.ends[1], context.market)
-        if likely.refusal is not None:
-            return _refused(known, f"it would not hold the demand: {likely.refusal}", latency=latency)
-        if (missed := likely_miss(likely, slo)) is not None:
-            return _missed(known, missed, latency)
+    latency = _latency(now, to, seen, load, known.calibration, slo, context, replicas)
+    judged = replace(known, latency=latency)
+    if latency.present is None or latency.proposed is None:
+        mean_ms, limit_ms = (load.tpot_ms or 0.0) * slower, slo.tpot_p95_ms
+        if limit_ms is not None and slower > NOT_WORSE and mean_ms > limit_ms:
+            missed = f"mean TPOT would be about {mean_ms:.0f} ms ({load.tpot_ms:.0f} ms now), with an SLO of "
+            return _missed(known, f"{missed}{limit_ms:.0f} ms", latency)
+    elif context.forecasts.overruns(latency.proposed, latency.present.refusal_limits(slo), context.market):
+        forecast = context.forecasts.likely(latency.proposed, context.market)
+        if forecast.refusal is not None:
+            return _refused(known, f"it would not hold the demand: {forecast.refusal}", latency=latency)
+        if (missed_now := likely_miss(forecast, latency.present, slo)) is not None:
+            return _missed(known, missed_now, latency)
     stated = to.model != now.model and context.market.model(to.model.name) is None
     return replace(
         judged,
@@ -208,8 +229,55 @@ def _judged(
     )
 
 
+def _latency(
+    now: Deployment,
+    to: Deployment,
+    seen: Evidence,
+    load: MeasuredLoad,
+    calibration: Calibration,
+    slo: Slo,
+    context: Context,
+    replicas: int,
+    slowdown: Range = SAME,
+) -> Latencies:
+    """Return the latency of one of some replicas before and after a change."""
+    requests = context.forecasts.arrivals(seen)
+    present: Present | NotMeasured
+    if isinstance(requests, NotMeasured):
+        present = requests
+    else:
+        present = context.forecasts.present(now, load, requests.arrivals, calibration, context.market)
+    return latencies(
+        present,
+        to,
+        slo,
+        replicas,
+        forecast=partial(context.forecasts.latency, market=context.market),
+        fewest=partial(context.forecasts.replicas, market=context.market),
+        provenance=None if isinstance(requests, NotMeasured) else requests.provenance,
+        notes=() if isinstance(requests, NotMeasured) else requests.assumptions,
+        slowdown=slowdown,
+    )
+
+
+def _lost_capacity(known: Speed, now: Deployment, context: Context) -> str | None:
+    """Return the reason why a change does not hold the demand that the deployment holds now; None if it may.
+
+    The present deployment did hold its demand: where its forecast has it overloaded, both forecasts are too low.
+    """
+    assert known.load is not None and known.calibration is not None
+    change = context.forecasts.change(now, now, known.load, known.calibration, context.market)
+    present = full_batch(change) if isinstance(change, Change) else None
+    demand, at_most = known.load.load.generated_tok_s, known.at_most[1] if known.at_most else 0.0
+    if present is not None and present[1] < demand:
+        at_most *= demand / present[1]
+    if at_most * NOT_WORSE >= demand:
+        return None
+    return f"it would not hold the demand: about {at_most:.0f} tokens/s at most, and p95 is {demand:.0f}"
+
+
 def _refused(known: Speed, reason: str, *, latency: Latencies | None = None) -> Speed:
-    return Speed(ratio=known.ratio, load=known.load, latency=latency, infeasible=reason)
+    return replace(known, latency=latency, infeasible=reason)
 
 
 def _missed(known: Speed, missed: str, latency: Latencies) -> Speed:

@@ -62,8 +62,7 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
 
         def speeds(*of: tuple[Deployment, float]) -> list[float | None]:
             """Return the tokens/s of deployments, each at a value of the share."""
-            about = ("break-even", old, new, tuple(value for _, value in of))
-            rates = context.forecasts.batches.ask(about, lambda: asked(of), running_tok_s, context.market)
+            rates = running_tok_s(asked(of), context.market)
             return [_kept(rate, share.kept if one is new else 1.0) for (one, _), rate in zip(of, rates, strict=True)]
 
         now, none, half, whole = speeds((old, 0.0), (new, 0.0), (new, SHOWN_SHARE), (new, 1.0))

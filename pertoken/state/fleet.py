@@ -66,11 +66,6 @@ class Fleet:
         return {service.name: service for service in self.services}
 
     @cached_property
-    def _place_of(self) -> Mapping[str, int]:
-        """Positions of services by name."""
-        return {service.name: place for place, service in enumerate(self.services)}
-
-    @cached_property
     def _device_of(self) -> Mapping[int, Device]:
         """Devices by their id and by those of their partitions."""
         parts = {part.partition_id: device for device in reversed(self.devices) for part in reversed(device.partitions)}
@@ -154,11 +149,6 @@ class Fleet:
             for device_id in deployment.device_ids:
                 places[device_id].append(position)
         return places
-
-    @cached_property
-    def _unlike(self) -> list[tuple["Fleet", tuple[Service, ...]]]:
-        """The fleet that this one was last compared with, and the services that it does not share."""
-        return []
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed from the rest."""
@@ -340,20 +330,8 @@ class Fleet:
         return {name: _with(self.service_of[name], changed) for name in names}
 
     def _of(self, edited: Mapping[str, Service]) -> "Fleet":
-        """Return this fleet with edited services, by their names.
-
-        Nothing is checked again, which was most of the time of an edit of 1,000 deployments.
-        """
-        services, unlike = list(self.services), []
-        for name in sorted(edited, key=self._place_of.__getitem__):
-            place, service = self._place_of[name], edited[name]
-            if service is not services[place]:
-                services[place] = service
-                unlike.append(service)
-        fleet = object.__new__(Fleet)
-        fleet.__dict__.update({field: self.__dict__[field] for field in _FIELDS}, services=tuple(services))
-        fleet.__dict__["_unlike"] = [(self, tuple(unlike))]
-        return fleet
+        """Return this fleet with edited services, by their names."""
+        return replace(self, services=tuple(edited.get(service.name, service) for service in self.services))
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
         """Give new deployments the smallest ids from 1 that the fleet does not use."""
@@ -362,16 +340,10 @@ class Fleet:
         return [replace(deployment, deployment_id=next(free)) for deployment in deployments]
 
 
-_FIELDS = tuple(field.name for field in fields(Fleet))
-
-
 def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
     """Return the services that `other` does not share. An edit shares with its original what it does not change."""
-    known = fleet._unlike
-    if not known or known[0][0] is not other:
-        present = other.service_of
-        known[:] = [(other, tuple(service for service in fleet.services if present.get(service.name) is not service))]
-    return known[0][1]
+    present = other.service_of
+    return tuple(service for service in fleet.services if present.get(service.name) is not service)
 
 
 def deployments_unlike(fleet: Fleet, other: Fleet) -> tuple[Deployment, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pertoken.state.demand import Demand, Times, To
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.knobs import checked
 from pertoken.state.placement import Placement
@@ -61,7 +61,7 @@ class Service:
         """
         values = checked(changes)
         deployments = (
-            altered(deployment, {**values, "edited": (*deployment.edited, *changes)}) for deployment in self.deployments
+            replace(deployment, **values, edited=(*deployment.edited, *changes)) for deployment in self.deployments
         )
         return replace(self, deployments=tuple(deployments))
 

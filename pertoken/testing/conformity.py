@@ -38,10 +38,10 @@ def faults(candidate: Rule) -> tuple[str, ...]:
     In every regime a rule must run without an exception, yield a proposal or a refusal for each target, propose nothing
     that equals the present, leave its inputs unchanged, and yield the same when it runs again, here and in a process
     with another order of sets. The same holds if any knob or the links of devices are unknown (None), and if any series
-    that it reads is missing: then it may raise `NotMeasured`.
+    that it reads is missing: then it may raise `NotMeasured`. A rule that declares its series reads no other.
     """
     try:
-        rule(candidate.rule_id, window=candidate.window)(candidate.function)
+        rule(candidate.rule_id, window=candidate.window, series=candidate.series)(candidate.function)
     except (ValueError, TypeError) as error:
         return (str(error),)
     shown: dict[str, list[str]] = {}
@@ -68,6 +68,8 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
     if _tried(candidate, regime, known) != first:
         yield "it yields something else when it is run again: use no clock, no randomness and no state of its own"
     for name in first.read:
+        if candidate.series is not None and name not in candidate.series:
+            yield f"it reads the series {name} and does not declare it: add it to `series` of its decorator"
         missing = _tried(candidate, regime.without(name), known=None)
         if isinstance(missing, str):
             yield f"without the series {name} {missing}"

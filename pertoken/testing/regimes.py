@@ -11,6 +11,7 @@ from typing import Any
 
 from pertoken.evidence import Series
 from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Slo
 from pertoken.testing.builders import Week, deployment, evidence, fleet, series, service
@@ -366,6 +367,23 @@ def _steady() -> Regime:
     return regime(present, {CHAT: measured}, name="steady", meaning=meaning)
 
 
+def _embedding() -> Regime:
+    load = Load(
+        5.0, 400, 0, 0.15, 0.0, 0.5, kv_use=0, preemptions=0, dram_active=0.1, tensor_active=0.05, device_util=0.3,
+        power_w=110, device_memory=2.1e10, sm_clock_mhz=1700,
+    )  # fmt: skip
+    params = 335_000_000
+    bge = Model("BAAI/bge-large-en-v1.5", params, params, n_layers=24, n_kv_heads=16, head_dim=64)
+    placement = Placement("aws", "us-east-1", "g5.xlarge", "A10G", 1, "on_demand")
+    served = service(
+        CHAT, deployment(bge, weight_dtype="fp16", max_model_len=512, placement=placement), requests_s=7.5,
+        prompt_len=400.0, output_len=None,
+    )  # fmt: skip
+    seen = {name: known for name, known in load.evidence.items() if name not in ("tpot_s", "itl_s")}
+    meaning = "An encoder that embeds texts: prompts and requests all week, and no generated token."
+    return regime(fleet(served), {CHAT: evidence(**seen)}, name="embedding", meaning=meaning)
+
+
 @cache
 def regimes() -> Mapping[str, Regime]:
     """Return the typical situations by name."""
@@ -374,6 +392,6 @@ def regimes() -> Mapping[str, Regime]:
         _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _owned_decode(), _owned_prefill(), _uncached(),
         _drafting(), _drafting_saturated(), _one_at_a_time(), _stuck(), _asleep(), _twins(), _nights(), _many_ranks(),
         _interfering(), _unbounded(), _overcommitted(), _steady(), upgraded_dearer(), upgraded_other_load(),
-        upgraded_one(), unmaintained(),
+        upgraded_one(), unmaintained(), _embedding(),
     )  # fmt: skip
     return {regime.name: regime for regime in all_regimes}

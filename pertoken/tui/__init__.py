@@ -4,6 +4,6 @@ Front door:
 
 - `tui.app`: the terminal program.
 - `tui.source`, `tui.store_source`: the protocol that screens read from, and its implementation over a database.
-- `tui.text.summary`: the same facts as plain text, without a terminal.
-- `tui.keys`: the table of keys, for the documentation.
+
+Sentences and tables of the screens are in `text`, which needs no terminal.
 """

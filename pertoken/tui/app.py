@@ -15,10 +15,16 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.widgets import Input
 
+from pertoken.text.fleet.notes import notices_sheet
+from pertoken.text.program.choices import Choice, choices, value_of
+from pertoken.text.program.help import help_sheet
+from pertoken.text.program.key_names import name_keys, with_keys
+from pertoken.text.program.keys import DECISIONS, KEYS, WRITES
+from pertoken.text.program.targets import Target, targets
+from pertoken.text.study import RuleList
 from pertoken.tui import themes
 from pertoken.tui.background import Report
 from pertoken.tui.keymap import mapped
-from pertoken.tui.keys import DECISIONS, KEYS, WRITES
 from pertoken.tui.output import save_screen, show_in_pager
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.list_page import ListPage
@@ -29,12 +35,6 @@ from pertoken.tui.palette import KeyCommands
 from pertoken.tui.process.terminal import on_standard_output
 from pertoken.tui.remembered import SCREENS
 from pertoken.tui.source import Read
-from pertoken.tui.study import RuleList
-from pertoken.tui.text.fleet.notes import notices_sheet
-from pertoken.tui.text.program.choices import Choice, choices, value_of
-from pertoken.tui.text.program.help import help_sheet
-from pertoken.tui.text.program.key_names import name_keys, with_keys
-from pertoken.tui.text.program.targets import Target, targets
 from pertoken.tui.time_app import FROZEN, TimeApp
 from pertoken.tui.widgets.jump_box import JumpBox
 from pertoken.tui.widgets.moment_box import MomentBox

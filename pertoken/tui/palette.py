@@ -9,8 +9,8 @@ from typing import Protocol, cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.markup import escape
 
+from pertoken.text.program.keys import Key
 from pertoken.tui.keymap import mapped
-from pertoken.tui.keys import Key
 from pertoken.tui.options import Options
 
 _SYNONYM = 0.9

@@ -16,9 +16,10 @@ from textual.message import Message
 from textual.timer import Timer
 
 from pertoken.errors import PertokenError
-from pertoken.tui.amounts import note
+from pertoken.text.amounts import note
+from pertoken.text.program.keys import WINDOWS_S
+from pertoken.text.words import progress_line
 from pertoken.tui.background import Background, Report
-from pertoken.tui.keys import WINDOWS_S
 from pertoken.tui.options import Options
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
@@ -26,7 +27,6 @@ from pertoken.tui.pages.page import Page, next_stale_s
 from pertoken.tui.process.terminal import hung_up
 from pertoken.tui.remembered import recall
 from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
-from pertoken.tui.text.words import progress_line
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from textual import on
 
-from pertoken.tui.keys import DECISIONS, STEPS_S, WINDOWS_S
+from pertoken.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.program.keys import DECISIONS, STEPS_S, WINDOWS_S
 from pertoken.tui.pages.page import Page
 from pertoken.tui.reader_app import ReaderApp
 from pertoken.tui.remembered import Remembered, remember
-from pertoken.tui.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
-from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.units import format_duration
 from pertoken.window.course.timeline import Timeline

@@ -7,7 +7,6 @@ Front door:
 - `window.totals`: `Totals`, sums over the window; `window.recent`: `Recent`, the present state.
 - `window.epochs.energy`: `EpochEnergy`, energy of the devices that an epoch held.
 - `window.columns`: `Columns`, the form in which a window returns its buckets.
-- `window.parts`: `Parts` of a window, each read on first access.
 - `window.ranks`: `follows`, whether the tokens of a rank are counted by its head rank.
 - `window.epochs.like_for_like`: `compare`, costs per token of two sets of hours at like load.
 - `window.epochs.history`: `in_turn`, hours of epochs that ran one after another.

@@ -20,13 +20,12 @@ from pertoken.window.columns import Ints, in_turn, stacked
 from pertoken.window.devices import DeviceSeries
 from pertoken.window.epochs.history import EpochsBefore, History
 from pertoken.window.inventory import Inventory, by
-from pertoken.window.measured import Measured
-from pertoken.window.parts import HISTOGRAMS_PART, Parts
+from pertoken.window.measured import HISTOGRAMS_PART, Measured
 from pertoken.window.series.demand import demand
 from pertoken.window.series.grouped import GroupedRows, Needed
 from pertoken.window.series.histograms import histogram
 from pertoken.window.series.minutes import NEEDED, operating_points
-from pertoken.window.series.of_window import NUMBERS, READERS, WindowMinutes, WindowSeries
+from pertoken.window.series.of_window import WindowMinutes, WindowSeries
 from pertoken.window.series.points import Points, reported, single, summarize, weighted
 from pertoken.window.series.sources import (
     COUNTED_BY,
@@ -41,6 +40,7 @@ from pertoken.window.series.sources import (
 PEAK_SHARES = ("mfu", "mbu")
 """Series that are scaled by the peak of the device."""
 _BEGUN = "recording has only begun: let the agent run some minutes"
+_UNDECLARED = 'the rule reads it and does not declare it: add "{}" to `series` of its decorator'
 _NOT_SEEN = "nothing of it was recorded in this window: see `pertoken doctor` on its host"
 
 
@@ -57,30 +57,22 @@ class EvidenceReader:
     """Devices -> since when their owners are known again, where they once were unknown."""
     history: History = field(default_factory=History)
     """Earlier epochs, including those of weeks before the window."""
-    number: int = field(default_factory=NUMBERS.__next__)
-    """Number by which a `WindowSeries` refers to it."""
+    series: frozenset[str] | None = None
+    """Series that were read; None: all."""
     _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
     _observed: dict[tuple[str, tuple[int, ...], str], Points | None] = field(
         default_factory=dict, init=False, repr=False
     )
     """Observations of the series that was requested last: its summary, and its hours or quantiles, are made of them."""
 
-    def __post_init__(self) -> None:
-        READERS[self.number] = self
-
     @cached_property
     def _devices(self) -> DeviceSeries:
         return DeviceSeries(self.inventory, self.measured, self.missing, self.owners_known_since)
 
     @property
-    def parts(self) -> Parts:
-        """Parts of the window."""
-        return self.measured.parts
-
-    @property
     def histograms(self) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
         """(upper bounds as stored, observations by bucket) by epoch and metric."""
-        histograms: Mapping[tuple[int, str], Sequence[tuple[str, Ints]]] = self.parts[HISTOGRAMS_PART]
+        histograms: Mapping[tuple[int, str], Sequence[tuple[str, Ints]]] = self.measured.parts[HISTOGRAMS_PART]
         return histograms
 
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
@@ -100,7 +92,7 @@ class EvidenceReader:
         series_of = self._lazy("deployment", deployment_ids, (*OF_DEPLOYMENTS, *FROM_HISTOGRAMS), observed_ms)
         remedies = self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids)
         # A forecast is calibrated on one deployment.
-        points = WindowMinutes(self, deployment_ids[0]) if len(rows) == 1 else ()
+        points = WindowMinutes(self, deployment_ids[0]) if len(rows) == 1 and self.series is None else ()
         return Evidence(series_of, remedies, epochs=epochs, points=points)
 
     def minutes(self, deployment_id: int) -> tuple[OperatingPoint, ...]:
@@ -125,7 +117,9 @@ class EvidenceReader:
     def _lazy(
         self, kind: str, ids: Sequence[int], names: Iterable[str], observed_ms: float
     ) -> dict[str, Series | LazySeries]:
-        series_of: dict[str, Series | LazySeries] = {name: WindowSeries(self, kind, tuple(ids), name) for name in names}
+        series_of: dict[str, Series | LazySeries] = {
+            name: WindowSeries(self, kind, tuple(ids), name) for name in names if self._was_read(name)
+        }
         return series_of | {"observed_h": single(observed_ms / HOUR_MS, Provenance.COUNTER)}
 
     def made(self, wanted: WindowSeries) -> Series | None:
@@ -255,5 +249,9 @@ class EvidenceReader:
         with_tokens = float(joules[served].sum())
         return points if not with_tokens else points and replace(points, factor=float(joules.sum()) / with_tokens)
 
+    def _was_read(self, name: str) -> bool:
+        return self.series is None or name in self.series
+
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
-        return remedies(gap for owner_id in owner_ids for gap in self.missing.get(owner_id, ()))
+        missing = remedies(gap for owner_id in owner_ids for gap in self.missing.get(owner_id, ()))
+        return missing | {name: _UNDECLARED.format(name) for name in SERIES if not self._was_read(name)}

@@ -1,16 +1,24 @@
 """The buckets of a window as columns: by the minute, or by the hour where there are too many minutes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
 
 from pertoken.metrics import ENDED, ENGINE_COUNTERS, SERIES, STORED_GAUGES, RollUp, rolled
-from pertoken.metrics.computations import Counted, columns_of, counters_of
+from pertoken.metrics.computations import (
+    Counted,
+    Derived,
+    Histogram,
+    Quotient,
+    TimeShare,
+    columns_of,
+    counters_of,
+)
 from pertoken.metrics.series import Owner
 from pertoken.store.query import rollups
 from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter_buckets
@@ -18,7 +26,6 @@ from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
-from pertoken.window.parts import COUNTED_PART, Parts
 from pertoken.window.progress import Progress, no_progress, ticking
 from pertoken.window.series.compute import Observations, observe
 from pertoken.window.series.grouped import KEY_S, GroupedRows, Needed
@@ -42,6 +49,18 @@ SHARES = ("device_id", "ts", "epoch_id", "held_ns")
 DEPLOYMENT_TIME = ("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms", "generated_tokens")
 COUNTERS = (*ENGINE_COUNTERS, *ENDED)
 COUNTERS_PART = "counters"
+OF_TIME = ("held", "observed_h")
+"""Derived series that are computed from times alone."""
+HISTOGRAMS_PART = "histograms"
+"""The part with the bucket counts of each histogram, by epoch and metric."""
+COUNTED_PART = "counted"
+"""The part with the names of the counters of which some epoch counted something."""
+PARTS = (COUNTERS_PART, "device", "host", "deployment", "share", HISTOGRAMS_PART)
+"""All parts of a window."""
+TIME_PARTS = ("device_time", "deployment_time", "share", COUNTED_PART)
+"""Parts without which there is no evidence: time, generated tokens, and which counters there are."""
+Parts = Mapping[str, Any]
+"""Parts of a window that were read, by name."""
 COLUMNS = {
     "device": DEVICE,
     "device_time": DEVICE_TIME,
@@ -86,7 +105,7 @@ class _SingleOwners(NamedTuple):
 
 
 class Measured:
-    """Columns of what was measured, by owner and time. Each roll-up is read when it is first looked at."""
+    """Columns of what was measured, by owner and time."""
 
     def __init__(self, parts: Parts, own_devices: Mapping[int, Sequence[int]]) -> None:
         """Take the columns of `COLUMNS` from `parts`; `own_devices` are those of each epoch."""
@@ -162,7 +181,7 @@ class Measured:
 
     def _time_part(self, owner: Owner) -> str:
         """Return the part with the time of devices or deployments: all of their columns where these were read."""
-        return owner if owner in self.parts.names else f"{owner}_time"
+        return owner if owner in self.parts else f"{owner}_time"
 
     def _owners(self, part: str) -> Mapping[int, Columns]:
         if part not in self._by_owner:
@@ -170,12 +189,12 @@ class Measured:
         return self._by_owner[part]
 
     def counts_any(self, names: Iterable[str]) -> bool:
-        """Return whether some epoch counted one of these counters. Reads no counter for that."""
+        """Return whether some epoch counted one of these counters."""
         return not self._counted.isdisjoint(names)
 
     @cached_property
     def _counted(self) -> frozenset[str]:
-        if COUNTERS_PART not in self.parts.names:
+        if COUNTERS_PART not in self.parts:
             return frozenset(self.parts[COUNTED_PART])
         counters: Columns = self.parts[COUNTERS_PART]
         return frozenset(counters.index) - counters.unknown
@@ -265,6 +284,25 @@ def _add_at(total: Floats, keys: Ints, value_keys: Ints, values: Floats) -> None
     inside = position < len(keys)
     inside[inside] = keys[position[inside]] == value_keys[inside]
     np.add.at(total, position[inside], values[inside])
+
+
+def parts_of(series: Iterable[str], counted: Callable[[], Collection[str]]) -> tuple[str, ...]:
+    """Return the parts that these series are computed from. `counted` returns the counters that some epoch counted."""
+    needed = {part for name in series for part in _parts_of(name, counted)}
+    return *(part for part in TIME_PARTS if part.removesuffix("_time") not in needed), *sorted(needed)
+
+
+def _parts_of(name: str, counted: Callable[[], Collection[str]]) -> Iterator[str]:
+    spec = SERIES[name]
+    match spec.computation:
+        case Histogram():
+            yield HISTOGRAMS_PART
+        case Derived():
+            yield from () if name in OF_TIME else ("device", "host", "deployment")
+        case Quotient() | TimeShare() as computation:
+            yield from (COUNTERS_PART,) if not set(counters_of(computation)).isdisjoint(counted()) else ()
+        case computation if spec.owner != "deployment" or not {*columns_of(computation)} <= {*DEPLOYMENT_TIME}:
+            yield spec.owner
 
 
 @cache

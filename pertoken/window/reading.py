@@ -1,14 +1,11 @@
-"""Window: everything recorded in a stretch of time, read in one transaction. All figures start from it.
-
-Evidence may be read in several, side by side or late: parts of it may differ by what was recorded meanwhile.
-"""
+"""Window: everything recorded in a stretch of time, read in one transaction. All figures start from it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -52,9 +49,6 @@ SHARED = ("epoch_id", "ts", "device_id", "held_ns", "busy_ns")
 PRESENT = ("device_id", "ts", "duration_ms")
 
 
-Waiting = Mapping[str, Callable[[Progress], Any]]
-"""Parts of a window that another process reads, each with a function that waits for it."""
-NOTHING_ELSEWHERE: Waiting = {}
 Piece = tuple[Segments, Following]
 
 
@@ -243,48 +237,23 @@ class Window:
         return by_owner(columns(OUTCOME_COLUMNS, buckets))
 
     def evidence(
-        self,
-        market: Market,
-        progress: Progress = no_progress,
-        opened: Callable[[], AbstractContextManager[Connection]] | None = None,
-        *,
-        first: Sequence[str] | None = None,
-        elsewhere: Waiting = NOTHING_ELSEWHERE,
+        self, market: Market, progress: Progress = no_progress, series: Collection[str] | None = None
     ) -> EvidenceReader:
-        """Read all that rules may ask for. `progress` is called between statements, and as rows come in.
+        """Read all that rules may ask for, or what some series are computed from.
 
-        With `opened`, which opens a transaction, a thread reads the histograms while this one reads all else. With
-        `first`, which needs it, other parts are only read when they are looked at. `elsewhere` are parts that another
-        process reads.
+        `progress` is called between statements, and as rows come in.
         """
-        from pertoken.window.beside import Beside
         from pertoken.window.epochs.history import read_history
         from pertoken.window.evidence import EvidenceReader
-        from pertoken.window.measured import Measured
-        from pertoken.window.parts import HISTOGRAMS_PART, PARTS, Parts
+        from pertoken.window.measured import COUNTED_PART, PARTS, Measured, parts_of
 
-        resolution = self._resolution  # of all parts, in whichever transaction each is read
+        @cache
+        def counted() -> Collection[str]:
+            names: Collection[str] = self._part(COUNTED_PART, progress)
+            return names
 
-        def read_apart(part: str, progress: Progress) -> Any:
-            assert opened is not None
-            with opened() as connection:
-                window = Window(connection, self.start, self.end)
-                window._resolution = resolution
-                return window._part(part, progress)
-
-        parts = Parts(partial(self._part, progress=progress))
-        wanted = [part for part in (PARTS if first is None else first) if part not in elsewhere]
-        beside = opened is not None and HISTOGRAMS_PART in wanted
-        with Beside(partial(read_apart, HISTOGRAMS_PART)) if beside else nullcontext() as histograms:
-            for part in wanted:
-                if histograms is None or part != HISTOGRAMS_PART:
-                    parts[part]
-            if histograms is not None:
-                parts.put(HISTOGRAMS_PART, histograms.result(progress))
-        for part, wait in elsewhere.items():
-            parts.put(part, wait(progress))
-        if first is not None:
-            parts.read_by(partial(read_apart, progress=progress))
+        names = PARTS if series is None else parts_of(series, counted)
+        parts = {part: counted() if part == COUNTED_PART else self._part(part, progress) for part in names}
         return EvidenceReader(
             market,
             self.inventory,
@@ -292,19 +261,15 @@ class Window:
             by(read.missing(self._connection, self._as_of), "owner_id"),
             read.owners_known_since(self._connection),
             read_history(self._connection, self._device_kinds(), self.end, self._as_of),
+            None if series is None else frozenset(series),
         )
-
-    def parts(self, names: Iterable[str], progress: Progress = no_progress) -> dict[str, Any]:
-        """Read some parts of the evidence, by their names in `window.parts`."""
-        return {part: self._part(part, progress) for part in names}
 
     def energy(self, progress: Progress = no_progress) -> dict[int, EpochEnergy]:
         """Read the energy of the devices that each epoch held."""
         from pertoken.window.epochs.energy import energy_by_epoch
         from pertoken.window.measured import Measured
-        from pertoken.window.parts import Parts
 
-        parts = Parts(partial(self._part, progress=progress))
+        parts = {part: self._part(part, progress) for part in ("device", "deployment_time", "share")}
         return energy_by_epoch(Measured(parts, self.inventory.own_devices))
 
     @cached_property
@@ -316,8 +281,7 @@ class Window:
         return resolution(self._connection, self.start, self.end, owners)
 
     def _part(self, part: str, progress: Progress) -> Any:
-        from pertoken.window.measured import COUNTERS, read_part
-        from pertoken.window.parts import COUNTED_PART, HISTOGRAMS_PART
+        from pertoken.window.measured import COUNTED_PART, COUNTERS, HISTOGRAMS_PART, read_part
 
         if part == COUNTED_PART:
             return counted_metrics(self._connection, self._resolution, COUNTERS)

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from pertoken.advisor.advise import advice_of
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
 from pertoken.advisor.rules.load import Loaded
-from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.source import Source
+from pertoken.advisor.run import advice_of
+from pertoken.advisor.worker.inputs import Limits, Source
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import Rule, rule
 from pertoken.savings.context import Context

@@ -36,9 +36,9 @@ def shown(lever: str) -> str:
         lines.append(f"refused: {row.reason}")
     else:
         best = row.best
-        monies = (("bankable", best.bankable), ("capacity", best.capacity))
+        monies = (("bankable", best.net), ("capacity", best.capacity))
         worth = [name for name, money in monies if money is not None and money[1] > 0]
-        lines += [f"{row.target_kind} {row.target}: {best.title}", " and ".join(worth) or f"unpriced: {best.unpriced}"]
+        lines += [f"{row.target_kind} {row.target}: {best.title}", " and ".join(worth) or f"unpriced: {best.uncounted}"]
         lines += [f"break-even: {best.break_even}"] if best.break_even else []
         lines.append(f"risk {best.risk}, effort {best.effort}")
         apply, undo = best.commands, best.undo
@@ -63,4 +63,4 @@ def test_each_lever_is_a_row_with_commands_and_undo_or_its_reason(lever: str) ->
         return
     assert row.best.title and row.best.changes
     assert row.best.commands and row.best.undo
-    assert row.best.unpriced or (row.best.bankable is not None and row.best.capacity is not None)
+    assert row.best.uncounted or (row.best.net is not None and row.best.capacity is not None)

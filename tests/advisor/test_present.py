@@ -203,4 +203,4 @@ def test_an_estimate_by_a_detected_list_price_names_it_and_its_age(tmp_path: Pat
     assert any(note in assumption for assumption in money.assumptions) or money.infeasible is not None
     p5 = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 10**9, years=1)
     committed = estimate(state.fleet, state.fleet.commit(p5), state.context)
-    assert committed.bankable is not None and any(note in assumption for assumption in committed.assumptions)
+    assert committed.net is not None and any(note in assumption for assumption in committed.assumptions)

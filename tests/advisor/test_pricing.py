@@ -77,9 +77,29 @@ def test_a_doubtful_forecast_is_shown_without_money_and_left_out_of_the_plan_wit
         return row.variants[0], tuple(lever.reason for lever in left)
 
     usual, none_left = planned(low_batch())
-    assert usual.bankable is not None and usual.bankable[1] > 0 and none_left == ()
+    assert usual.net is not None and usual.net[1] > 0 and none_left == ()
     held, (reason,) = planned(slow_host(20))
-    assert (held.bankable, held.capacity) == (None, None)
-    assert held.unpriced is not None and held.unpriced.startswith("the forecast is doubtful: this host runs")
+    assert (held.net, held.capacity) == (None, None)
+    assert held.to_confirm is not None and held.to_confirm.startswith("the forecast is doubtful: this host runs")
     assert held.break_even is not None and held.break_even.endswith("if the forecast holds")
-    assert reason == f"no money is counted for it: {held.unpriced}"
+    assert reason == f"no money is counted for it: {held.to_confirm}"
+
+
+def test_weights_in_four_bits_are_a_variant_only_where_they_save_15_percent_more_than_eight() -> None:
+    def narrower_in_both(service: Service) -> Iterator[Service]:
+        for dtype in ("int4", "fp8"):
+            yield service.but(weight_dtype=dtype).resized()
+
+    (row,) = advised(gathered(FOUR, context(FOUR, low_batch())), own(narrower_in_both))
+    assert [variant.title.count("fp8") for variant in row.variants] == [1], "both leave one of four replicas"
+    (row,) = advised(gathered(*services(1)), own(narrower_in_both))
+    saved = {variant.title: variant.capacity[1] for variant in row.variants if variant.capacity}
+    in_eight, in_four = (
+        max((dollars for title, dollars in saved.items() if dtype in title), default=0) for dtype in ("fp8", "int4")
+    )
+    assert in_eight > 0 and (in_four == 0 or in_four > 1.15 * in_eight)
+
+
+def test_a_variant_names_the_published_evaluation_of_its_weights() -> None:
+    (row,) = advised(gathered(*services(1)), own(narrower))
+    assert any("published evaluation" in note for note in row.variants[0].against)

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 
 from pertoken.advisor import pricing
-from pertoken.advisor.forked import Forked
 from pertoken.proof.recommendation import State
 from pertoken.rule import FleetEvidence, Skip, skip
 from pertoken.savings import estimate
 from pertoken.savings.context import Context
 from pertoken.state.fleet import Fleet
-from pertoken.state.service import Service
 from tests.advisor.gathered import advised, gathered, own
 from tests.advisor.services import narrower, services
 
@@ -40,30 +38,6 @@ def test_a_target_that_cannot_be_forecast_costs_no_other_its_row(monkeypatch: py
     rows = advised(gathered(*services(3)), own(narrower))
     assert [row.state for row in rows] == [State.OPEN] * 3
     assert asked == [3, 1, 1, 1]
-
-
-def test_rows_that_a_fork_makes_half_of_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fleet_wide(fleet: Fleet) -> Iterator[Service | Skip]:
-        yield skip("looked", "at all of it")
-        yield fleet.services[1].but(weight_dtype="fp8")
-
-    def of_service(service: Service) -> Iterator[Service]:
-        yield service.resized()
-
-    rules = own(narrower, "narrower"), own(fleet_wide, "fleet-wide"), own(of_service, "of-service")
-    alone = advised(gathered(*services(5)), *rules)
-    forks: list[int] = []
-
-    def counted(work: Any) -> Forked[Any]:
-        forks.append(1)
-        return Forked(work)
-
-    monkeypatch.setattr("pertoken.advisor.rows.Forked", counted)
-    monkeypatch.setattr("pertoken.advisor.rows.can_fork", lambda: True)
-    assert advised(gathered(*services(5)), *rules) == alone and not forks
-    monkeypatch.setattr("pertoken.advisor.rows.MIN_SHARED", 1)
-    assert advised(gathered(*services(5)), *rules) == alone and forks
-    assert {row.target_kind for row in alone} == {"deployment", "service", "fleet"}
 
 
 def test_of_very_many_series_that_a_rule_read_the_first_are_listed_and_the_others_counted(

@@ -1,4 +1,4 @@
-"""Windows of rules: each rule sees its own one, which is read once and only if a rule asks for it."""
+"""Windows of rules: each rule sees its own one, of which the series are read that its rules declare."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor import ahead
-from pertoken.advisor.advise import Advice, advise
 from pertoken.advisor.rules.load import Loaded
-from pertoken.advisor.worker.source import Source
+from pertoken.advisor.run import Advice, advise
+from pertoken.advisor.worker.inputs import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
+from pertoken.metrics import SERIES
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Deployment, Evidence, FleetEvidence, Rule, Skip, skip
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EngineCounterSample, EpochRow
 from pertoken.store.write.writer import Writer
-from pertoken.units import parse_duration_s
 from tests.advisor.gathered import own, source_of
 from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -48,6 +47,12 @@ def _file(store: Path, *, stopped_s: int = 0, counted: Mapping[str, int] | None 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return _file(tmp_path_factory.mktemp("windows"))
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A database with counters of a prefix cache."""
+    return _file(tmp_path_factory.mktemp("counting"), counted={"prefix_hits": 30, "prefix_queries": 40})
 
 
 def _looks(rule_id: str, window: str | None = None) -> Rule:
@@ -93,10 +98,7 @@ def test_a_rule_sees_its_own_window_and_its_row_names_it(stored: Store) -> None:
     assert [rule.name for rule in advice.run.rules] == ["of-the-run", "of-a-month", "of-an-hour", "same"]
 
 
-def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(
-    stored: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ahead, "can_fork", lambda: True)  # whatever threads other tests left
+def test_everything_is_read_in_one_transaction_and_another_window_only_where_a_rule_has_it(stored: Store) -> None:
     _, phases = _run(stored, _looks("of-the-run"), _looks("same", "7d"))
     assert not [phase for phase in phases if "the last" in phase]
     reads: list[tuple[Any, ...]] = []
@@ -107,95 +109,72 @@ def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(
             return super().read(*arguments)
 
     counted = Counted(**{name: getattr(stored, name) for name in stored.__dataclass_fields__})
-    _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"))
-    # The number of epochs, the window of the run and its histograms side by side, and the month once.
-    assert reads.count(("telemetry",)) == 4
-    assert {phase.partition(":")[0] for phase in phases if "the last" in phase} == {"reading the last 28d"}
+    _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"), _looks("d", "1h"))
+    assert reads.count(("telemetry",)) == 1
+    spans = {phase.partition(":")[0] for phase in phases if "the last" in phase}
+    assert spans == {"reading the last 28d", "reading the last 1h"}
 
 
-def test_of_a_long_window_only_what_a_rule_looks_at_is_read(stored: Store) -> None:
-    def blocked(seen: Evidence, now: Deployment) -> Iterator[Skip]:
-        yield skip("seen", f"{seen.prompt_len.mean} of {seen.device_util.n}")
+def _declares(rule_id: str, *series: str) -> Rule:
+    """Return a rule over a month that reads a series, and declares some."""
 
-    def catches(seen: Evidence, now: Deployment) -> Iterator[Skip]:
-        try:
-            yield skip("seen", f"{seen.device_util.n} minutes")
-        except BaseException:
-            yield skip("caught", "it kept what reports that a part was not read")
+    def reads_tokens(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+        yield skip("seen", f"{seen.generated_tok_s.n} minutes, {seen.has('device_util')}")
 
-    advice, phases = _run(stored, _looks("of-a-month", "28d"), _looks("of-the-run"))
+    return replace(own(reads_tokens, rule_id, "28d"), series=series)
+
+
+def test_of_a_window_only_what_its_rules_declare_is_read(stored: Store) -> None:
+    advice, phases = _run(stored, _declares("declares", "generated_tok_s"), _looks("of-the-run"))
+    assert _row(advice, "declares").reason == "3 minutes, False"
     month = {phase for phase in phases if "the last 28d" in phase}
-    assert month >= {"reading the last 28d: the buckets of each deployment"}
-    assert not month & {"reading the last 28d: histograms", "reading the last 28d: counters"}
-    advice, phases = _run(stored, own(blocked, "asks", "28d"), own(catches, "catches", "28d"))
+    assert month == {
+        "reading the last 28d: the buckets of each device",
+        "reading the last 28d: the buckets of each deployment",
+        "reading the last 28d: the buckets of each share",
+    }
+    advice, phases = _run(stored, _declares("declares", "generated_tok_s"), _declares("more", "device_util"))
+    assert _row(advice, "declares").reason == "3 minutes, True", "what another rule of the window declares was read"
+    advice, phases = _run(stored, _declares("declares", "generated_tok_s"), _looks("reads-any", "28d"))
     assert "reading the last 28d: histograms" in phases
-    assert (_row(advice, "asks").state, _row(advice, "asks").reason) == (
-        State.BLOCKED,
-        "prompt length was not measured",
+    assert _row(advice, "reads-any").reason == "100 tokens/s, 3 minutes, 3 hours"
+
+
+def test_a_series_that_a_rule_does_not_declare_blocks_it_with_what_to_do(stored: Store) -> None:
+    advice, _ = _run(stored, _declares("forgets", "device_util"))
+    row = _row(advice, "forgets")
+    assert (row.state, row.reason) == (State.BLOCKED, "output tokens/s was not measured")
+    assert row.remedy == (
+        'the rule reads it and does not declare it: add "generated_tok_s" to `series` of its decorator'
     )
-    assert _row(advice, "catches").reason == "3 minutes"
 
 
-@pytest.mark.parametrize("window", ["28d", "1h"])
-def test_a_window_that_is_known_ahead_is_read_before_the_rules_run_once(
-    stored: Store, window: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ahead, "RULE_WINDOWS_S", {"ours": int(parse_duration_s(window))})
-    monkeypatch.setattr(ahead, "MIN_EPOCHS", 0)
-    monkeypatch.setattr(ahead, "can_fork", lambda: True)
+@pytest.mark.parametrize("name", SERIES)
+def test_a_declared_series_is_what_it_is_where_all_are_read(counting: Store, name: str) -> None:
+    def looks(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+        series = getattr(seen, name)
+        yield skip("seen", f"{series.mean} {series.p95} {series.n} {series.origin}")
 
-    def ours(seen: Evidence, now: Deployment) -> Iterator[Skip]:
-        yield skip("seen", f"{seen.generated_tok_s.max:g}, {seen.prompt_tok_s.n}, {seen.has('tpot_s')}")
+    def row(declared: tuple[str, ...] | None) -> tuple[State, str | None]:
+        advice, _ = _run(counting, replace(own(looks, "looks", "28d"), series=declared))
+        return _row(advice, "looks").state, _row(advice, "looks").reason
 
-    def phases(own_rule: bool) -> tuple[str | None, list[str]]:
-        shown: dict[str, None] = {}
-        theirs = source_of(_looks("of-a-month", "28d")), source_of(_looks("of-the-run"))
-        sources = [replace(source_of(own(ours, "ours", window)), own=own_rule), *theirs]
-        advice = advise(
-            stored, sources, load_market(), Settings(), 7 * DAY, NOW, lambda phase, _: shown.setdefault(phase)
-        )
-        assert _row(advice, "of-a-month").reason == "100 tokens/s, 3 minutes, 3 hours"
-        return _row(advice, "ours").reason, list(shown)
-
-    (reason, known), (same, unknown) = phases(True), phases(False)
-    assert reason == same and "None" not in str(reason)
-    reading = f"reading the last {window}: hours"
-    assert reading in known and reading not in unknown
-    assert known.index(reading) < known.index("running ours")
-    # What only a rule looked at is read after it ran, and it runs again.
-    assert f"reading the last {window}: histograms" in known[known.index("running ours") :]
+    assert row((name,)) == row(None)
 
 
-def test_counters_of_a_long_window_are_read_only_where_one_that_a_rule_looks_at_was_counted(tmp_path: Path) -> None:
+def test_counters_of_a_window_are_read_only_where_one_that_a_rule_declares_was_counted(counting: Store) -> None:
     def looks_at(name: str) -> Rule:
         def looks(seen: Evidence, now: Deployment) -> Iterator[Skip]:
             yield skip("seen", f"{getattr(seen, name).mean:g}")
 
-        return own(looks, name.replace("_", "-"), "28d")
+        return replace(own(looks, name.replace("_", "-"), "28d"), series=(name,))
 
-    store = _file(tmp_path, counted={"prefix_hits": 30, "prefix_queries": 40})
-    advice, phases = _run(store, looks_at("load_s"))
+    advice, phases = _run(counting, looks_at("load_s"))
     assert "reading the last 28d: counters" not in phases
     assert _row(advice, "load-s").state is State.BLOCKED
-    advice, phases = _run(store, looks_at("prefix_hit_rate"))
+    advice, phases = _run(counting, looks_at("prefix_hit_rate"))
     assert "reading the last 28d: counters" in phases
     assert _row(advice, "prefix-hit-rate").reason == "0.75"
-
-
-def test_a_rule_that_names_a_part_of_its_own_making_fails_alone(stored: Store) -> None:
-    def lies(seen: Evidence, now: Deployment) -> Iterator[Skip]:
-        from pertoken.window.series.of_window import READERS
-
-        for reader in list(READERS.values()):
-            reader.parts.missed = "no such part"  # type: ignore[attr-defined]
-        yield skip("seen", "nothing")
-
-    sources = replace(source_of(own(lies, "lies", "28d")), group="theirs"), source_of(_looks("of-a-month", "28d"))
-    advice = advise(stored, sources, load_market(), Settings(), 7 * DAY, NOW)
-    assert _row(advice, "lies").state is State.FAILED
-    assert "an invalid message" in str(_row(advice, "lies").reason)
-    other = _row(advice, "of-a-month")
-    assert (other.state, other.reason) == (State.REFUSED, "100 tokens/s, 3 minutes, 3 hours")
 
 
 def test_a_rule_over_the_fleet_sees_every_part_in_its_window(stored: Store) -> None:

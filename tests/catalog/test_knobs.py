@@ -2,13 +2,17 @@ import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.catalog.knobs import (
+    connector_argument,
     layout,
     like,
+    merged,
     model_argument,
     port_argument,
     read_absent,
     read_argv,
     read_word,
+    read_words,
+    sleep_argument,
     split_arguments,
     table,
 )
@@ -24,11 +28,12 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
     assert all(row.source and row.as_of for row in table().knobs)
     assert all(row.source and row.as_of for row in table().arguments)
     for knob in table().knobs:
-        assert knob.type in ("int", "count", "float", "bool", "ranks", "word", "json")
+        assert knob.type in ("int", "count", "float", "bool", "ranks", "word", "json", "member", "present")
         assert knob.flags or knob.off_flags or knob.manual
-        assert (knob.type == "word") == bool(knob.words) or not (knob.flags or knob.words)
+        assert (knob.type in ("word", "member")) == bool(knob.words) or not (knob.flags or knob.words)
         assert knob.type != "bool" or knob.default is not None
-        assert (knob.type == "json") == bool(knob.member) and (knob.type != "json" or knob.manual)
+        assert (knob.type in ("json", "member", "present")) == bool(knob.member)
+        assert knob.manual or not knob.member
 
 
 WITHOUT_KNOBS = {
@@ -86,7 +91,9 @@ def test_vllm_flags_are_read_in_every_spelling() -> None:
 
 def test_quantization_takes_precedence_over_dtype_for_the_weights() -> None:
     assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "-q", "fp8")) == {"weight_dtype": "fp8"}
-    assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "--quantization", "compressed-tensors")) == {}
+    assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "--quantization", "compressed-tensors")) == {
+        "undetermined": "weight_dtype"
+    }
 
 
 def test_dtype_does_not_define_the_weights_of_a_quantized_checkpoint() -> None:
@@ -128,7 +135,8 @@ def test_llama_cpp_context_is_divided_among_its_slots() -> None:
 
 def test_llama_cpp_cache_types_must_agree() -> None:
     assert read_argv("llama.cpp", (*LLAMA, "-ctk", "q8_0", "-ctv", "q8_0")) == {"kv_dtype": "int8"}
-    assert read_argv("llama.cpp", (*LLAMA, "-ctk", "q8_0")) == {}
+    assert read_argv("llama.cpp", (*LLAMA, "-ctk", "q8_0")) == {"undetermined": "kv_dtype"}
+    assert read_argv("llama.cpp", (*LLAMA, "-ctv", "q8_0")) == {"undetermined": "kv_dtype"}
 
 
 def test_the_model_and_the_port_are_found() -> None:
@@ -242,3 +250,170 @@ def test_vllm_splits_experts_over_all_its_ranks(argv: tuple[str, ...], ep: int) 
     assert read_argv("vllm", argv)["ep"] == ep
     assert read_absent("vllm", ("-tp", "4"))["ep"] == 1
     assert "ep" not in read_absent("vllm", argv)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--tensor-parallel 8 --gpu-memory-util 0.9", {"tp": 8, "gpu_memory_utilization": 0.9}),
+        ("--max-num-seq 32", {"max_num_seqs": 32}),
+        ("--pipeline_parallel=2 --enable-prefix", {"pp": 2, "enable_prefix_caching": True}),
+        ("--no-enable-prefix", {"enable_prefix_caching": False}),
+        ("--data-parallel 4", {}),
+        ("-qfp8 -tp=4", {"weight_dtype": "fp8", "tp": 4}),
+        ("--kv-cache-dty fp8", {"kv_dtype": "fp8"}),
+    ],
+)
+def test_an_abbreviated_flag_is_read_as_the_engines_own_parser_reads_it(
+    flags: str, expected: dict[str, object]
+) -> None:
+    assert read_argv("vllm", (*VLLM, *flags.split())) == expected
+
+
+def test_an_abbreviated_size_is_not_taken_for_an_absent_one() -> None:
+    assert read_absent("vllm", (*VLLM, "--tensor-parallel", "8")) == {"pp": 1, "dp": 1, "ep": 1}
+
+
+@pytest.mark.parametrize("line", ["llama-server --ctx 4096 --parall 4", "trtllm-serve m --tp_siz 4"])
+def test_engines_without_abbreviations_have_none(line: str) -> None:
+    engine = "llama.cpp" if "llama" in line else "trtllm"
+    assert read_argv(engine, line.split()) == {}
+
+
+def test_flags_beside_a_file_of_settings_go_before_it_and_absent_ones_are_unknown() -> None:
+    argv = (*VLLM, "--config", "/etc/serve.yaml", "-tp", "4", "--enable-expert-parallel")
+    assert read_argv("vllm", argv) == {"tp": 4, "undetermined": "weight_dtype"}
+    assert read_absent("vllm", argv) == {}
+    quantized = (*VLLM, "--config=/etc/serve.yaml", "-q", "fp8", "--enable-expert-parallel", "-tp", "2", "-dp", "2")
+    assert read_argv("vllm", quantized) == {"tp": 2, "dp": 2, "ep": 4, "weight_dtype": "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "undetermined"),
+    [
+        ("vllm", "--quantization bitsandbytes", "weight_dtype"),
+        ("vllm", "-q torchao --kv-cache-dtype fp8_ds_mla", "kv_dtype weight_dtype"),
+        ("vllm", "--kv-cache-dtype auto --dtype auto", None),
+        ("sglang", "--torchao-config int4wo-128", "weight_dtype"),
+        ("sglang", "--kv-cache-dtype fp4_e2m1", "kv_dtype"),
+        ("sglang", "--quantization unquant", None),
+        ("llama.cpp", "-ctk q5_1 -ctv q5_1", "kv_dtype"),
+        ("lmdeploy", "--quant-policy 0", None),
+        ("lmdeploy", "--quant-policy 42", "kv_dtype"),
+    ],
+)
+def test_a_word_that_is_not_known_leaves_its_knob_undetermined(
+    engine: str, flags: str, undetermined: str | None
+) -> None:
+    assert read_argv(engine, flags.split()).get("undetermined") == undetermined
+
+
+def test_a_knob_that_another_source_knows_is_not_undetermined() -> None:
+    unknown = {"tp": 2, "undetermined": "kv_dtype weight_dtype"}
+    assert merged(unknown, {"kv_dtype": "fp8"}) == {"tp": 2, "kv_dtype": "fp8", "undetermined": "weight_dtype"}
+    assert merged({"kv_dtype": "fp8"}, {"undetermined": "kv_dtype"}) == {"kv_dtype": "fp8"}
+    assert read_words("vllm", {"weight_dtype": "torchao", "kv_dtype": "auto"}) == {"undetermined": "weight_dtype"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "line", "devices"),
+    [
+        ("vllm", "vllm serve m -tp 2 -dp 4", 8),
+        ("vllm", "vllm serve m -dp 4 --data-parallel-rank 0 --data-parallel-address 10.1.1.1", 1),
+        ("vllm", "vllm serve m -tp 2 -dp 4 -dpn 3", 2),
+        ("vllm", "vllm serve m -dp 16 --data-parallel-external-lb", 1),
+        ("vllm", "vllm serve m -dp 2 --data-parallel-multi-port-external-lb --data-parallel-supervisor-port 9", 1),
+        ("vllm", "vllm serve m -tp 2 -dp 8 -dpl 4 -dph", 8),
+        ("vllm", "vllm serve m -dp 8 --data-parallel-size-local 2 --data-parallel-start-rank 6", 2),
+        ("vllm", "vllm serve m -dp 8 --data-parallel-hybrid-lb", None),
+        ("vllm", "vllm serve m -dp 8 -dpl 4 --data-parallel-start-rank 0", 8),
+        ("vllm", "vllm serve m -dp 8 -dpl 4 --data-parallel-start-rank 4 --headless", 8),
+        ("vllm", "vllm serve m -tp 4 --prefill-context-parallel-size 2", None),
+        ("vllm", "vllm serve m -tp 4 -pcp 1", 4),
+        ("vllm", "vllm serve m -tp 8 --decode-context-parallel-size 8", 8),
+        ("sglang", "sglang serve --model m --tp 8 --dp 8 --enable-dp-attention", 8),
+        ("sglang", "sglang serve --model m --tp 16 --dp 4 --enable-dp-attention --pp 2", 32),
+        ("sglang", "sglang serve --model m --tp 8 --enable-dp-attention", 8),
+        ("sglang", "sglang serve --model m --tp 2 --dp 4", 8),
+        ("sglang", "sglang serve --model m --tp 6 --dp 4 --enable-dp-attention", None),
+        ("trtllm", "trtllm-serve m --tensor_parallel_size 4 --cp_size 2", None),
+    ],
+)
+def test_devices_are_the_ranks_of_the_server_itself(engine: str, line: str, devices: int | None) -> None:
+    argv = line.split()
+    sizes = {**read_absent(engine, argv), **read_argv(engine, argv)}
+    product = None if sizes.get("tp") is None else int(str(sizes["tp"])) * int(str(sizes.get("pp", 1)))
+    if product is not None and sizes.get("dp") is not None:
+        product *= int(str(sizes["dp"]))
+    elif engine == "vllm":
+        product = None
+    assert product == devices
+
+
+@pytest.mark.parametrize(
+    ("engine", "line", "model"),
+    [
+        ("vllm", "vllm serve --tensor-parallel-size 8 org/m", "org/m"),
+        ("vllm", "vllm serve --port=80 --enforce-eager org/m", "org/m"),
+        ("vllm", "vllm serve --trust-remote-code -tp 2 org/m --port 9", "org/m"),
+        ("vllm", "vllm serve --served-model-name a b", None),
+        ("vllm", "vllm serve --port 9 --chat-template x.jinja", None),
+        ("vllm", "vllm serve org/m --model other/m", "org/m"),
+        ("vllm", "vllm serve --tensor-parallel 2 org/m", "org/m"),
+        ("lmdeploy", "lmdeploy serve api_server --tp 2 org/m", "org/m"),
+        ("trtllm", "trtllm-serve --tp_size 8 org/m", "org/m"),
+        ("trtllm", "trtllm-serve serve --port 8000 org/m", "org/m"),
+        ("trtllm", "trtllm-serve disaggregated -c disagg.yaml", None),
+        ("trtllm", "trtllm-serve disaggregated_mpi_worker -c disagg.yaml", None),
+        ("trtllm", "mpirun -n 2 trtllm-serve disaggregated -c disagg.yaml", None),
+    ],
+)
+def test_a_model_is_found_among_flags_and_never_taken_from_their_values(
+    engine: str, line: str, model: str | None
+) -> None:
+    assert model_argument(engine, line.split()) == model
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "role"),
+    [
+        ("vllm", '--kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_producer"}', "prefill"),
+        ("vllm", '--kv-transfer-config={"kv_connector":"P2pNcclConnector","kv_role":"kv_consumer"}', "decode"),
+        ("vllm", '--kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_both"}', None),
+        ("vllm", "--kv-transfer-config.kv_role kv_producer --kv-transfer-config.kv_connector NixlConnector", "prefill"),
+        ("vllm", "--kv-transfer-config {", None),
+        ("dynamo-vllm", "--model m --is-prefill-worker", "prefill"),
+        ("dynamo-vllm", "--model m --disaggregation-mode decode", "decode"),
+        ("sglang", "--disaggregation-mode prefill", "prefill"),
+        ("trtllm", "m --server_role CONTEXT", "prefill"),
+        ("trtllm", "m --server_role generation", "decode"),
+        ("dynamo-trtllm", "--disaggregation-mode decode", "decode"),
+        ("dynamo-trtllm", "--disaggregation-mode prefill_and_decode", None),
+    ],
+)
+def test_the_part_of_a_server_that_shares_its_requests_is_read(engine: str, flags: str, role: str | None) -> None:
+    assert read_argv(engine, flags.split()).get("role") == role
+
+
+@pytest.mark.parametrize(
+    ("value", "connector"),
+    [
+        ('{"kv_connector":"NixlConnector","kv_role":"kv_both"}', "NixlConnector"),
+        (
+            '{"kv_connector":"MultiConnector","x":{"connectors":[{"kv_connector":"MooncakeConnector"}]}}',
+            "MooncakeConnector",
+        ),
+        ('{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}', None),
+        ('{"kv_connector":"MooncakeStoreConnector"}', None),
+    ],
+)
+def test_a_connector_to_other_servers_differs_from_one_to_a_cache(value: str, connector: str | None) -> None:
+    assert connector_argument("vllm", ("vllm", "serve", "m", "--kv-transfer-config", value)) == connector
+    assert connector_argument("dynamo-vllm", ("python", "-m", "dynamo.vllm", "--model", "m")) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "seconds"), [("--sleep-idle-seconds 300", 300), ("--sleep-idle-seconds -1", None), ("", None)]
+)
+def test_the_time_after_which_a_server_sleeps_is_read(flags: str, seconds: int | None) -> None:
+    assert sleep_argument("llama.cpp", (*LLAMA, *flags.split())) == seconds

@@ -111,3 +111,11 @@ def test_an_id_that_names_no_advice_is_one_line_and_exit_2(recorded: str) -> Non
         done = run("advise", "show", written, "--db", recorded)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
         assert "`pertoken advise` lists" in done.stderr
+
+
+def test_the_head_reports_that_no_list_price_is_recent(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pertoken.catalog.offers.REFRESH_AFTER_DAYS", 10_000)
+    assert "Prices: " not in run("advise", "--db", recorded).stdout.splitlines()[0]
+    monkeypatch.setattr("pertoken.catalog.offers.REFRESH_AFTER_DAYS", 0)
+    head = run("advise", "--db", recorded).stdout.splitlines()[0]
+    assert head.startswith("Prices: ") and head.endswith("`pertoken prices update` fetches newer ones")

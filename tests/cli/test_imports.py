@@ -45,9 +45,25 @@ def test_a_server_without_such_series_is_reported(tmp_path: Path) -> None:
     assert f"{url} has no series of vLLM, SGLang, dcgm-exporter or nvidia_gpu_exporter in that time." in done.output
 
 
+def test_a_server_without_engines_is_answered_with_the_names_looked_for_and_found(tmp_path: Path) -> None:
+    gpu = {"UUID": "GPU-1", "Hostname": "gpu-1", "instance": "10.0.0.5:9400"}
+    with serving(
+        {
+            labels("DCGM_FI_DEV_POWER_USAGE", **gpu): lambda ts: 300,
+            labels("our_llm_tokens_total", instance="10.0.0.5:8000"): lambda ts: ts,
+        }
+    ) as url:
+        done = run("prometheus", url, "--last", "2h", "--header", "X-Scope-OrgID: team", "--db", tmp_path / "db")
+    assert done.exit_code == 0, done.output
+    assert "No series of an engine was found under vllm:" in done.output and "sglang:prompt_tokens_total" in done.output
+    assert "Names that count tokens there: our_llm_tokens_total." in done.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["http://h", "--header", "X-Scope-OrgID"], "write it as 'NAME: VALUE'"),
+        (["http://h", "--header", "Authorization: Bearer secret"], "a token comes from --token-file"),
         (["http://me:secret@h:9090"], "must not hold a user name or password"),
         (["prometheus:9090"], "is not a base URL"),
         (["http://h", "--last", "soon"], "soon"),

@@ -9,6 +9,7 @@ from pertoken.catalog.market import load_market
 from pertoken.config import load
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.state.demand import Demand
+from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import open_store
@@ -112,3 +113,30 @@ quality_passed = ["weight_dtype=fp8"]
     assert (open_to_all.slo, open_to_all.forbidden) == (Slo(ttft_p95_ms=800, tpot_p95_ms=50), ("model",))
     (ungated,) = seen(tmp_path / "off", f"{text}quality_gate = false").services
     assert ungated.quality_gate is False
+
+
+def with_knobs(folder: Path, **changed: object) -> Deployment:
+    """Return the one deployment of a host, whose epochs have these knobs beside those that were seeded."""
+    where = seed(new_store(folder), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
+    with closing(sqlite3.connect(folder / "telemetry.db")) as database, database:
+        for epoch_id, text in database.execute("SELECT epoch_id, knobs FROM epoch").fetchall():
+            knobs = json.dumps({**json.loads(text), **changed})
+            database.execute("UPDATE epoch SET knobs = ? WHERE epoch_id = ?", (knobs, epoch_id))
+    with open_store(where).read() as connection:
+        inventory = Window(connection, END - 300, END).inventory
+        (deployment,) = fleet(inventory, {}, load_market(), load(written(folder, ""), {}), END).deployments
+    return deployment
+
+
+def test_the_gpus_that_the_driver_shows_go_before_the_product_of_parallel_sizes(tmp_path: Path) -> None:
+    deployment = with_knobs(tmp_path, tp=2, pp=1, dp=4)
+    assert (deployment.tp, deployment.dp) == (None, None)
+    assert deployment.n_devices == len(deployment.device_ids) == 2
+
+
+def test_parallel_sizes_of_ranks_on_several_hosts_are_believed(tmp_path: Path) -> None:
+    assert with_knobs(tmp_path, tp=8, pp=1, dp=1, rendezvous="10.0.0.1").n_devices == 8
+
+
+def test_a_cache_dtype_that_is_not_known_is_not_taken_for_the_default(tmp_path: Path) -> None:
+    assert with_knobs(tmp_path, kv_dtype=None, undetermined="kv_dtype weight_dtype").kv_dtype == "other"

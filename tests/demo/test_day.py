@@ -64,7 +64,7 @@ async def test_a_problem_is_found_accepted_in_the_screens_mended_and_proven_to_t
     advice = json.loads(day.run("advise", "--json"))["recommendations"]
     row = next(row for row in advice if (row["target"], row["rule_id"]) == (day.service, RULE))
     best = row["variants"][0]
-    assert row["state"] == "OPEN" and best["capacity"][1] > 0
+    assert row["state"] == "OPEN" and best["saving"]["capacity"][1] > 0
 
     await _accept_in_the_screens(day)
     accepted = json.loads(day.run("advise", "show", row["id"], "--json"))

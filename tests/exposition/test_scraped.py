@@ -12,7 +12,7 @@ import pytest
 from pertoken.cli.screens.source import screen_source
 from pertoken.config import Settings
 from pertoken.store.connect.location import locate
-from pertoken.tui.amounts import amount
+from pertoken.text.amounts import amount
 from pertoken.tui.app import PertokenApp
 from tests.llama import ALIAS, LlamaServer, free_port, write_model
 from tests.promtool import PROMETHEUS, scraping

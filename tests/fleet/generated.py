@@ -26,9 +26,9 @@ class Fleet:
     gpus: int
     end_ts: int
 
-    def devices_of(self, host: int) -> list[int]:
-        """Return ids of one host's devices."""
-        return [_DEVICE + host * self.gpus + i for i in range(self.gpus)]
+    def host_id(self, number: int) -> int:
+        """Return the id of a host by its number."""
+        return _HOST + number
 
 
 def fill(

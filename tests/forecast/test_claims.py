@@ -230,8 +230,8 @@ def test_spot_is_listed_a_few_percent_to_nine_tenths_off_and_one_replica_stays_a
     assert (round(discounts[0], 2), round(discounts[-1], 2)) == (0.03, 0.87)
     assert 0.55 <= discounts[len(discounts) // 2] < 0.57 and sum(discount >= 0.7 for discount in discounts) < 50
     moved = priced(FOUR, chat(FOUR).on(Placement(purchase="spot"), all_but=1))
-    assert moved.bankable is not None
-    assert 0.2 < moved.bankable[1] / usd_month(4 * 2 * H100_USD) < 0.75 * discounts[-1], "one of four is paid in full"
+    assert moved.net is not None
+    assert 0.2 < moved.net[1] / usd_month(4 * 2 * H100_USD) < 0.75 * discounts[-1], "one of four is paid in full"
 
 
 def test_a_claim_of_the_questions_page_is_one_that_is_checked() -> None:

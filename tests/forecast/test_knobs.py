@@ -91,3 +91,11 @@ def test_the_chance_of_acceptance_follows_from_the_accepted_length(chance: float
     length = accepted_len(chance, drafted)
     assert 1 <= length <= drafted + 1
     assert accepted_len(acceptance(length, drafted), drafted) == pytest.approx(length, abs=1e-6)
+
+
+def test_a_change_to_a_format_that_the_engine_does_not_run_there_is_not_forecast() -> None:
+    present = deployment(weight_dtype="fp16")
+    moved = present.on(replace(present.placement, accelerator="V100 SXM2 32GB")).but(weight_dtype="int4")
+    with pytest.raises(Abstained, match="no source lists that vllm runs int4 weights on Volta"):
+        compare(present, moved, CHAT, MARKET)
+    assert isinstance(compare(moved, moved.but(max_num_seqs=64), CHAT, MARKET), Change), "what runs is not questioned"

@@ -1,5 +1,7 @@
 """Memory by hand: weights, what the engine may use, and the KV cache between them."""
 
+from dataclasses import replace
+
 import pytest
 
 from pertoken.catalog.market import load_market
@@ -40,3 +42,19 @@ def test_weights_that_do_not_fit_leave_no_cache_and_an_unknown_model_is_not_gues
     assert isinstance(small, MemoryFit) and (small.kv_cache_bytes, small.kv_cache_tokens) == (0, 0)
     assert isinstance(abstained, Abstained)
     assert memory_fits([unknown], LOAD, MARKET) != []
+
+
+def test_recurrent_state_takes_memory_of_each_sequence_and_layers_without_a_cache_take_none() -> None:
+    dense = MARKET.model("Llama-3.1-8B")
+    assert dense is not None
+    hybrid = replace(
+        dense, head_dim=None, kv_values=8 * 2 * 8 * 128, n_attention_layers=8, n_linear_layers=24, state_bytes=10**8
+    )
+    stateless = replace(hybrid, state_bytes=None)
+    rows = [replace(on("H100 SXM5", 1), model=model) for model in (dense, stateless, hybrid)]
+    full, part, state = memory_fits(rows, LOAD, MARKET)
+    assert isinstance(full, MemoryFit) and isinstance(part, MemoryFit) and isinstance(state, MemoryFit)
+    assert part.kv_cache_tokens == pytest.approx(4 * full.kv_cache_tokens)
+    assert state.kv_cache_tokens == part.kv_cache_tokens
+    per_sequence = (1000 + 250 / 2) * 8 * 2 * 8 * 128 * 2
+    assert state.sequences == pytest.approx(state.kv_cache_bytes / (per_sequence + 10**8))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_files
+from pertoken.agent.checkpoints.checkpoint import read_files
+from pertoken.agent.checkpoints.facts import Checkpoint
 from tests.agent.checkpoints.folders import LLAMA, write
 from tests.fuzz.damage import DEEP, altered, bounded, damaged
 from tests.llama import write_model
@@ -31,7 +32,7 @@ def read(path: Path) -> Checkpoint:
     with bounded():
         found = read_files(path)
     json.dumps(found.facts)
-    assert all(isinstance(value, int) and 0 < value < 2**63 for value in found.facts.values()), found.facts
+    assert all(isinstance(value, int) and 0 <= value < 2**63 for value in found.facts.values()), found.facts
     return found
 
 
@@ -51,6 +52,24 @@ def test_a_configuration_with_other_values_is_read_or_a_reason(tmp_path: Path) -
         quantization = {**CONFIG["quantization_config"], "quant_method": method, "bits": 4, "quant_algo": "FP8"}
         for config in altered({**CONFIG, "quantization_config": quantization}, method, 30):
             read(model(tmp_path, config))
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"layer_types": ["linear_attention", "full_attention"], "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2},
+        {"block_configs": [{"attention": {"n_heads_in_group": 4}}, {"attention": {"no_op": True}}]},
+        {"linear_attn_config": {"full_attn_layers": [1], "kda_layers": [2], "num_heads": 2, "head_dim": 8}},
+        {"attn_layer_indices": [1], "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_expand": 2},
+        {"model_type": "qwen3_moe", "num_experts": 8, "mlp_layer_types": ["dense", "sparse"], "mlp_only_layers": [0]},
+        {"hybrid_override_pattern": "M*", "num_key_value_heads_per_layer": [2, 4], "_block_types": ["recurrent"]},
+    ],
+)
+def test_lists_of_layers_with_other_values_are_read_or_a_reason(tmp_path: Path, lists: dict[str, Any]) -> None:
+    for config in altered({**LLAMA, **lists}, "lists", 60):
+        write(tmp_path, LLAMA)
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        read(tmp_path)
 
 
 def test_a_header_with_other_values_is_read_or_a_reason(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ from pertoken.cli import main
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
-from pertoken.proof.findings import keep
+from pertoken.proof import stored as proof_stored
+from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.stored import standing
+from pertoken.savings.saving import Saving
 from pertoken.store import repository
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
@@ -34,6 +36,7 @@ from tests.values import tick
 
 STORED = Path(__file__).with_name("stored")
 END = 1_790_000_400
+NOT_NET = "its dollars were not net of a bill that rises: the next advice run prices it again"
 ROOT = Path(__file__).parents[2]
 
 
@@ -93,7 +96,7 @@ def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: S
     assert report.bill is not None and report.bill.busy_is_bound
 
 
-def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: StoreLocation) -> None:
+def test_open_advice_of_an_older_pertoken_expires_with_the_reason(old: StoreLocation) -> None:
     body = {"changes": {"tp": ["2", "1"]}, "commands": ["set -tp 1"], "bankable": [1, 2, 3], "target": "llama on gpu-1"}
     with closing(sqlite3.connect(old.file("advice"))) as connection:
         for key, deployment in ((1, 7), (2, None)):
@@ -103,14 +106,32 @@ def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: S
     for group in GROUPS:
         upgrade(old, group)
     assert drift(old, "advice") is None
-    found = standing(open_store(old))
-    assert [(each.target_kind, each.target_key, each.life, each.variants) for each in found] == [
-        ("deployment", "7", 1, ()),
-        ("fleet", "", 1, ()),
-    ]
-    assert "tp 2 → 1" in CliRunner().invoke(main, ["top", "--db", str(old)]).output
-    keep(AdviceRepository(old), (), (), END, "me")
     assert standing(open_store(old)) == ()
+    assert "tp 2 → 1" not in CliRunner().invoke(main, ["top", "--db", str(old)]).output
+    with AdviceRepository(old).writing() as connection:
+        expired = proof_stored.stored(connection)
+        moves = [(move.from_state, move.to_state, move.code, move.why) for move in repository.transitions(connection)]
+    assert [(each.state, each.version, each.target_key, each.reason) for each in expired] == [
+        (State.EXPIRED, 2, "7", NOT_NET),
+        (State.EXPIRED, 2, "", NOT_NET),
+    ]
+    assert moves == [("OPEN", "EXPIRED", "not-found", NOT_NET)] * 2
+
+
+def test_an_accepted_estimate_of_an_older_pertoken_stays_as_it_was(tmp_path: Path) -> None:
+    where = locate(str(tmp_path))
+    estimate = {"key": "k", "title": "tp 2 to 1", "changes": [], "latency": [], "bankable": [1, 2, 3], "capacity": None}
+    names = "recommendation_id, rule_id, state, title, body, created_ts, updated_ts, version, life, variant, estimate"
+    with _config(where, "advice") as (config, connection):
+        command.upgrade(config, "0011")
+        values = "1, 'own-rule', 'ACCEPTED', 'tp 2 to 1', '{\"target\": \"chat\"}', 10, 20, 2, 1, 'k', :estimate"
+        with connection.begin():
+            inserted = text(f"INSERT INTO recommendation ({names}) VALUES ({values})")
+            connection.execute(inserted, {"estimate": json.dumps(estimate)})
+    upgrade(where, "advice")
+    with AdviceRepository(where).writing() as connection:
+        (row,) = proof_stored.stored(connection)
+    assert row.state is State.ACCEPTED and row.estimate == Variant("k", "tp 2 to 1", saving=Saving((1, 2, 3)))
 
 
 def test_checksums_by_owner_are_merged_and_earlier_damage_is_still_detected(tmp_path: Path) -> None:
@@ -202,9 +223,10 @@ def upgraded_advice(where: StoreLocation, stored: str) -> None:
     assert drift(where, "advice") is None
     with AdviceRepository(where).writing() as connection:
         (row,) = repository.recommendations(connection)
-        assert (row.state, row.target_key, row.life, row.until_ts, row.estimate) == ("OPEN", "7", 1, None, None)
+        assert (row.state, row.target_key, row.life, row.until_ts, row.estimate) == ("EXPIRED", "7", 1, None, None)
         moves = [(each.ts, each.from_state, each.to_state, each.code) for each in repository.transitions(connection)]
-        assert moves == [(10, None, "BLOCKED", "advice-run"), (20, "BLOCKED", "OPEN", "advice-run")]
+        assert moves[:2] == [(10, None, "BLOCKED", "advice-run"), (20, "BLOCKED", "OPEN", "advice-run")]
+        assert [move[1:] for move in moves[2:]] == [("OPEN", "EXPIRED", "not-found")]
 
 
 @pytest.mark.parametrize("stored", REVISIONS["advice"][:4])

@@ -107,7 +107,7 @@ def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
         ("commit-capacity", "steady", {"observed_h": 700.0}),
         ("commit-capacity", "steady", {"min_busy": 0.9}),
         ("change-provider", "bandwidth-bound", {"min_saving": 0.99}),
-        ("change-provider", "bandwidth-bound", {"providers": ("lambda",)}),
+        ("change-provider", "bandwidth-bound", {"providers": ("nebius",)}),
         ("change-provider", "bandwidth-bound", {"regions": ("us-east-2",)}),
         ("serverless-api", "idle", {"providers": ("bedrock",)}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),
@@ -184,10 +184,6 @@ def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
         ("mixture-of-experts", "bandwidth-bound", {"models": ("gpt-oss-120b",)}),
         ("mixture-of-experts", "bandwidth-bound", {"few_running": 0.5}),
         ("prune", "bandwidth-bound", {"min_busy": 0.99}),
-        ("prune", "bandwidth-bound", {"method": "2:4"}),
-        ("prune", "bandwidth-bound", {"kept": 0.2}),
-        ("prune", "bandwidth-bound", {"kept": 0.15, "near": 0.9}),
-        ("prune", "bandwidth-bound", {"min_params": 1e12}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:

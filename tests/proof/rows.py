@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, identity
+from pertoken.savings.saving import Saving
 
 NOW = 1_790_000_000
 DAY = 86_400
@@ -13,10 +14,12 @@ FP8 = Variant(
     edits=(Edit("deployment", 7, "weight_dtype", "bf16", "fp8"),),
     commands=("restart chat with --quantization fp8",),
     undo=("restart chat without --quantization",),
-    bankable=(1_000_000_000, 2_000_000_000, 3_000_000_000),
+    saving=Saving((1_000_000_000, 2_000_000_000, 3_000_000_000)),
     throughput_ratio=(1.2, 1.4, 1.6),
 )
-INT4 = replace(FP8, key="bbbb000000000000", title="weights bf16 → int4", bankable=(0, 1_000_000_000, 4_000_000_000))
+INT4 = replace(
+    FP8, key="bbbb000000000000", title="weights bf16 → int4", saving=Saving((0, 1_000_000_000, 4_000_000_000))
+)
 
 
 def row(state: State = State.OPEN, rule_id: str = "quantize", **values: Any) -> Recommendation:

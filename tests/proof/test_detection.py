@@ -17,6 +17,7 @@ from pertoken.proof.journal import journal
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
 from pertoken.proof.stored import store_acts, stored
 from pertoken.proof.verdicts import Result, Verdict, read_verdicts
+from pertoken.savings.saving import Saving
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import open_store, writing
 from pertoken.store.repository import AdviceRepository
@@ -159,7 +160,7 @@ def test_a_change_that_lacks_a_part_of_the_proposal_does_not_apply_it(folder: Pa
 def test_of_several_proposals_of_one_change_the_accepted_one_is_applied_and_the_others_are_superseded(
     folder: Path,
 ) -> None:
-    better = replace(VARIANT, key="cc", bankable=(9 * 10**9,) * 3)
+    better = replace(VARIANT, key="cc", saving=Saving((9 * 10**9,) * 3))
     kept = Stored(folder, proposal(), proposal(rule_id="other-rule", variants=(better,)))
     kept.act("quantize", lambda recommendation: acts.accept(recommendation, CHANGED - 60))
     recorded(kept.where, BF16, TO_FP8)
@@ -197,6 +198,6 @@ def test_the_estimate_of_an_applied_change_is_not_altered_by_later_runs(folder: 
     kept = Stored(folder, proposal())
     recorded(kept.where, BF16, TO_FP8)
     kept.look()
-    cheaper: tuple[Variant, ...] = (replace(VARIANT, bankable=(7, 8, 9)),)
+    cheaper: tuple[Variant, ...] = (replace(VARIANT, saving=Saving((7, 8, 9))),)
     keep(kept.target, [proposal(variants=cheaper)], {"quantize"}, NOW, "advisor")
     assert [row.estimate for row in kept.rows()] == [VARIANT]

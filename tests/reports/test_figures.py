@@ -9,6 +9,7 @@ from pertoken.proof.recommendation import Recommendation, State, Variant
 from pertoken.proof.verdicts import Judgement, Result, add, pending, put, read_verdicts, with_judgement
 from pertoken.reports.figures import best_of_each_target, read_figures, total, unconfirmed
 from pertoken.reports.gates.measure import Figures
+from pertoken.savings.saving import Saving
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
@@ -17,7 +18,7 @@ from tests.reports.builders import END, figures, period, recorded
 
 def advice(number: int, bankable: int, *touches: str, state: State = State.OPEN) -> Recommendation:
     money = (bankable, bankable, bankable)
-    variant = Variant(key=str(number), title=f"change {number}", bankable=money, touches=touches)
+    variant = Variant(key=str(number), title=f"change {number}", saving=Saving(money), touches=touches)
     return Recommendation(number, "rule", state, variant.title, "chat", variants=(variant,))
 
 

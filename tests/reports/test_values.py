@@ -6,7 +6,11 @@ from tests.reports.test_figures import advice
 def test_advice_and_verdicts_are_plain_values_with_unknown_as_none() -> None:
     values = advice_values(advice(1, 2 * 10**9, "service:a"))
     assert values["bankable_usd_per_month"] == {"low": 2.0, "likely": 2.0, "high": 2.0}
-    assert values["capacity_usd_per_month"] is None and values["id"] == "0000000000000001"
+    assert (
+        values["if_confirmed_usd_per_month"] is None
+        and values["pays_more"] is False
+        and values["id"] == "0000000000000001"
+    )
     verdict = Verdict(1, 2, 1, 60, "chat", judgement=Judgement(Result.CHEAPER, (-0.3, -0.2, -0.1)))
     assert verdict_values(verdict)["effect"] == {"low": -0.3, "likely": -0.2, "high": -0.1}
     assert verdict_values(Verdict(1, 2, 1, 60, "chat"))["effect"] is None

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
+from pertoken.catalog.offers import Offer
 from pertoken.evidence import Evidence, Series
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
@@ -21,6 +23,20 @@ AWS_H100 = 6_880_000_000
 """Nano-USD per device-hour."""
 NOW_TS = 1_790_000_000
 AWS = Placement("aws", "us-east-1", None, "H100 SXM5", None, "on_demand")
+PAIR = Offer(
+    "aws", "p5.48xlarge", "H100 SXM5", 2, "us-east-1", "on_demand", AWS_H100, date(2026, 9, 1), "a list of pairs"
+)
+PAIRED = MARKET.having(
+    [
+        PAIR,
+        replace(PAIR, purchase="spot", nano_usd_per_device_hour=2_500_000_000),
+        replace(PAIR, region="us-east-2", nano_usd_per_device_hour=4_290_000_000),
+        replace(
+            PAIR, instance_type="p5.4xlarge", n_devices=1, region="us-east-2", nano_usd_per_device_hour=4_290_000_000
+        ),
+    ]
+)
+"""The catalog with instances of two devices, as these fleets run on."""
 
 
 def usd_month(hourly: float) -> int:
@@ -119,11 +135,12 @@ def replicas(count: int, **fields: Any) -> Fleet:
 def context(fleet: Fleet, seen: Evidence | None = None, price: int | None = AWS_H100, **fields: Any) -> Context:
     one = seen or low_batch()
     return Context(
-        market=fields.pop("market", MARKET),
+        market=fields.pop("market", PAIRED),
         now_ts=fields.pop("now_ts", NOW_TS),
         deployments={deployment.deployment_id: one for deployment in fleet.deployments},
         services={service.name: summed(one, len(service.deployments)) for service in fleet.services},
         nano_usd_per_hour={device.device_id: price for device in fleet.devices},
+        allowed_regions=fields.pop("allowed_regions", frozenset({"us-east-2"})),
         **fields,
     )
 

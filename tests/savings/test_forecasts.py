@@ -15,7 +15,7 @@ from pertoken.savings.context import Context
 from pertoken.savings.estimate import estimate, prepare, prepare_shown
 from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load
-from pertoken.savings.slo import near_miss_limits
+from pertoken.savings.present import FIGURES
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.state.service import Slo
@@ -70,7 +70,8 @@ def test_of_a_proposal_that_its_first_deployment_refuses_no_other_is_forecast(
     before, known = replicated()
     known = replace(known, slo=slo, deployments={n: low_batch(waiting=n / 100) for n in (1, 2, 3)})
     (service,) = before.services
-    after = before.edit(service.but(weight_dtype="fp8"))
+    placement = Placement(accelerator="L40S" if compared == 1 else "H200 SXM")
+    after = before.edit(service.on(placement).but(weight_dtype="fp8"))
     prepare(before, [after], known)
     assert (estimate(before, after, known).infeasible is not None) == (compared == 1)
     assert sum(asked) == compared
@@ -80,8 +81,8 @@ def test_of_a_proposal_that_its_first_deployment_refuses_no_other_is_forecast(
 @pytest.mark.parametrize("figure", ["ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms"])
 def test_a_likely_figure_overruns_a_limit_where_its_quantile_does(figure: str, limit_ms: float) -> None:
     asked = _asked(low_batch())
-    slo = Slo(**{figure: limit_ms})
-    (overrun,) = overruns([asked], near_miss_limits(slo), MARKET)
+    limits = tuple(1.2 * limit_ms if name == figure else None for name in FIGURES.values())
+    (overrun,) = overruns([(asked, limits)], MARKET)  # type: ignore[list-item]
     predicted = latency(asked.deployment, asked.load, asked.arrivals, MARKET, asked.calibration)
     assert overrun == (getattr(predicted, figure)[1] > 1.2 * limit_ms)
 
@@ -89,7 +90,8 @@ def test_a_likely_figure_overruns_a_limit_where_its_quantile_does(figure: str, l
 def test_more_than_a_deployment_serves_overruns_without_any_limit() -> None:
     asked = _asked(low_batch())
     flood = replace(asked, arrivals=replace(asked.arrivals, requests_per_s=1e6))
-    assert overruns([asked, flood], (None, None, None, None), MARKET) == [False, True]
+    unlimited = (None, None, None, None)
+    assert overruns([(asked, unlimited), (flood, unlimited)], MARKET) == [False, True]
 
 
 def _asked(seen: Evidence) -> LatencyQuery:
@@ -125,7 +127,7 @@ def counted(name: str, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyP
 def test_nothing_is_forecast_alone_that_pricing_asks_of_every_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     before, known = replicated()
     before = replace(before, services=(replace(before.services[0], min_replicas=3),))
-    known = replace(known, deployments={n: low_batch(waiting=n / 100) for n in (1, 2, 3)})
+    known = replace(known, deployments={n: low_batch(waiting=n / 100, ttft_s=0.3) for n in (1, 2, 3)})
     (service,) = before.services
     needed = before.edit(service.but(weight_dtype="fp8").resized())  # all three stay
     moved = before.edit(service.on(Placement(provider="bedrock", purchase="per_token")))
@@ -136,7 +138,7 @@ def test_nothing_is_forecast_alone_that_pricing_asks_of_every_replica(monkeypatc
     priced = estimate(before, needed, known)
     assert asked == []
     prepare_shown([priced], known)
-    assert [asked_for for asked_for in asked if asked_for[1]] == [("latencies", 3), ("latencies", 1)]
+    assert [asked_for for asked_for in asked if asked_for[1]] == [("latencies", 6)]
     asked.clear()
     assert priced.slo == "pass"
     assert estimate(before, moved, known).break_even is not None
@@ -163,11 +165,11 @@ def test_a_change_that_misses_its_slo_is_refused_by_its_likely_latency(monkeypat
     before, known = replicated()
     known = replace(known, slo=Slo(tpot_p95_ms=1))
     (service,) = before.services
-    after = before.edit(service.but(weight_dtype="fp8"))
+    after = before.edit(service.on(Placement(accelerator="L40S")).but(weight_dtype="fp8"))
     asked: list[tuple[str, int]] = []
     counted("latencies", asked, monkeypatch)
     prepare(before, [after], known)
     refused = estimate(before, after, known)
     assert refused.infeasible is not None and refused.slo == "fail"
-    assert re.fullmatch(r"TPOT p95 would be about \d+ ms, with an SLO of 1 ms", refused.infeasible)
+    assert re.fullmatch(r"TPOT p95 would be about \d+ ms \(28 ms now\), with an SLO of 1 ms", refused.infeasible)
     assert asked == []

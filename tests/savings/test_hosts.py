@@ -28,7 +28,7 @@ def test_replicas_on_one_instance_release_nothing_until_all_of_it_is_free() -> N
     deployments = tuple(llama(at, one.device_ids[2 * at : 2 * at + 2]) for at in range(4))
     fleet = fleet_of([Service("chat", deployments)], [one])
     estimate = priced(fleet, chat(fleet).resized())
-    assert estimate.bankable == NOTHING and estimate.replicas is not None
+    assert estimate.net == NOTHING and estimate.replicas is not None
     free = 2 * (4 - estimate.replicas[1])
     assert estimate.capacity is not None and estimate.capacity[1] == free * usd_month(6.88)
     assert any(
@@ -40,26 +40,26 @@ def test_five_idle_hosts_bank_their_price_once() -> None:
     fleet = fleet_of([], [host(host_id) for host_id in range(1, 6)])
     estimates = [priced(fleet, fleet.release(number)) for number in range(1, 6)]
     assert [priced_host.released for priced_host in estimates] == [(f"gpu-{number}",) for number in range(1, 6)]
-    total = sum(priced_host.bankable[1] for priced_host in estimates if priced_host.bankable)
+    total = sum(priced_host.net[1] for priced_host in estimates if priced_host.net)
     assert total == usd_month(10 * 6.88) and round(total / 1e9) == 50_224
     everything = fleet
     for number in range(1, 6):
         everything = everything.release(number)
-    assert estimate(fleet, everything, context(fleet)).bankable == (total, total, total)
+    assert estimate(fleet, everything, context(fleet)).net == (total, total, total)
 
 
 @pytest.mark.parametrize("purchase", ["reserved", "owned"])
 def test_committed_and_owned_hosts_stay_on_the_bill(purchase: str) -> None:
     fleet = fleet_of([], [host(1, placement=replace(AWS, purchase=purchase))])
     estimate = priced(fleet, fleet.release(1))
-    assert estimate.bankable == NOTHING and estimate.against and purchase in estimate.against[0]
+    assert estimate.net == NOTHING and estimate.against and purchase in estimate.against[0]
 
 
 def test_a_paid_term_counts_until_its_end() -> None:
     for end, banked in ((NOW_TS + DAY_S, False), (NOW_TS - DAY_S, True)):
         fleet = fleet_of([], [host(1, paid_until=end)])
         estimate = priced(fleet, fleet.release(1))
-        assert (estimate.bankable != NOTHING) is banked
+        assert (estimate.net != NOTHING) is banked
 
 
 def test_a_commitment_of_the_fleet_keeps_as_many_hosts_paid_for() -> None:
@@ -69,5 +69,5 @@ def test_a_commitment_of_the_fleet_keeps_as_many_hosts_paid_for() -> None:
     committed = replace(two, commitments=(commitment,))
     first = committed.release(1)
     priced = estimate(committed, first.release(2), context(committed))
-    assert priced.bankable is not None and priced.bankable[1] == usd_month(2 * 6.88)
+    assert priced.net is not None and priced.net[1] == usd_month(2 * 6.88)
     assert any("covered by a commitment" in reason for reason in priced.against)

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from pertoken.evidence import Evidence, NotMeasured, Series
 from pertoken.provenance import Provenance
-from pertoken.savings.load import measured_arrivals, measured_load
+from pertoken.savings.load import measured_arrivals, measured_latency, measured_load
 from tests.savings.fleets import evidence, low_batch
 
 
@@ -98,3 +100,19 @@ def test_a_host_that_is_idle_in_most_minutes_still_has_arrivals() -> None:
     rare = Series(mean=2, p50=0, p95=0, max=300, n=1440, provenance=Provenance.COUNTER)
     arrivals = measured_arrivals(Evidence(dict(low_batch().items()) | {"generated_tok_s": rare}))
     assert arrivals.arrivals.requests_per_s == pytest.approx(2 / 400, rel=0.01)
+
+
+def test_latency_quantiles_are_measured_with_the_interval_of_their_sample() -> None:
+    buckets = ((0.1, 500.0), (0.2, 400.0), (0.4, 80.0), (0.8, 20.0))
+    series = Series(0.13, 0.1, 0.325, 0.8, 1000, Provenance.COUNTER, buckets)
+    few, many = (measured_latency(Evidence({"ttft_s": replace(series, n=n)})) for n in (40, 100_000))
+    assert set(few) == {"ttft_p50_ms", "ttft_p95_ms"}
+    for known in (few, many):
+        low, likely, high = known["ttft_p95_ms"]
+        assert likely == 325 and low <= likely <= high
+    assert few["ttft_p95_ms"][2] - few["ttft_p95_ms"][0] > 5 * (many["ttft_p95_ms"][2] - many["ttft_p95_ms"][0])
+
+
+def test_a_latency_that_was_not_measured_is_absent() -> None:
+    assert set(measured_latency(low_batch())) == {"tpot_p50_ms", "tpot_p95_ms"}
+    assert measured_latency(evidence(tpot_s=0.0)) == {}

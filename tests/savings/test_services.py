@@ -26,13 +26,13 @@ SMALL = model("Llama-3.1-8B")
 )
 def test_a_knob_without_a_model_is_unpriced_and_never_zero(knobs: dict[str, object]) -> None:
     estimate = priced(ONE, chat(ONE).but(**knobs))
-    assert estimate.unpriced is not None and estimate.bankable is None and estimate.capacity is None
+    assert estimate.unpriced is not None and estimate.net is None and estimate.capacity is None
 
 
 def test_a_rule_s_own_expectation_prices_busy_time_as_assumed() -> None:
     now = chat(ONE).deployments[0]
     estimate = priced(ONE, now.but(engine_version="0.12").expecting(1.0, 1.25, 1.5, "release notes"))
-    assert estimate.bankable == NOTHING and estimate.capacity is not None
+    assert estimate.net == NOTHING and estimate.capacity is not None
     assert estimate.capacity[1] == pytest.approx(0.6 * usd_month(2 * 6.88) * 0.2, rel=1e-6)
     assert estimate.provenance is not None and estimate.provenance.label == "assumed"
 
@@ -40,7 +40,7 @@ def test_a_rule_s_own_expectation_prices_busy_time_as_assumed() -> None:
 def test_a_layout_that_does_not_start_is_infeasible() -> None:
     estimate = priced(ONE, chat(ONE).but(tp=1))
     assert estimate.infeasible is not None and estimate.infeasible.startswith("it would not start")
-    assert estimate.bankable is None
+    assert estimate.net is None
 
 
 def test_a_restart_states_the_dollars_paid_while_nothing_is_served() -> None:
@@ -59,4 +59,4 @@ def test_a_model_that_moves_into_a_slice_is_tried_before_it_is_priced() -> None:
     after = divided.replace(divided.deployment(1), chat.on_devices((own,)))
     after = after.replace(code, code.on_devices((other,))).release(2)
     priced = estimate(fleet, after, context(fleet))
-    assert priced.bankable is None and "in a slice of a device, which is not forecast" in (priced.unpriced or "")
+    assert priced.net is None and "in a slice of a device, which is not forecast" in (priced.unpriced or "")

@@ -45,7 +45,7 @@ def test_a_faster_model_on_a_shared_device_frees_its_part_and_banks_nothing() ->
     alone = fleet_of(fleet.services[:1], fleet.hosts)
     faster = estimate(fleet, fleet.edit(fleet.service("chat").but(weight_dtype="fp8")), known)
     lonely = estimate(alone, alone.edit(alone.service("chat").but(weight_dtype="fp8")), known)
-    assert faster.bankable == NOTHING and faster.capacity is not None and lonely.capacity is not None
+    assert faster.net == NOTHING and faster.capacity is not None and lonely.capacity is not None
     assert faster.capacity[1] == pytest.approx(lonely.capacity[1] / 1.5, rel=1e-6)
     assert any(
         "60% of the time of H100 #0 is its share beside Llama-3.3-70B" in assumption
@@ -57,7 +57,7 @@ def test_a_faster_model_on_a_shared_device_frees_its_part_and_banks_nothing() ->
 def test_a_rank_fewer_on_a_shared_device_frees_its_busy_time_and_not_the_device() -> None:
     fleet, known = shared(0.3, 0.3)
     priced = estimate(fleet, fleet.edit(fleet.service("chat").but(weight_dtype="fp8", tp=1)), known)
-    assert priced.bankable == NOTHING and priced.capacity is not None
+    assert priced.net == NOTHING and priced.capacity is not None
     assert priced.capacity[1] < usd_month(2 * 6.88 * 0.3) and priced.capacity[1] >= usd_month(6.88 * 0.3)
 
 
@@ -65,11 +65,11 @@ def test_a_shared_host_is_released_only_when_its_last_model_leaves() -> None:
     fleet, known = shared(0.5, 0.25)
     chat, code = (fleet.deployment(literal) for literal in (1, 2))
     one = fleet.replace(chat, chat.on_devices((20, 21)))
-    assert estimate(fleet, one, known).bankable == NOTHING
+    assert estimate(fleet, one, known).net == NOTHING
     both = one.replace(code, code.on_devices((20, 21)))
     together = estimate(fleet, both.release(1), known)
-    assert together.released == ("gpu-1",) and together.bankable is not None
-    assert together.bankable[1] == usd_month(2 * 6.88)
+    assert together.released == ("gpu-1",) and together.net is not None
+    assert together.net[1] == usd_month(2 * 6.88)
 
 
 def test_two_models_that_each_reserve_most_of_the_memory_cannot_share_a_device() -> None:
@@ -79,7 +79,7 @@ def test_two_models_that_each_reserve_most_of_the_memory_cannot_share_a_device()
     stacked = fleet.replace(chat, chat.on_devices((30, 31)))
     stacked = stacked.replace(code, code.on_devices((30, 31))).release(1).release(2)
     priced = estimate(fleet, stacked, context(fleet))
-    assert priced.bankable is None and "would reserve 180% of one device's memory" in (priced.infeasible or "")
+    assert priced.net is None and "would reserve 180% of one device's memory" in (priced.infeasible or "")
 
 
 def test_without_the_busy_time_of_all_there_is_no_share() -> None:
@@ -93,4 +93,4 @@ def test_leaving_a_shared_device_for_another_accelerator_releases_nothing_alone(
     fleet, known = shared(0.5, 0.25)
     moved = fleet.edit(fleet.service("chat").on(Placement(purchase="spot")))
     priced = estimate(fleet, moved, known)
-    assert priced.released == () and (priced.bankable or NOTHING)[1] == 0
+    assert priced.released == () and (priced.net or NOTHING)[1] <= 0

@@ -11,7 +11,7 @@ DRAFTING = {"num_speculative_tokens": 3, "speculative_method": "ngram"}
 
 def test_drafting_shows_from_which_accepted_share_it_pays_and_no_money() -> None:
     estimate = priced(ONE, chat(ONE).but(**DRAFTING))
-    assert estimate.bankable is None and estimate.capacity is None
+    assert estimate.net is None and estimate.capacity is None
     assert estimate.unpriced is not None and "drafted tokens is accepted is not measured" in estimate.unpriced
     assert estimate.break_even is not None and estimate.break_even.startswith("pays above ")
     assert "% of drafted tokens accepted" in estimate.break_even and "tokens per step" in estimate.break_even
@@ -37,7 +37,7 @@ def test_a_prefix_cache_costs_nothing_and_shows_what_it_would_gain() -> None:
     estimate = priced(before, off.but(enable_prefix_caching=True))
     assert estimate.break_even is not None
     assert estimate.break_even.startswith("pays from any share of prompt tokens found in the cache on: 1.")
-    assert estimate.bankable is None
+    assert estimate.net is None
 
 
 @pytest.mark.parametrize("knobs", [{"sleep": True}, DRAFTING | {"sleep": True}, {"engine_version": "0.12"}])
@@ -54,7 +54,7 @@ def test_kv_offload_shows_from_which_share_found_in_host_memory_it_pays() -> Non
     )
     before = ONE.edit(caching)
     estimate = priced(before, caching.but(kv_offload_bytes=64 * 2**30), seen=seen)
-    assert estimate.bankable is None and "try it for a week on one replica" in (estimate.unpriced or "")
+    assert estimate.net is None and "try it for a week on one replica" in (estimate.unpriced or "")
     assert estimate.break_even is not None and estimate.break_even.startswith("pays above ")
     assert "computes again found in host memory" in estimate.break_even
 

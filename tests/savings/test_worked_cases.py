@@ -14,16 +14,16 @@ from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.units import NANO_USD
 from tests.deployments import MARKET
-from tests.savings.fleets import AWS, FOUR, ONE, chat, context, fleet_of, host, llama, low_batch, priced
+from tests.savings.fleets import AWS, FOUR, ONE, PAIR, chat, context, fleet_of, host, llama, low_batch, priced
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-the-numbers-are-made.md"
 Figures = dict[str, float]
 
 
 def usd(estimate: Estimate) -> Figures:
-    assert estimate.bankable is not None and estimate.capacity is not None
+    assert estimate.net is not None and estimate.capacity is not None
     return {
-        "bankable_usd_per_month": estimate.bankable[1] / NANO_USD,
+        "bankable_usd_per_month": estimate.net[1] / NANO_USD,
         "capacity_usd_per_month": estimate.capacity[1] / NANO_USD,
         "hosts_released": len(estimate.released),
     }
@@ -53,17 +53,9 @@ def committed_host() -> Figures:
 
 
 def spot_without_discount() -> Figures:
-    listed = {all_offer.key: all_offer.nano_usd_per_device_hour for all_offer in MARKET.all_offers}
-    same = tuple(
-        replace(
-            all_offer,
-            nano_usd_per_device_hour=listed.get((*all_offer.key[:3], "on_demand"), all_offer.nano_usd_per_device_hour),
-        )
-        for all_offer in MARKET.all_offers
-    )
-    market = replace(MARKET, all_offers=same)
+    market = MARKET.having([PAIR, replace(PAIR, purchase="spot")])
     estimate = priced(FOUR, chat(FOUR).on(Placement(purchase="spot"), all_but=1), market=market)
-    return {"bankable_usd_per_month": 0.0 if estimate.bankable is None else estimate.bankable[1] / NANO_USD}
+    return {"bankable_usd_per_month": 0.0 if estimate.net is None else estimate.net[1] / NANO_USD}
 
 
 def owned_gpu() -> Figures:

@@ -1,5 +1,6 @@
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -94,6 +95,16 @@ def impossible(seen: Evidence, now: Deployment) -> Any:
 def test_an_error_of_an_advice_run_is_a_fault(function: Callable[..., Any], fault: str) -> None:
     found_faults = faults(own(function))
     assert any(line.startswith(fault) for line in found_faults), found_faults
+
+
+def test_a_rule_that_reads_a_series_that_it_does_not_declare_has_a_fault() -> None:
+    def reads(seen: Evidence, now: Deployment) -> Any:
+        yield skip("busy", f"it is busy {seen.busy.mean:.0%} of the time")
+
+    declared = replace(own(reads, window="28d"), series=("busy",))
+    assert not [fault for fault in faults(declared) if "declare" in fault]
+    (fault, *_) = faults(replace(declared, series=("held",)))
+    assert fault.startswith("it reads the series busy and does not declare it: add it to `series` of its decorator")
 
 
 def test_a_fault_names_the_regimes_that_show_it_and_all_faults_are_in_the_error() -> None:

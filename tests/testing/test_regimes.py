@@ -9,7 +9,7 @@ NAMES = (
     "idle", "bandwidth-bound", "compute-bound", "kv-bound", "prefill-heavy", "saturated", "moe", "multi-tenant",
     "cpu", "spot", "committed", "owned", "owned-decode", "owned-prefill", "uncached", "drafting", "drafting-saturated",
     "one-at-a-time", "stuck", "asleep", "twins", "nights", "many-ranks", "interfering", "unbounded", "overcommitted",
-    "steady", "upgraded-dearer", "upgraded-other-load", "upgraded-one", "unmaintained",
+    "steady", "upgraded-dearer", "upgraded-other-load", "upgraded-one", "unmaintained", "embedding",
 )  # fmt: skip
 
 

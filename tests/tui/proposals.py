@@ -11,6 +11,7 @@ from pertoken.proof.recommendation import (
     State,
     Variant,
 )
+from pertoken.savings.saving import Saving
 from tests.tui.figures import H100, HOSTILE, NOW, USD
 
 
@@ -27,8 +28,7 @@ FP8 = Variant(
     ),
     commands=("vllm serve meta-llama/Llama-3.1-70B-Instruct --quantization fp8 --tensor-parallel-size 1",),
     undo=("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 2",),
-    bankable=_month(1200, 1640, 1818),
-    capacity=_month(0, 210, 400),
+    saving=Saving(_month(1200, 1640, 1818), _month(0, 210, 400)),
     throughput_ratio=(1.31, 1.58, 1.92),
     slo="near_miss",
     latency=(
@@ -43,7 +43,7 @@ FP8 = Variant(
     assumptions=("Quality at FP8 is acceptable: not measured here.",),
     against=("Compute-bound at peak hours (batch 64): the gain shrinks there.",),
 )
-INT4 = replace(FP8, key="1123456789abcdef", title="Serve INT4 weights", bankable=_month(900, 1500, 1700), capacity=None)
+INT4 = replace(FP8, key="1123456789abcdef", title="Serve INT4 weights", saving=Saving(_month(900, 1500, 1700)))
 QUANTIZE = Recommendation(
     recommendation_id=101,
     rule_id="quantize-weights",
@@ -66,8 +66,7 @@ QUANTIZE = Recommendation(
 H200 = replace(
     FP8,
     title="Move to H200",
-    bankable=_month(-120, 900, 1500),
-    capacity=_month(2000, 2600, 3100),
+    saving=Saving(_month(-120, 900, 1500), _month(2000, 2600, 3100)),
     throughput_ratio=(1.4, 1.7, 1.9),
     slo="pass",
 )
@@ -92,7 +91,11 @@ RELEASE = replace(
     reason="Nothing held it for 24 h.",
     variants=(
         Variant(
-            "2", "Release the idle device", bankable=_month(1818, 1818, 1818), touches=("host:2",), released=("b",)
+            "2",
+            "Release the idle device",
+            saving=Saving(_month(1818, 1818, 1818)),
+            touches=("host:2",),
+            released=("b",),
         ),
     ),
     refusals=(),
@@ -110,8 +113,7 @@ UNPRICED = replace(
         replace(
             FP8,
             title="Raise the batch limit",
-            bankable=None,
-            capacity=None,
+            saving=None,
             throughput_ratio=(1.0, 1.2, 1.5),
             slo="fail",
             unpriced="no price is set for its device",

@@ -17,7 +17,7 @@ from pertoken.proof.recommendation import (
     Recommendation,
 )
 from pertoken.proof.track_record import Record
-from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
+from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
 from pertoken.window.course.course import Course, Subject
 from pertoken.window.course.timeline import Timeline
 from pertoken.window.progress import Progress

@@ -15,7 +15,8 @@ from pertoken.proof.trials.trial import Arm, Design, Trial
 from pertoken.proof.verification.detectable import Detectable
 from pertoken.savings.assumptions.sensitivity import At, Sensitivity
 from pertoken.savings.estimate import Estimate
-from pertoken.tui.study import Detail, ListedRule
+from pertoken.savings.saving import Saving
+from pertoken.text.study import Detail, ListedRule
 from pertoken.units import NANO_USD
 
 HOSTILE = "[/b]evil\x1b[31m\u202emodel[red]"
@@ -145,7 +146,7 @@ def shown_detail(recommendation: Recommendation, values: Mapping[str, float]) ->
     """Return the detail that a real source would compute of an open recommendation."""
     factor = values.get(LOAD.assumption, 1.0)
     likely = round(1500 * factor) * NANO_USD
-    estimate = Estimate(bankable=(likely, likely, likely), capacity=NOTHING)
+    estimate = Estimate(saving=Saving((likely, likely, likely)))
     return Detail(
         recommendation.recommendation_id,
         dict(values),

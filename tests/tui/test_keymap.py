@@ -3,8 +3,8 @@
 import pytest
 
 from pertoken.errors import BadInput
+from pertoken.text.program.keys import KEY_OF
 from pertoken.tui.keymap import keymap_of, mapped
-from pertoken.tui.keys import KEY_OF
 from pertoken.tui.options import Options
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, until_gone, until_shown

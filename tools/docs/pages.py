@@ -8,7 +8,7 @@ import click
 
 from pertoken.advisor.rules.discovery import installed
 from pertoken.advisor.rules.load import source_of
-from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.inputs import Limits
 from pertoken.advisor.worker.run import RuleInfo, run_plugins
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
@@ -19,7 +19,7 @@ from pertoken.config_file import meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
-from pertoken.tui.keys import KEYS
+from pertoken.text.program.keys import KEYS
 from pertoken.units import format_duration
 from tools.docs import forecast, supported
 

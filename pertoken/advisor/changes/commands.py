@@ -102,11 +102,11 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
             yield from (commit(commitment) for commitment in change.after[len(change.before) :])
     for deployment in difference.added:
         merged = [removed for removed in difference.removed if removed.device_ids == deployment.device_ids]
-        yield _merge(deployment, merged[0], where) if merged else start(deployment)
+        yield _merge(deployment, merged[0], where) if merged else start(deployment, chosen)
     replicas = _replicas(difference, before, chosen)
     for group in changed:
         prefix = "" if single else f"{_where(group, where)}: "
-        yield from _group(group, before, where, prefix, replicas.get(group.service.name))
+        yield from _group(group, before, where, prefix, replicas.get(group.service.name), chosen)
     for change in difference.changes:
         if change.kind == "service":
             yield from service_steps(change, before, chosen)
@@ -133,7 +133,9 @@ def _replicas(difference: Diff, before: Fleet, chosen: Chosen) -> dict[str, int]
     return {name: int(pair[1]) for name, pair in words.items() if pair is not None and pair[1].isdecimal()}
 
 
-def _group(group: Group, before: Fleet, where: Addresses, prefix: str, replicas: int | None) -> Iterator[Step]:
+def _group(
+    group: Group, before: Fleet, where: Addresses, prefix: str, replicas: int | None, chosen: Chosen
+) -> Iterator[Step]:
     """Yield the steps of one group; `replicas`: the new number of its service, None if that stays."""
     changes = group.changes
     placement = {name.partition(".")[2]: pair for name, pair in changes.items() if name.startswith("placement.")}
@@ -141,7 +143,7 @@ def _group(group: Group, before: Fleet, where: Addresses, prefix: str, replicas:
     if placement or (devices is not None and can_run_beside(*devices)):
         all_move = len(group.deployments) == len(group.service.deployments)
         old, new = (_devices(device_ids, where) for device_ids in devices or ((), ()))
-        yield move(group, placement, (old, new), prefix, replicas if all_move else None)
+        yield move(group, placement, (old, new), prefix, replicas if all_move else None, chosen)
         if "serves" in changes:
             yield _shares(group, prefix)
         return

@@ -6,7 +6,9 @@ from typing import Any
 
 from pertoken.advisor.changes.purchases import Step, order
 from pertoken.advisor.changes.serving import health_check, new_server_options, start_options
-from pertoken.advisor.groups import Group, share_of
+from pertoken.advisor.groups import Chosen, Group, share_of
+from pertoken.catalog.offers import ANYWHERE
+from pertoken.savings.placing import Placed
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 
@@ -17,7 +19,12 @@ def can_run_beside(old: Sequence[int], new: Sequence[int]) -> bool:
 
 
 def move(
-    group: Group, changes: Mapping[str, tuple[Any, Any]], devices: tuple[str, str], prefix: str, replicas: int | None
+    group: Group,
+    changes: Mapping[str, tuple[Any, Any]],
+    devices: tuple[str, str],
+    prefix: str,
+    replicas: int | None,
+    chosen: Chosen,
 ) -> Step:
     """Return the lines that start servers in a new place, check them and move the traffic before the old ones stop.
 
@@ -41,6 +48,8 @@ def move(
             ),
             (f"{prefix}stop {servers} {_place(now, changes)}",),
         )
+    placed = chosen.instances_for(to) if changes else None
+    to = _ordered(to, placed)
     options, options_before = (f"{flags}, else as now" * bool(flags) for flags in start_options(group))
     place, place_before = _place(to, changes), _place(now, changes)
     if "device_ids" in group.changes and not changes:
@@ -48,7 +57,7 @@ def move(
     engine = group.changes.get("engine", (first.engine, first.engine))
     return Step(
         (
-            *(order(to) if changes else ()),
+            *(order(to, placed.instances[1] if placed else 1) if changes else ()),
             f"{lead}start {new} {place}{options}",
             health_check(engine[1], f"each new server of {name}"),
             f"{lead}move the traffic to {_them(new)}",
@@ -64,16 +73,18 @@ def move(
     )
 
 
-def start(deployment: Deployment) -> Step:
+def start(deployment: Deployment, chosen: Chosen) -> Step:
     """Return the lines that start a server beside the present ones, and those that route back and stop it."""
     share = "; ".join(
         f"send {share_of(part)} of the requests for {service} to it" for service, part in deployment.serves
     )
     name = deployment.model.name
-    place = _place(deployment.placement, {})
+    placed = None if deployment.device_ids else chosen.instances_for(deployment.placement)
+    to = _ordered(deployment.placement, placed)
+    place = _place(to, {})
     return Step(
         (
-            *(() if deployment.device_ids else order(deployment.placement)),
+            *(() if deployment.device_ids else order(to, placed.instances[1] if placed else 1)),
             f"Start {name} with {deployment.engine} {place}{new_server_options(deployment)}.",
             health_check(deployment.engine, f"the new server of {name}"),
             *((f"{share[0].upper()}{share[1:]}.",) if share else ()),
@@ -81,6 +92,15 @@ def start(deployment: Deployment) -> Step:
         ("Route its requests to their previous servers.",),
         retire_undone=(f"Stop the new {name}.",),
     )
+
+
+def _ordered(placement: Placement, placed: Placed | None) -> Placement:
+    """Return a placement with the instance and region that pricing chose for it."""
+    if placed is None or " " in placed.offer.instance_type:  # a price that a person set names no instance type
+        return placement
+    offer = placed.offer
+    region = placement.region if offer.region == ANYWHERE else offer.region
+    return replace(placement, instance_type=offer.instance_type or placement.instance_type, region=region)
 
 
 def _them(servers: str) -> str:

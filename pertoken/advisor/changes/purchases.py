@@ -76,8 +76,8 @@ def release(name: str, host: Host | None, before: Fleet, *, nvidia: bool = False
     )
 
 
-def order(placement: Placement) -> tuple[str, ...]:
-    """Return the command that starts an instance; empty if its cloud, region or type is unknown."""
+def order(placement: Placement, count: int = 1) -> tuple[str, ...]:
+    """Return the command that starts instances; empty if its cloud, region or type is unknown."""
     cloud = cloud_commands().get(placement.provider or "")
     if (
         cloud is None
@@ -86,4 +86,4 @@ def order(placement: Placement) -> tuple[str, ...]:
         or placement.purchase not in (None, "on_demand", "spot")
     ):
         return ()
-    return (cloud.ordered(placement.instance_type, placement.region, spot=placement.purchase == "spot"),)
+    return (cloud.ordered(placement.instance_type, placement.region, spot=placement.purchase == "spot", count=count),)

@@ -59,6 +59,8 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
                 for commitment, term in zip(new, terms, strict=True)
             ]
     text = "; ".join(parts)
+    instances = ", ".join(dict.fromkeys(placed.name for placed in chosen.placed))
+    text = ": ".join(filter(None, (text, instances)))
     return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
 
 
@@ -82,6 +84,7 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
             lines.append(ChangeLine(name, change.field, shown(change.before), shown(change.after)))
         elif change.kind == "fleet":
             lines.append(ChangeLine("fleet", change.field, str(len(change.before)), str(len(change.after))))
+    lines += [ChangeLine("fleet", "instances", "none", placed.text) for placed in chosen.placed]
     lines += [ChangeLine(deployment.name, "deployment", "runs", "merged") for deployment in difference.removed]
     lines += [ChangeLine(shown(deployment.model), "deployment", "none", "added") for deployment in difference.added]
     return tuple(lines)

@@ -7,7 +7,7 @@ from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
 from pertoken.rule import Proposal
 from pertoken.state.demand import EDITABLE, Demand, Quantity, to
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, services_unlike
@@ -93,4 +93,4 @@ def _deployment(now: Deployment | None, to: Deployment) -> Deployment:
     if now is None or not to.device_ids or to.device_ids != now.device_ids:
         return to
     stays = to.placement is now.placement or to.placement == now.placement
-    return to if stays else altered(to, {"device_ids": ()})
+    return to if stays else replace(to, device_ids=())

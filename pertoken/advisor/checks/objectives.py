@@ -29,8 +29,8 @@ def full_batch_factor(difference: Diff, money: Estimate, context: Context) -> fl
 def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str | None:
     """Return as text which missed objectives a change would meet; None if there are none, or it misses others.
 
-    All `lines` have objectives. Measured latencies are scaled by the change of the forecast, TPOT by `tpot_factor` if
-    known: the forecast spreads requests evenly, but bursts fill batches.
+    All `lines` have objectives. A missed TPOT is scaled by `tpot_factor` if known: the forecast spreads requests
+    evenly, but bursts fill batches.
     """
     held = []
     for line in lines:
@@ -39,10 +39,8 @@ def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str |
             return None
         after_ms = line.after[LIKELY]
         if line.measured_ms is not None and line.measured_ms > line.slo_ms:
-            factor = tpot_factor if line.figure.startswith("TPOT") else None
-            if factor is None:
-                factor = after_ms / line.before[LIKELY] if line.before is not None else 0.0
-            after_ms = max(after_ms, factor * line.measured_ms)
+            if tpot_factor is not None and line.figure.startswith("TPOT"):
+                after_ms = tpot_factor * line.measured_ms
             held.append(
                 f"it saves nothing but meets the {line.figure} objective: {line.measured_ms:.0f} ms measured, about "
                 f"{after_ms:.0f} ms is expected, and the objective is {line.slo_ms:.0f} ms"

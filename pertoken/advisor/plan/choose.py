@@ -21,8 +21,9 @@ from pertoken.advisor.plan.search import (
     exact,
     replayed,
 )
-from pertoken.advisor.plan.states import States, Worth
+from pertoken.advisor.plan.states import States
 from pertoken.rule import RISKS
+from pertoken.savings.saving import Saving
 
 MAX_COMMITMENTS = 64
 """Maximum sets of commitments to try."""
@@ -112,7 +113,7 @@ class Chooser:
     def _watts(self, solution: Solution) -> float:
         return self._added_w(Chosen(solution.steps))
 
-    def _worth(self, combinations: Sequence[Chosen]) -> list[Worth | None]:
+    def _worth(self, combinations: Sequence[Chosen]) -> list[Saving | None]:
         """Return the worth of combinations; None for one that needs more than the remaining power."""
         worth = self._states.worth(combinations)
         if self._power is None:

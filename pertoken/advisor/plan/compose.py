@@ -11,13 +11,16 @@ from pertoken.advisor.plan.order import in_order
 from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, Step
 from pertoken.advisor.plan.power import PowerBudget
 from pertoken.advisor.plan.search import Chosen
-from pertoken.advisor.plan.states import States, Worth, joined
+from pertoken.advisor.plan.states import States, joined
 from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
-from pertoken.savings.assumptions.sensitivity import Sensitivity, sensitivities
+from pertoken.savings.assumptions.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.savings.estimate import spend as spend_of
-from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.savings.present import FIGURES
+from pertoken.savings.saving import Saving
+from pertoken.savings.slo import Latencies
+from pertoken.state.fleet import Fleet
 from pertoken.units import HOURS_PER_MONTH, MTOK
 
 LOW, LIKELY, HIGH = range(3)
@@ -56,17 +59,17 @@ def compose(
         steps=tuple(steps),
         left_out=_left_out(left, order, choice, chooser, states, clashes),
         unpriced_hosts=unpriced,
-        sensitivity=_sensitivity(choice, states, gathered) if sensitivity else (),
+        sensitivity=_sensitivity(choice, chooser, states, gathered) if sensitivity else (),
         exact=choice.exact,
         mtok_per_month=_mtok_per_month(gathered) if not unpriced else None,
     )
 
 
-def bounded(worth: Worth, spend: int) -> tuple[Money, Money]:
+def bounded(saving: Saving, spend: int) -> tuple[Money, Money]:
     """Return bankable and capacity dollars, limited so that their sum never exceeds the spend, at each end."""
-    low, likely, high = (max(0, min(dollars, spend)) for dollars in worth.bankable)
+    low, likely, high = (min(dollars, spend) for dollars in saving.net)
     free = [
-        max(0, min(dollars, spend - gone)) for dollars, gone in zip(worth.capacity, (low, likely, high), strict=True)
+        max(0, min(dollars, spend - gone)) for dollars, gone in zip(saving.capacity, (low, likely, high), strict=True)
     ]
     middle = min(free[LIKELY], free[HIGH])
     return (low, likely, high), (min(free[LOW], middle), middle, free[HIGH])
@@ -84,11 +87,17 @@ def _mtok_per_month(gathered: Present) -> float | None:
     return tok_s * HOURS_PER_MONTH * 3600 / MTOK if tok_s else None
 
 
-def _sensitivity(choice: Choice, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
+def _sensitivity(choice: Choice, chooser: Chooser, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
     whole = Chosen(at for group in choice.groups for at in group)
     if not whole:
         return ()
-    ranges, by = sensitivities(gathered.fleet, states.composed(whole), gathered.context), states.correction(whole)
+
+    def extended(chosen: Chosen, step: int) -> Fleet | None:
+        return states.composed(chosen | {step}) if chooser.problem.follows(chosen, step) else None
+
+    steps = Steps(choice.groups, extended)
+    ranges = sensitivities(gathered.fleet, states.composed(whole), gathered.context, steps)
+    by = states.correction(whole)
     return ranges if by is None else tuple(by.sensitivity(sensitivity) for sensitivity in ranges)
 
 
@@ -97,7 +106,7 @@ def _steps(
 ) -> list[Step]:
     """Return the steps in order. Each is priced on the earlier steps of its group; savings of groups add up."""
     made = {at: group for group in choice.groups for at in group}
-    before = dict.fromkeys(choice.groups, (Chosen(), Worth()))
+    before = dict.fromkeys(choice.groups, (Chosen(), Saving()))
     steps = []
     for at in order:
         position, known = before[made[at]]
@@ -105,7 +114,7 @@ def _steps(
         (after,) = states.worth([chosen])
         assert after is not None
         what, price = described(states, gathered, position, at), states.price(chosen)
-        bankable = _less(after.bankable, known.bankable)
+        bankable = _less(after.net, known.net)
         steps.append(
             Step(
                 rule_id=what.lever.row.rule_id,

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.advisor.plan.levers.lever import Lever
-from pertoken.advisor.plan.plan import Money
 from pertoken.proof.recommendation import RecordLine
-from pertoken.proof.track_record import corrected_money
+from pertoken.proof.track_record import corrected_saving
 from pertoken.savings.assumptions.sensitivity import At, Sensitivity
+from pertoken.savings.saving import Saving
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Correction:
     widening: float
     """Additional factor of the width of the interval."""
 
-    def money(self, money: Money) -> Money:
-        """Return corrected dollars."""
-        return corrected_money(money, self.ratio, self.widening)
+    def saving(self, saving: Saving) -> Saving:
+        """Return a corrected saving."""
+        return corrected_saving(saving, self.ratio, self.widening)
 
     def sensitivity(self, known: Sensitivity) -> Sensitivity:
         """Return the sensitivity to an assumption in corrected dollars."""
@@ -53,8 +53,6 @@ def record_line(rule_id: str, record: RecordLine) -> str:
 
 def _alone(lever: Lever) -> float:
     """Return the saving of a lever alone before correction: its likely bankable and capacity dollars."""
-    dollars = sum(
-        max(0, interval[1]) for interval in (lever.variant.bankable, lever.variant.capacity) if interval is not None
-    )
+    dollars = sum(max(0, likely) for likely in (lever.variant.saving or Saving()).rank)
     record = lever.variant.record
     return float(dollars) if record is None or record.ratio <= 0 else dollars / record.ratio

@@ -191,6 +191,7 @@ def _at(end: At) -> dict[str, Any]:
         "bankable_usd_per_month": _usd(end.bankable),
         "capacity_usd_per_month": _usd(end.capacity),
         "refused": end.refused,
+        "without": list(end.without),
     }
 
 

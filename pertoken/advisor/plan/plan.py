@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 from pertoken.savings.assumptions.sensitivity import Sensitivity
+from pertoken.savings.saving import NOTHING as NOTHING
+from pertoken.savings.saving import Money as Money
 
-Money = tuple[int, int, int]
-"""Nano-USD per month of 730 h: low, likely, high."""
-NOTHING: Money = (0, 0, 0)
 EFFORTS = {"low": "minutes", "medium": "hours", "high": "days"}
 """Effort of a variant -> its approximate time."""
 
@@ -97,7 +96,7 @@ class Plan:
     spend: int
     """Bill of all hosts with a price, nano-USD per month."""
     bankable: Money
-    """Decrease of the bill after all steps; never above the spend."""
+    """Net decrease of the bill after all steps; never above the spend, and below 0 at an end where the bill rises."""
     capacity: Money
     """Additional work for the same bill; together with `bankable` never above the spend."""
     steps: tuple[Step, ...] = ()

@@ -1,14 +1,16 @@
 """Price combinations of levers, each forecast as one change of the present fleet."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pertoken.advisor.plan.corrected import Correction, correction
 from pertoken.advisor.plan.levers.lever import Lever
-from pertoken.advisor.plan.plan import NOTHING, Money
 from pertoken.advisor.plan.reapply import reapplied
+from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
-from pertoken.savings.estimate import Estimate, Outcomes, estimate, prepare
+from pertoken.savings.estimate import LIKELY, Estimate, Outcomes, estimate, prepare
+from pertoken.savings.saving import Money, Saving
+from pertoken.savings.slo import has_objective
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
@@ -18,19 +20,6 @@ from pertoken.units import format_usd
 
 Chosen = frozenset[int]
 """Positions of the applied levers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """Saving of a combination, nano-USD per month."""
-
-    bankable: Money = NOTHING
-    capacity: Money = NOTHING
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Sort key: likely bankable dollars, then capacity."""
-        return self.bankable[1], self.capacity[1]
 
 
 class States:
@@ -62,7 +51,7 @@ class States:
         assert isinstance(known, Fleet)
         return known
 
-    def worth(self, combinations: Sequence[Chosen]) -> list[Worth | None]:
+    def worth(self, combinations: Sequence[Chosen]) -> list[Saving | None]:
         """Return the savings of combinations, None for one that cannot be in a plan. All are forecast in one batch."""
         fresh = [
             combination
@@ -71,8 +60,16 @@ class States:
         ]
         composed = [self._composed(combination) for combination in fresh]
         self._prepare([fleet for fleet in composed if isinstance(fleet, Fleet)])
-        for combination, known in zip(fresh, composed, strict=True):
-            self._prices[combination] = known if isinstance(known, str) else self._price(combination, known)
+        prices = [
+            known if isinstance(known, str) else self._price(combination, known)
+            for combination, known in zip(fresh, composed, strict=True)
+        ]
+        judged = [speed.latency for price in prices if isinstance(price, Estimate) for speed in price.judged]
+        self._context.forecasts.judge(
+            [latency for latency in judged if latency is not None and has_objective(latency.slo)], self._context.market
+        )
+        for combination, price in zip(fresh, prices, strict=True):
+            self._prices[combination] = price if isinstance(price, str) else _held(price)
         return [self._worth(combination) for combination in combinations]
 
     def price(self, chosen: Chosen) -> Estimate:
@@ -91,8 +88,8 @@ class States:
         if isinstance(known, str):
             return known
         price = self._prices.get(chosen)
-        if isinstance(price, Estimate) and price.bill_rise:
-            return f"the bill would rise by {format_usd(price.bill_rise)} a month"
+        if isinstance(price, Estimate) and price.saving is not None and price.saving.pays_more:
+            return f"the bill would rise by {format_usd(-price.saving.net[LIKELY])} a month"
         return price if isinstance(price, str) else None
 
     def _composed(self, chosen: Chosen) -> Fleet | str:
@@ -144,8 +141,7 @@ class States:
             price = estimate(self.base, after, self._context, self._diff(chosen, after), self._outcomes)
         except Exception as error:  # only this combination fails: the others are still priced
             return f"it cannot be priced: {error}"
-        missing = price.infeasible or price.unpriced or price.break_even
-        return price if missing is None else missing
+        return price if price.uncounted is None else price.uncounted
 
     def _diff(self, chosen: Chosen, after: Fleet) -> Diff:
         """Return the difference of a combination: the sum of its levers if none adds or removes deployments."""
@@ -155,22 +151,33 @@ class States:
         changes = tuple(change for part in parts for change in part.changes)
         return Diff(changes, released=tuple(host for part in parts for host in part.released))
 
-    def _worth(self, chosen: Chosen) -> Worth | None:
+    def _worth(self, chosen: Chosen) -> Saving | None:
         if not chosen:
-            return Worth()
+            return Saving()
         known = self._prices[chosen]
         if isinstance(known, str):
             return None
-        if known.bill_rise:  # it may be a step towards a combination that saves
-            return Worth((-known.bill_rise,) * 3, known.capacity or NOTHING)
-        worth, by = Worth(known.bankable or NOTHING, known.capacity or NOTHING), self.correction(chosen)
-        return worth if by is None else Worth(by.money(worth.bankable), by.money(worth.capacity))
+        saving, by = known.saving or Saving(), self.correction(chosen)
+        return saving if by is None else by.saving(saving)
 
 
-def joined(combinations: Iterable[Worth]) -> Worth:
+def _held(price: Estimate) -> Estimate | str:
+    """Return an estimate whose latency is known and kept where an objective is set; else the reason why it is not."""
+    try:
+        word, sentence = price.verdict
+    except Abstained as reason:
+        return f"whether the SLO is kept is unknown: {reason}"
+    if word == "fail":
+        return f"it would miss the SLO: {sentence}"
+    if word == "unknown":
+        return f"whether the SLO is kept is unknown: {sentence or 'its latency is not forecast'}"
+    return price
+
+
+def joined(combinations: Iterable[Saving]) -> Saving:
     """Return the sum of the savings of independent combinations."""
-    worths = list(combinations)
-    return Worth(_sum([worth.bankable for worth in worths]), _sum([worth.capacity for worth in worths]))
+    savings = list(combinations)
+    return Saving(_sum([saving.net for saving in savings]), _sum([saving.capacity for saving in savings]))
 
 
 def _sum(monies: Sequence[Money]) -> Money:

@@ -54,12 +54,13 @@ class WhatIf:
         return replace(
             gathered,
             fleet=replace(fleet, services=tuple(map(self._busier, fleet.services))),
-            hosts=self.measured(gathered.hosts),
+            hosts=self._measured(gathered.hosts),
+            windows={length_s: self._measured(measured) for length_s, measured in gathered.windows.items()},
             context=replace(
                 context,
-                deployments=self.measured(context.deployments),
-                services=self.measured(context.services),
-                devices=self.measured(context.devices),
+                deployments=self._measured(context.deployments),
+                services=self._measured(context.services),
+                devices=self._measured(context.devices),
             ),
         )
 
@@ -69,11 +70,9 @@ class WhatIf:
         pue = context.energy.pue if context.energy is not None else NO_OVERHEAD
         return replace(context, energy=EnergyPrice(round(self.tariff_usd_per_kwh * NANO_USD), pue))
 
-    def measured(self, known: Mapping[K, Evidence]) -> Mapping[K, Evidence]:
+    def _measured(self, evidence_by_key: Mapping[K, Evidence]) -> Mapping[K, Evidence]:
         """Return evidence scaled to the assumed load."""
-        return (
-            known if self.traffic == 1 else {key: under_load(measured, self.traffic) for key, measured in known.items()}
-        )
+        return {key: under_load(evidence, self.traffic) for key, evidence in evidence_by_key.items()}
 
     def _with_slo(self, fleet: Fleet) -> Fleet:
         for name in self.slo:

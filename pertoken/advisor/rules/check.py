@@ -9,9 +9,9 @@ from pertoken.advisor.changes.title import title
 from pertoken.advisor.checks.possible import refuse_impossible, refuse_other_changes
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.rules.load import rules_in
-from pertoken.advisor.worker.job import run_job
-from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.texts import storable
+from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker.run import run_job
+from pertoken.advisor.worker.wire import storable
 from pertoken.errors import BadInput
 from pertoken.rule import InvalidEdit, Rule
 from pertoken.testing import Proposed, Regime, Result, faults, regimes, run

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from pertoken.advisor.rules.discovery import Permission, Plugin
 from pertoken.advisor.rules.switches import disabled
-from pertoken.advisor.worker.source import Source
+from pertoken.advisor.worker.inputs import Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
@@ -108,7 +108,7 @@ def _configured(loaded: Rule, settings: Settings) -> Rule | str:
 
 def _checked(value: Rule) -> Rule:
     """Return a rule made again by the decorator, because a plugin can also call `Rule` with any values."""
-    return rule(value.rule_id, window=value.window)(value.function)
+    return rule(value.rule_id, window=value.window, series=value.series)(value.function)
 
 
 def _module_of(plugin: Plugin) -> object:

@@ -13,6 +13,7 @@ input, output and the pipe to the advisor.
 import contextlib
 import faulthandler
 import gc
+import importlib
 import inspect
 import io
 import json
@@ -24,17 +25,15 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from pertoken.advisor.worker import confine
-from pertoken.advisor.worker.inputs import Inputs, SubjectKey, Target
-from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.messages import Batch, plugin_trace, send, trace
-from pertoken.advisor.worker.source import Source
-from pertoken.advisor.worker.wire import encoded
+from pertoken.advisor.worker.inputs import Inputs, Limits, Source, SubjectKey, Target
+from pertoken.advisor.worker.wire import encoded, storable, type_name
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import SERIES
 from pertoken.rule import FleetEvidence, Rule
@@ -205,11 +204,11 @@ def do_job(job: Callable[[], Any], limits: Limits) -> None:
 
 
 def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
-    """Load a plugin, report its rules, and run each rule whose window was read in its own process."""
-    for number, rule, of_window in _due(_loaded(source, limits), inputs):
+    """Load a plugin, report its rules, and run each rule that has targets in its own process."""
+    for number, rule, of_targets in _due(_loaded(source, limits), inputs):
         send(PIPE, rule=number)
         began = time.monotonic()
-        ended = _wait(_fork(partial(_rule, rule, of_window, limits)), limits.rule_s, limits)
+        ended = _wait(_fork(partial(_rule, rule, of_targets, limits)), limits.rule_s, limits)
         send(PIPE, ended=ended, seconds=time.monotonic() - began, output=_printed(limits))
 
 
@@ -222,11 +221,11 @@ def run_together(sources: Sequence[Source], inputs: Inputs | None, limits: Limit
     for n, source in enumerate(sources):
         if n:
             send(PIPE, left=None, output=_printed(limits))
-        for number, rule, of_window in _due(_loaded(source, limits), inputs):
+        for number, rule, of_targets in _due(_loaded(source, limits), inputs):
             send(PIPE, rule=number)
             began = time.monotonic()
             with Batch(PIPE) as batch:
-                for message in _messages(rule, of_window, limits):
+                for message in _messages(rule, of_targets, limits):
                     batch.send(**message)
                     if time.monotonic() - began > limits.rule_s:
                         raise TimeoutError(f"{rule.rule_id} took longer than {limits.rule_s:g} s")
@@ -234,12 +233,10 @@ def run_together(sources: Sequence[Source], inputs: Inputs | None, limits: Limit
 
 
 def _due(rules: Iterable[Rule], inputs: Inputs | None) -> Iterator[tuple[int, Rule, Inputs]]:
-    """Yield the rules that run now, each with its number and the inputs of its window."""
+    """Yield the rules that have targets, each with its number and its inputs."""
     for number, rule in enumerate(rules):
-        if inputs is not None and inputs.run(rule.window_s):
-            of_window = inputs.over(rule.window_s)
-            of_window.window.parts.detach()
-            yield number, rule, of_window
+        if inputs is not None and inputs.targets(rule.scope):
+            yield number, rule, inputs
 
 
 def _loaded(source: Source, limits: Limits) -> Sequence[Rule]:
@@ -288,6 +285,7 @@ def _described(rule: Rule) -> dict[str, Any]:
         "sections": rule.sections,
         "needs": list(rule.needs),
         "window_s": rule.window_s,
+        "series": None if rule.series is None else list(rule.series),
         "body": (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip(),
         "options": [
             [
@@ -329,17 +327,12 @@ def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
 def _messages(rule: Rule, inputs: Inputs, limits: Limits) -> Iterator[dict[str, Any]]:
     """Run a rule for each of its targets, and yield what to report."""
     for target in inputs.targets(rule.scope):
-        message = _call(rule, target, inputs, limits)
-        part = inputs.window.parts.take_missed()
-        if part is not None:  # the rule runs again after the advisor has read that part
-            yield {"unread": part}
-            return
-        yield {"call": message | {"output": _printed(limits)}}
+        yield {"call": _call(rule, target, inputs, limits) | {"output": _printed(limits)}}
 
 
 def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[str, Any]:
     """Run a rule for one target; return its yielded values or its error, and the series that it read."""
-    seen = inputs.seen(target)
+    seen = inputs.seen(target, rule.window_s)
     given = {"seen": seen, "now": target, "service": target, "fleet": inputs.fleet, "market": inputs.market}
     message: dict[str, Any] = {}
     try:
@@ -381,3 +374,103 @@ def _read(seen: Evidence | FleetEvidence) -> list[tuple[SubjectKey | None, list[
     if isinstance(seen, FleetEvidence):
         return [(subject, list(evidence.read)) for subject, evidence in seen.read]
     return [(None, list(seen.read))] if seen.read else []
+
+
+# -- messages: one JSON object per line, and tracebacks as text ------------------------------------------------------
+
+_PROGRAM = Path(__file__).parents[2]
+_IMPORTER = Path(importlib.__file__).parent
+MAX_TRACE = 20_000
+"""Characters of a traceback to keep, from its end."""
+
+
+BATCH_S = 0.1
+"""Time for which messages of a batch are kept, seconds."""
+
+
+def send(pipe: int, **message: Any) -> None:
+    """Write one message."""
+    _write(pipe, _line(message))
+
+
+class Batch:
+    """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._lines: list[bytes] = []
+        self._written = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+
+    def send(self, **message: Any) -> None:
+        """Write one message with those that follow it within `BATCH_S`."""
+        self._lines.append(_line(message))
+        if time.monotonic() - self._written >= BATCH_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        _write(self._pipe, b"".join(self._lines))
+        self._lines.clear()
+        self._written = time.monotonic()
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    """Return a message as a line that begins with a line break, in case a process ended in the middle of another."""
+    return f"\n{json.dumps(message)}\n".encode()
+
+
+def _write(pipe: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(pipe, left) :]
+
+
+def trace(error: BaseException) -> str:
+    """Return a traceback as text that can be stored."""
+    return _text(error, traceback.TracebackException.from_exception)
+
+
+def plugin_trace(error: BaseException) -> str:
+    """Return the traceback of a plugin's error as text that can be stored: only the plugin's calls, then the error.
+
+    Calls of this program are left out, because they do not help the plugin's author.
+    """
+    return _text(error, _of_plugin)
+
+
+def _of_plugin(error: BaseException) -> traceback.TracebackException:
+    failure = traceback.TracebackException.from_exception(error)
+    seen: list[traceback.TracebackException | None] = [failure]
+    while seen:
+        error_in_chain = seen.pop()
+        if error_in_chain is not None:
+            error_in_chain.stack = _calls_of_plugin(error_in_chain.stack)
+            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
+    return failure
+
+
+def _calls_of_plugin(stack: traceback.StackSummary) -> Any:
+    """Return the calls outside this program and Python's import; None if there are none."""
+    own = [frame for frame in stack if not _is_around(frame.filename)]
+    return traceback.StackSummary.from_list(own) if own else None
+
+
+@lru_cache
+def _is_around(name: str) -> bool:
+    file = Path(name)
+    if name.startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
+        return True
+    return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
+
+
+def _text(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
+    try:
+        text = "".join(made(error).format()).strip()
+    except BaseException:  # an error that cannot be formatted, for example because its methods fail
+        text = f"{type_name(error)} (its traceback cannot be formatted)"
+    return storable(text[-MAX_TRACE:])

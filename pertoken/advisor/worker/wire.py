@@ -21,9 +21,8 @@ from operator import attrgetter, is_not
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pertoken.advisor.worker.texts import storable, type_name
 from pertoken.rule import Proposal, Skip, propose, skip, subject_key
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device, Host
@@ -38,6 +37,20 @@ _KEYS: Mapping[type, str] = {Service: "name", Deployment: "deployment_id", Host:
 _PROPOSAL_FIELDS = ("risk", "effort", "requires", "excludes")
 _NO_VALUE = "!"
 """Key of an object that stands for a value without a JSON form; it holds the name of the type."""
+
+
+# -- texts --------------------------------------------------------------------------------------------------------
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type without running code of a metaclass."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return storable(name)
+
+
+def storable(text: str) -> str:
+    """Return a text with NUL and lone surrogates escaped, so that both databases can store it."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 # -- writing ------------------------------------------------------------------------------------------------------
@@ -191,9 +204,7 @@ def _changed(now: Any, sent: Any, where: str) -> Any:
 
 
 def _with(now: Any, values: dict[str, Any]) -> Any:
-    if not values:
-        return now
-    return altered(now, values) if type(now) is Deployment else replace(now, **values)
+    return replace(now, **values) if values else now
 
 
 def _values(now: Any, sent: Any, where: str) -> dict[str, Any]:

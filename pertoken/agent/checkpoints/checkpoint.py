@@ -2,10 +2,10 @@
 
 import pwd
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pertoken.agent.checkpoints.bounded import FileRefused, opened
+from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.checkpoints.gguf_file import read_gguf
 from pertoken.agent.checkpoints.hugging_face import read_folder
 from pertoken.agent.host.processes import environment
@@ -13,20 +13,6 @@ from pertoken.agent.host.processes import environment
 _VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 """Where models that are named by repository are kept, by the variables of huggingface_hub; the first that is set
 decides."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Facts read from the files of a model. A fact that the files do not hold is absent."""
-
-    facts: dict[str, object] = field(default_factory=dict)
-    """Fields of `Model`."""
-    quantized: bool = False
-    """Whether its weights are stored in fewer bits, which fixes `dtype` whatever the engine's flags ask for."""
-    dtype: str | None = None
-    """Weight dtype, in our words."""
-    reason: str | None = None
-    """Why nothing could be read."""
 
 
 def read_checkpoint(path: str, pid: int) -> Checkpoint:
@@ -48,9 +34,9 @@ def _read(places: Iterable[Path], path: str) -> Checkpoint | None:
     try:
         for place in places:
             if place.is_dir():
-                return Checkpoint(*read_folder(place))
+                return read_folder(place)
             if place.is_file():
-                return Checkpoint(*read_gguf(place))
+                return read_gguf(place)
     except FileRefused as error:
         return Checkpoint(reason=f"{path}: {error}")
     except OSError as error:

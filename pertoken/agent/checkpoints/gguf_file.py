@@ -12,6 +12,8 @@ from math import prod
 from pathlib import Path
 
 from pertoken.agent.checkpoints.bounded import MOST, FileRefused, opened, whole
+from pertoken.agent.checkpoints.facts import Checkpoint, ShapeUnknown
+from pertoken.agent.checkpoints.gguf_layers import cache_fields, n_layers
 
 HEADER_LIMIT = 128_000_000
 """Bytes of one header. Vocabularies of 250,000 tokens with their merges take about 10 MB."""
@@ -23,6 +25,7 @@ _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 _STRING, _ARRAY = 8, 9
 _KEPT_ELEMENTS = 4096
 """Longer arrays are vocabularies; shorter ones may hold a value for each layer."""
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 # `general.file_type`, as llama.cpp numbers them; a mixture of widths is called by that of most of its weights.
 _DTYPES = {
@@ -41,23 +44,33 @@ class Header:
     elements: Mapping[str, int]
 
 
-def read_gguf(path: Path) -> tuple[dict[str, object], bool, str | None]:
-    """Return (fields of `Model`, whether it is quantized, weight dtype) of the model in a GGUF file or in all its
-    parts.
+def read_gguf(path: Path) -> Checkpoint:
+    """Return the facts of the model in a GGUF file or in all its parts.
 
     Raises FileRefused if it is none or one of its parts is broken, OSError if one cannot be read.
     """
     header = read_header(path)
     metadata = header.metadata
-    prefix = metadata.get("general.architecture")
-    facts = _shape({key.removeprefix(f"{prefix}."): value for key, value in metadata.items()})
+    architecture = metadata.get("general.architecture")
+    fields = {key.removeprefix(f"{architecture}."): value for key, value in metadata.items()}
     elements = dict(header.elements)
     for part in _other_parts(path, metadata.get("split.count")):
         elements |= read_header(part).elements
-    facts |= _parameters(elements, facts)
+    facts: dict[str, object] = {"n_layers": n_layers(fields)}
+    unknown: tuple[str, ...] = ()
+    try:
+        facts |= cache_fields(fields, architecture)
+    except ShapeUnknown as error:
+        unknown = (f"{error}",)
+    facts |= _parameters(elements, fields)
     kind = metadata.get("general.file_type")
     dtype = _DTYPES.get(kind) if isinstance(kind, int) else None
-    return {name: value for name, value in facts.items() if value is not None}, kind not in _PLAIN, dtype
+    return Checkpoint(
+        {name: value for name, value in facts.items() if value is not None},
+        kind not in _PLAIN,
+        dtype,
+        unknown=unknown,
+    )
 
 
 def read_header(path: Path) -> Header:
@@ -86,39 +99,23 @@ def _tensors(cursor: "_Cursor", n: int) -> Iterator[tuple[str, int]]:
         yield name, elements
 
 
-def _shape(metadata: Mapping[str, object]) -> dict[str, object]:
-    heads, width = whole(_same(metadata.get("attention.head_count"))), whole(metadata.get("embedding_length"))
-    kv_heads = whole(_same(metadata.get("attention.head_count_kv", heads)))
-    size = whole(metadata.get("attention.key_length"))
-    if size is None and heads and width and width % heads == 0:
-        size = width // heads
-    if metadata.get("attention.value_length", size) != size:
-        size = None
-    rank, rope = whole(metadata.get("attention.kv_lora_rank")), whole(metadata.get("rope.dimension_count"))
-    if rank is not None:
-        known = rope is not None and (rank + rope) % 2 == 0
-        kv_heads, size = (1, (rank + (rope or 0)) // 2) if known else (None, None)
-    if "ssm.state_size" in metadata:
-        kv_heads = size = None  # only some of its layers keep keys and values
-    experts = whole(metadata.get("expert_count"))
-    return {
-        "n_layers": whole(metadata.get("block_count")),
-        "n_kv_heads": kv_heads,
-        "head_dim": size,
-        "n_experts": experts,
-        "n_experts_active": whole(metadata.get("expert_used_count")) if experts else None,
+def _parameters(elements: Mapping[str, int], fields: Mapping[str, object]) -> dict[str, object]:
+    """Return experts and parameters without those of draft layers, which come last and are not run."""
+    layers = n_layers(fields)
+    counted = {
+        name: count
+        for name, count in elements.items()
+        if layers is None or (block := _BLOCK.match(name)) is None or int(block[1]) < layers
     }
-
-
-def _parameters(elements: Mapping[str, int], facts: Mapping[str, object]) -> dict[str, object]:
-    total = sum(elements.values())
-    routed = sum(count for name, count in elements.items() if "_exps." in name)
-    n, k = whole(facts["n_experts"]), whole(facts["n_experts_active"])
-    if not total or n is None:
-        return {"params_total": total or None, "params_active": total or None}
-    if not routed or k is None or k > n:
-        return {"params_total": total}
-    return {"params_total": total, "params_active": total - routed + routed * k // n}
+    total = sum(counted.values())
+    routed = sum(count for name, count in counted.items() if "_exps." in name)
+    number, active = whole(fields.get("expert_count")), whole(fields.get("expert_used_count"))
+    if number is None:
+        return {"params_total": total or None, "params_active": None if routed else total or None}
+    facts: dict[str, object] = {"n_experts": number, "n_experts_active": active, "params_total": total or None}
+    if routed and active is not None and active <= number:
+        facts["params_active"] = total - routed + routed * active // number
+    return facts
 
 
 def _other_parts(path: Path, count: object) -> list[Path]:
@@ -131,13 +128,6 @@ def _other_parts(path: Path, count: object) -> list[Path]:
     stem = path.name[: named.start()]
     parts = [path.with_name(f"{stem}-{i:05d}-of-{n:05d}.gguf") for i in range(1, n + 1)]
     return [part for part in parts if part != path]
-
-
-def _same(value: object) -> object:
-    """Return the value, or that of all elements of an array with one for each layer; None if they differ."""
-    if isinstance(value, tuple):
-        return value[0] if len(set(value)) == 1 else None
-    return value
 
 
 class _Cursor:

@@ -7,111 +7,108 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pertoken.agent.checkpoints.bounded import FileRefused, read_json, whole
+from pertoken.agent.checkpoints.bounded import FileRefused, read_json
+from pertoken.agent.checkpoints.config_layers import cache_fields, first, layer_count
+from pertoken.agent.checkpoints.experts import Experts, experts_of
+from pertoken.agent.checkpoints.facts import Checkpoint, ShapeUnknown
 from pertoken.agent.checkpoints.parameters import parameters
 from pertoken.agent.checkpoints.safetensors_file import BITS, Tensor, read_tensors
 
 CONFIG_LIMIT = 4_000_000
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
-_HEADS = ("num_attention_heads", "n_head")
-_KV_HEADS = ("num_key_value_heads", "multi_query_group_num", "num_kv_heads")
-_WIDTH = ("hidden_size", "n_embd")
-_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
-_EXPERTS_ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk")
-_CACHES_EVERY_TOKEN = {"full_attention", "sliding_attention", "chunked_attention"}
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "BF16": "bf16", "F16": "fp16", "F32": "fp32"}
 _FIXED = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
 _SIZED = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8", (4, "float"): "fp4"}
-_BITS = {"int4": 4, "fp4": 4, "int8": 8, "fp8": 8, "fp8_block": 8}
+_BITS = {"int4": 4, "fp4": 4, "int8": 8}
+"""Bits of a parameter in a packed integer. FP8 has a type of its own: integers beside it are something else."""
+_TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 # Tensors beside the weights: scales, zero points and orders of quantized ones, and tables that are computed.
 _BESIDE = re.compile(
     r"(scales?(_inv|_2)?|_scales|zeros|zero_point|g_idx|weight_shape|absmax|quant_map|quant_state\..*|inv_freq|SCB)$"
 )
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+# Tensors of layers that only draft: those of their own name, and those numbered after the last layer of the text model.
+_DRAFT = re.compile(r"(^|\.)(mtp|mtp_\w+|nextn\w*|eagle\w*|medusa\w*|draft_\w+)\.")
+_LAYER = re.compile(r"^(?:model\.|language_model\.|text_model\.|transformer\.)*(?:layers|h)\.(\d+)\.")
 
 
-def read_folder(folder: Path) -> tuple[dict[str, object], bool, str | None]:
-    """Return (fields of `Model`, whether it is quantized, weight dtype) of the model in `folder`.
+def read_folder(folder: Path) -> Checkpoint:
+    """Return the facts of the model in `folder`.
 
     Raises FileRefused for a broken file, OSError if there is no `config.json` that can be read.
     """
     config = read_json(folder / "config.json", CONFIG_LIMIT)
     if not isinstance(config, dict):
         raise FileRefused("config.json: not a configuration")
-    text = next((config[name] for name in ("text_config", "llm_config") if isinstance(config.get(name), dict)), config)
+    text = _text_model(config)
     quantization = _quantization(folder, config, text)
     tensors = read_tensors(folder)
     if quantization is not None:
         dtype = _quantized_dtype(quantization)
     else:
-        named = _first({**config, **text}, ("torch_dtype", "dtype"))
+        named = first({**config, **text}, ("torch_dtype", "dtype"))
         dtype = DTYPES.get(str(named)) if named else _only_dtype(tensors or ())
-    facts = {**_shape(text), **_parameters(text, tensors, quantization is not None, dtype)}
-    return {name: value for name, value in facts.items() if value is not None}, quantization is not None, dtype
+    facts: dict[str, object] = {"n_layers": layer_count(text)}
+    unknown: list[str] = []
+    experts = Experts()
+    try:
+        experts = experts_of(text)
+        if experts.count != 1:
+            facts |= {"n_experts": experts.count, "n_experts_active": experts.active}
+    except ShapeUnknown as error:
+        experts = Experts(None, None)
+        unknown.append(f"{error}")
+    try:
+        facts |= cache_fields(text)
+    except ShapeUnknown as error:
+        unknown.append(f"{error}")
+    try:
+        facts |= _parameters(text, experts, tensors, quantization is not None, dtype)
+    except ShapeUnknown as error:
+        unknown.append(f"{error}")
+    return Checkpoint(
+        {name: value for name, value in facts.items() if value is not None},
+        quantization is not None,
+        dtype,
+        unknown=tuple(dict.fromkeys(unknown)),
+    )
 
 
-def _shape(text: Mapping[str, object]) -> dict[str, object]:
-    n_experts = whole(_first(text, _EXPERTS))
-    moe = n_experts is not None and n_experts > 1
-    n_kv_heads, head_dim = _cached(text)
-    return {
-        "n_layers": whole(_first(text, _LAYERS)),
-        "n_kv_heads": n_kv_heads,
-        "head_dim": head_dim,
-        "n_experts": n_experts if moe else None,
-        "n_experts_active": whole(_first(text, _EXPERTS_ACTIVE)) if moe else None,
-    }
-
-
-def _cached(text: Mapping[str, object]) -> tuple[int | None, int | None]:
-    """Return (KV heads, head size); unknown where only some layers keep keys and values of every token."""
-    kinds = text.get("layer_types")
-    hybrid = isinstance(kinds, list) and not all(str(kind) in _CACHES_EVERY_TOKEN for kind in kinds)
-    if hybrid or "full_attention_interval" in text or "attn_layer_period" in text or "hybrid_override_pattern" in text:
-        return None, None
-    rank, rope = whole(text.get("kv_lora_rank")), whole(text.get("qk_rope_head_dim"))
-    if rank is not None:
-        # MLA keeps one compressed vector and the rotated part of the key, where others keep a key and a value.
-        return (1, (rank + rope) // 2) if rope is not None and (rank + rope) % 2 == 0 else (None, None)
-    heads, width = whole(_first(text, _HEADS)), whole(_first(text, _WIDTH))
-    head_dim = whole(text.get("head_dim"))
-    if head_dim is None and heads and width and width % heads == 0:
-        head_dim = width // heads
-    single = text.get("multi_query") is True and not text.get("new_decoder_architecture")
-    return whole(_first(text, _KV_HEADS)) or (1 if single else heads), head_dim
+def _text_model(config: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the configuration of the language model within that of a model of several modalities."""
+    while inner := next((value for name in _TEXT if isinstance(value := config.get(name), dict)), None):
+        config = inner
+    return config
 
 
 def _parameters(
-    text: Mapping[str, object], tensors: tuple[Tensor, ...] | None, quantized: bool, dtype: str | None
+    text: Mapping[str, object], experts: Experts, tensors: Sequence[Tensor] | None, quantized: bool, dtype: str | None
 ) -> dict[str, object]:
-    """Return parameters a forward pass may use, and those it uses for one token; absent if a tensor is not
-    understood."""
+    """Return parameters a forward pass may use, and those it uses for one token; the latter is None where unknown.
+
+    Raises ShapeUnknown if a tensor is not understood, or without tensors a type of model.
+    """
     if tensors is None:
         return parameters(text)
-    layers, extra = whole(_first(text, _LAYERS)), whole(text.get("num_nextn_predict_layers"))
     total = routed = 0
     for tensor in tensors:
-        layer = _LAYER.search(tensor.name)
-        drafts = extra is not None and layers is not None and layer is not None and int(layer[1]) >= layers
-        if drafts or _BESIDE.search(tensor.name):
-            continue
-        bits = BITS.get(tensor.dtype)
-        packed = tensor.dtype[0] in "IU"
-        if bits is None or tensor.dtype == "BOOL" or (packed and not quantized):
-            return {}
-        count = tensor.stored
-        if packed:
-            if dtype is None:
-                return {}
-            count = count * bits // _BITS[dtype]
-        total += count
-        routed += count if ".experts." in tensor.name else 0
-    n, k = whole(_first(text, _EXPERTS)), whole(_first(text, _EXPERTS_ACTIVE))
-    if n is None or n == 1:
-        return {"params_total": total, "params_active": total}
-    if not routed or k is None or k > n:
-        return {"params_total": total}
-    return {"params_total": total, "params_active": total - routed + routed * k // n}
+        if _is_counted(text, tensor):
+            count = _stored(tensor, quantized, dtype)
+            total += count
+            routed += count if ".experts." in tensor.name else 0
+    return {"params_total": total, "params_active": experts.active_parameters(total, routed)}
+
+
+def _is_counted(text: Mapping[str, object], tensor: Tensor) -> bool:
+    layers, layer = layer_count(text), _LAYER.search(tensor.name)
+    drafts = layers is not None and layer is not None and int(layer[1]) >= layers
+    return not (drafts or _DRAFT.search(tensor.name) or _BESIDE.search(tensor.name) or tensor.dtype == "F8_E8M0")
+
+
+def _stored(tensor: Tensor, quantized: bool, dtype: str | None) -> int:
+    """Return the parameters in a tensor, of which packed integers hold several. Raises ShapeUnknown."""
+    bits, packed = BITS.get(tensor.dtype), tensor.dtype[0] in "IU"
+    if bits is None or tensor.dtype == "BOOL" or (packed and (not quantized or dtype not in _BITS)):
+        raise ShapeUnknown(f"parameters are not counted: {tensor.name[:80]} is stored as {tensor.dtype[:20]}")
+    return tensor.stored * bits // _BITS[str(dtype)] if packed else tensor.stored
 
 
 def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str, object]) -> dict[str, object] | None:
@@ -161,7 +158,3 @@ def _only_dtype(tensors: Sequence[Tensor]) -> str | None:
     """Return the dtype of all matrices, if they have one."""
     dtypes = {tensor.dtype for tensor in tensors if len(tensor.shape) > 1}
     return DTYPES.get(dtypes.pop()) if len(dtypes) == 1 else None
-
-
-def _first(config: Mapping[str, object], names: Sequence[str]) -> object:
-    return next((config[name] for name in names if config.get(name) is not None), None)

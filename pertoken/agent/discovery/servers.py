@@ -4,13 +4,25 @@ Only ports on which a recognised process listens (or that its command line names
 """
 
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from pertoken.agent.discovery.ranks import joined, with_ray_workers
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import Adapter
-from pertoken.agent.engines.locate import in_pod, server_roots, with_process
+from pertoken.agent.engines.adapters.adapter import Adapter, invocation
+from pertoken.agent.engines.locate import explained, in_pod, with_process
+from pertoken.agent.engines.topologies import (
+    WORKERS,
+    Children,
+    Server,
+    Topology,
+    is_worker,
+    rank_ports,
+    server_roots,
+    servers,
+    topology_of,
+    unread_server,
+)
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.processes import HostProcesses, Process
@@ -22,10 +34,12 @@ from pertoken.catalog.knobs import (
     names_port,
     port_argument,
     rendezvous_argument,
+    socket_argument,
     tls_argument,
     variable_argument,
     variables,
 )
+from pertoken.printable import short
 
 IdentifyKind = Callable[[str], str | None]
 """The kind of engine that answers at a base URL; None if none does."""
@@ -56,20 +70,24 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
     claimed: set[int] = set()
     led: set[int] = set()
     """Processes of servers that were found; what such a server starts for itself is no other one."""
-    for adapter in ADAPTERS.values():
-        for root in server_roots(host, adapter):
-            group = host.group(root.pid)
-            if root.pid in led:
-                continue  # the engine around it counts what it does
-            endpoint = _of_group(host, adapter, root, group, before, identify_kind)
+    for adapter, root in _roots(host):
+        if root.pid in led:
+            continue  # the engine around it counts what it does
+        own = servers(host, adapter, root)
+        topology = topology_of(host, adapter, root)
+        if topology is not None:
+            claimed.update({root.pid} if topology.children is Children.SERVERS else host.group(root.pid))
+            unavailable += _servers_missing(host, adapter, root, topology, own)
+        for server in own:
+            endpoint = _of_server(host, adapter, server, before, identify_kind)
+            led.update(() if adapter.shared else server.pids)  # also before it answers
             if isinstance(endpoint, Endpoint):
                 endpoints.append(endpoint)
-                led.update(() if adapter.shared else group)
             elif adapter.shared:
                 continue
             else:
                 unavailable.append(endpoint)
-            claimed.update(group)
+            claimed.update(server.pids)
     hidden = len(set(host.unowned))
     for process in host.processes.values():
         if process.pid in claimed or not process.listening:
@@ -82,6 +100,7 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
                 if asked is not None:
                     group = host.group(process.pid)
                     endpoints.append(with_process(_listener(adapter.kind, asked, host, group), process, group))
+    unavailable += [*_unread(host, claimed), *_without_server(host, claimed)]
     if hidden:
         unavailable.append(
             Unavailable(
@@ -96,22 +115,82 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
     return Discovery(joined(with_ray_workers(endpoints, host)), tuple(unavailable))
 
 
-def _of_group(
+def _roots(host: HostProcesses) -> list[tuple[Adapter, Process]]:
+    """Return the processes of servers by engine; a process that starts others goes before them."""
+    roots = [(adapter, root) for adapter in ADAPTERS.values() for root in server_roots(host, adapter)]
+    return sorted(roots, key=lambda pair: sum(1 for _ in host.ancestors(pair[1].pid)))
+
+
+def _servers_missing(
+    host: HostProcesses, adapter: Adapter, root: Process, topology: Topology, own: tuple[Server, ...]
+) -> Iterator[Unavailable]:
+    """Yield what is missing where a process starts servers and some of them are not there."""
+    started = any(adapter.recognises(child.argv) for child in host.children(root.pid))
+    ports = rank_ports(adapter, root) if topology.children is Children.RANK_SERVERS else range(len(own))
+    if own and len(own) < len(ports):
+        reason = f"{adapter.kind} (pid {root.pid}) has {len(ports)} rank servers, and {len(own)} listen at their ports"
+        yield Unavailable(f"servers of {adapter.kind}", "failing", reason, "wait until all have loaded, or see its log")
+    if not own and not (topology.children is Children.SERVERS and started):
+        reason = f"{adapter.kind} (pid {root.pid}) starts {topology.children.value}: none of them is there"
+        yield Unavailable(
+            f"servers of {adapter.kind}", "missing", reason, "send it a request, or wait until it starts them"
+        )
+
+
+def _unread(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
+    """Yield inference servers and routers that are recognised and cannot be read, by what was seen of them."""
+    for process in host.processes.values():
+        server = unread_server(process.argv)
+        parent = host.processes.get(process.ppid)
+        if server is None or (parent is not None and unread_server(parent.argv) == server):
+            continue
+        if process.pid in claimed or any(above.pid in claimed for above in host.ancestors(process.pid)):
+            continue
+        ports = sorted({address.port for pid in host.group(process.pid) for address in host.processes[pid].listening})
+        where = f", which listens on {', '.join(map(str, ports))}" if ports else ""
+        reason = f"{server.name} runs (pid {process.pid}{where}): {server.reason}"
+        yield Unavailable(f"server {server.name}", "unsupported", reason, server.remedy)
+
+
+def _without_server(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
+    """Yield worker processes of engines that belong to no server: its program is not known, or it has ended."""
+    for kind, pattern in WORKERS.items():
+        pids = [
+            process.pid
+            for process in host.processes.values()
+            # A process of which the parent cannot be seen may belong to any server.
+            if process.pid not in claimed and (process.ppid in host.processes or process.ppid == 1)
+            if is_worker(process, pattern)
+        ]
+        if not pids:
+            continue
+        above = next((process for process in host.ancestors(pids[0]) if process.pid != 1 and process.argv), None)
+        named = " ".join((short(host.processes[pids[0]].argv[0]), *([] if above is None else ["below", _shown(above)])))
+        reason = f"workers of {kind} run without a server that is recognised: pid {pids[0]} ({named})"
+        remedy = f"if their server answers, {_NAME_IT}; if it has ended, end them: they hold their devices"
+        yield Unavailable(f"workers of {kind}", "missing", reason, remedy)
+
+
+def _shown(process: Process) -> str:
+    """Return a process by its program and pid: arguments may hold secrets."""
+    return f"`{short(invocation(process.argv)[0])}` (pid {process.pid})"
+
+
+def _of_server(
     host: HostProcesses,
     adapter: Adapter,
-    root: Process,
-    group: Sequence[int],
+    server: Server,
     before: dict[tuple[int | None, int | None], Endpoint],
     identify_kind: IdentifyKind,
 ) -> Endpoint | Unavailable:
-    kind = adapter.kind
-    if follows_argument(kind, root.argv):
-        return _following(kind, root, group)
-    listening = [address for pid in group for address in host.processes[pid].listening]
+    kind, root, argv = adapter.kind, server.process, server.argv
+    if follows_argument(kind, argv):
+        return _following(kind, server)
+    listening = [address for pid in server.pids for address in host.processes[pid].listening]
     environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
     variable = variable_argument(kind, "port", environment) or ""
-    names = names_port(kind, root.argv)
-    named = int(variable) if variable.isdecimal() and not names else port_argument(kind, root.argv)
+    names = server.port is not None or names_port(kind, argv)
+    named = server.port or (int(variable) if variable.isdecimal() and not names else port_argument(kind, argv))
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
         address = _asked([address] if address else [], kind, root, before, identify_kind)
@@ -121,12 +200,16 @@ def _of_group(
         others = [] if names or variable else listening
         address = _asked(others or hidden, kind, root, before, identify_kind)
     if address is not None:
-        empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
-        return in_pod(with_process(empty, root, group, root.argv, environment), environment, host)
+        empty = _listener(kind, address, host, server.pids, tls_argument(kind, argv))
+        endpoint = explained(with_process(empty, root, server.pids, argv, environment), server.reason)
+        return in_pod(endpoint, environment, host)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
         reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
         return Unavailable(kind, "failing", reason, None if named else adapter.metrics_off)
+    if path := socket_argument(kind, argv):
+        reason = f"{kind} (pid {root.pid}) answers at the socket {path} alone, which is not read"
+        return Unavailable(kind, "missing", reason, "start it with --port in place of --uds")
     return Unavailable(
         kind,
         "missing",
@@ -135,7 +218,8 @@ def _of_group(
     )
 
 
-def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Unavailable:
+def _following(kind: str, server: Server) -> Endpoint | Unavailable:
+    root = server.process
     address, model = rendezvous_argument(kind, root.argv), model_argument(kind, root.argv)
     if address is None or model is None:
         return Unavailable(
@@ -144,7 +228,7 @@ def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Una
             f"{kind} (pid {root.pid}) serves for another host, and its command line does not name that host",
         )
     empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
-    return with_process(empty, root, group, root.argv)
+    return with_process(empty, root, server.pids, root.argv)
 
 
 def _asked(
@@ -163,7 +247,7 @@ def _asked(
     return next((address for address in candidates if identify_kind(_url(address, tls)) == kind), None)
 
 
-def _listener(kind: str, address: Address, host: HostProcesses, group: Sequence[int], tls: bool = False) -> Endpoint:
+def _listener(kind: str, address: Address, host: HostProcesses, group: Collection[int], tls: bool = False) -> Endpoint:
     """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
     ip, port = address.reached or (address.ip, address.port)
     local = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback

@@ -1,28 +1,31 @@
 """The process that serves an endpoint now: found by the address it listens on and by its command line."""
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.engines.topologies import TOPOLOGY, server_roots, servers
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.pods import workload_of
 from pertoken.agent.host.processes import HostProcesses, Process
-from pertoken.agent.readings import Endpoint
+from pertoken.agent.readings import CONNECTOR, SLEEP_AFTER, Endpoint
 from pertoken.catalog.knobs import (
+    connector_argument,
     layout,
     model_argument,
     read_absent,
     read_argv,
     read_environment,
     rendezvous_argument,
+    sleep_argument,
     split_arguments,
     variable_argument,
     variables,
 )
+from pertoken.printable import short
 from pertoken.store.schema.words import WORKLOAD
 
 
@@ -37,12 +40,13 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
     if not owners:
         return empty
     for root in server_roots(host, ADAPTERS[endpoint.kind]):
-        group = host.group(root.pid)
-        owner = next((pid for pid in owners if pid in group), None)
-        if owner is not None:
-            contested = replace(empty, contested=host.rivals(group, owners[owner]) > 0)
-            environment = host.environment(root.pid, (*variables(empty.kind), *POD_VARIABLES))
-            return in_pod(with_process(contested, root, group, root.argv, environment), environment, host)
+        for server in servers(host, ADAPTERS[endpoint.kind], root):
+            owner = next((pid for pid in owners if pid in server.pids), None)
+            if owner is not None:
+                contested = replace(empty, contested=host.rivals(server.pids, owners[owner]) > 0)
+                environment = host.environment(root.pid, (*variables(empty.kind), *POD_VARIABLES))
+                located = with_process(contested, server.process, server.pids, server.argv, environment)
+                return in_pod(explained(located, server.reason), environment, host)
     owner = min(owners)
     library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(owner) or ()
     certain = library is not None and any(library.search(path) for path in mapped)
@@ -51,12 +55,9 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
     return with_process(contested, host.processes[owner], group)
 
 
-def server_roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
-    """Yield processes of the engine's servers that no other process of the same server started."""
-    for process in host.processes.values():
-        parent = host.processes.get(process.ppid)
-        if adapter.recognises(process.argv) and not (parent and adapter.recognises(parent.argv)):
-            yield process
+def explained(endpoint: Endpoint, reason: str | None) -> Endpoint:
+    """Return an endpoint with the reason why its processes are its own, where it has one."""
+    return endpoint if reason is None else replace(endpoint, knobs={**endpoint.knobs, TOPOLOGY: short(reason)})
 
 
 def with_process(
@@ -76,6 +77,10 @@ def with_process(
     mode, devices = split_arguments(empty.kind, argv)
     if mode is not None:
         knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
+    if connector := connector_argument(empty.kind, argv):
+        knobs[CONNECTOR] = connector
+    if sleep_after_s := sleep_argument(empty.kind, argv):
+        knobs[SLEEP_AFTER] = sleep_after_s
     meeting = rendezvous_argument(empty.kind, argv)
     return replace(
         empty,

@@ -7,23 +7,28 @@ and when the counters of a living process begin again; a page without a label is
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from pertoken.agent.checkpoints.checkpoint import read_checkpoint
+from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Identity, pick
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
 from pertoken.agent.engines.locate import locate
+from pertoken.agent.engines.topologies import TOPOLOGY
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
-from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
+from pertoken.agent.readings import CONNECTOR, LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
+from pertoken.catalog.knobs import merged, undetermined
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""
+SLEEP_MARGIN_S = 2
+"""Added to the time after which an idle server sleeps, before one that may be about to is asked again."""
 MODEL_S = 15
 """The same where only its API does: a model that is swapped in a living process counts as the old one for so long."""
 
@@ -36,10 +41,13 @@ REMEDIES = {
     "timeout": "raise agent.scrape_timeout if the server is only slow",
     "no_model": "have it load a model, or let /v1/models be read without a key",
     "several_models": "serve each of them from a server of its own",
+    "router": "let the agent find these servers (agent.discover) or name their ports, not the router's",
     "several_servers": "give each server an address or a port of its own",
     "agent": "report it, with the traceback in the agent's log",
 }
 """What to do, by `fault_kind`; each adapter has its own for `metrics_off`."""
+_ROUTER_PAGE = re.compile(r"^vllm:(current_qps|healthy_pods_total)\b", re.M)
+"""What only the page of vLLM's production-stack router has, beside series with the names of vLLM's own."""
 READABLE = (
     "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
 )
@@ -73,6 +81,8 @@ class EngineReader:
         self._swapped: dict[str, dict[str, int]] = {}
         """Models that are served no more while their series stay on the page, with their last counters."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
+        self._idle: tuple[float, tuple[EngineReading, ...]] | None = None
+        """Of a server that its page keeps awake: when it was last read, and what was, while it has nothing to do."""
 
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
         """Return one reading, of an engine of several models one of each.
@@ -83,13 +93,43 @@ class EngineReader:
         if self.endpoint.follows:
             return (self._following(),)
         try:
+            if (resting := self._resting()) is not None:
+                return resting
             readings = self._read(latencies)
         except ScrapeError as error:
             return self._fault(error)
         except PageError as error:
             return self._fault(ScrapeError("malformed", f"{self._url}: {error}"))
         self._unsure = False
+        self._idle = (self._clock(), readings) if self._may_sleep(readings) else None
         return readings
+
+    def _may_sleep(self, readings: tuple[EngineReading, ...]) -> bool:
+        """Return whether a server that its page keeps awake has nothing to do."""
+        if self._adapter.asleep is None or SLEEP_AFTER not in self.endpoint.knobs:
+            return False
+        repaired = self._adapter.asleep[2]
+        return not any(
+            repaired.match(reading.version or "") or reading.gauges.get("running") or reading.gauges.get("waiting")
+            for reading in readings
+        )
+
+    def _resting(self) -> tuple[EngineReading, ...] | None:
+        """Return the readings of a server that is left alone, since its page would wake it or keep it from its sleep.
+
+        While it sleeps nothing counts. Before, it is not asked for as long as it waits to sleep; what it counts
+        meanwhile is read with the next page.
+        """
+        if self._idle is None or self._adapter.asleep is None or self._ended():
+            return None
+        read_s, readings = self._idle
+        path, member, _ = self._adapter.asleep
+        if pick(_json(self.endpoint.base_url + path, self._limits), member) is True:
+            return tuple(
+                replace(reading, gauges={**reading.gauges, "awake": 0}, histograms=None) for reading in readings
+            )
+        wait_s = int(str(self.endpoint.knobs[SLEEP_AFTER])) + SLEEP_MARGIN_S
+        return self.late("not asked, so that it can fall asleep") if self._clock() - read_s < wait_s else None
 
     def _read(self, latencies: bool, begun_again: bool = False) -> tuple[EngineReading, ...]:
         """`begun_again`: what counts is not what counted on the page before, as the page just read shows."""
@@ -150,19 +190,20 @@ class EngineReader:
         started_ms = None if model else _started_ms(page)
         path = identity.model_path or self.endpoint.model_path
         files = self._files(path)
+        knobs = _with_dtype(merged(self.endpoint.knobs, identity.knobs), files)
         return EngineReading(
             self.endpoint if model is None else replace(self.endpoint, model=model),
             served_model=identity.served_model,
             version=identity.version,
             model_path=path,
             model_facts={**files.facts, **identity.model_facts},
-            knobs=_with_dtype({**self.endpoint.knobs, **identity.knobs}, files),
+            knobs=knobs,
             counters=values.counters,
             gauges=values.gauges,
             histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
-            unavailable=self._unavailable(files),
+            unavailable=(*self._unavailable(files, values), *_uncounted_transfers(knobs, values)),
         )
 
     def _from_start(self, reading: EngineReading) -> bool:
@@ -172,10 +213,13 @@ class EngineReader:
             return True
         return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
-    def _unavailable(self, files: Checkpoint) -> tuple[Unavailable, ...]:
-        never = tuple(missing for missing in (self._adapter.no_tokens, self._adapter.no_time) if missing is not None)
+    def _unavailable(self, files: Checkpoint, values: Values) -> tuple[Unavailable, ...]:
+        counts_tokens = any(series.partition("{")[0] in TOKENS for series in values.counters)
+        no_tokens = None if counts_tokens else self._adapter.no_tokens
+        never = tuple(missing for missing in (no_tokens, self._adapter.no_time) if missing is not None)
         unread = (Unavailable("model_files", "missing", files.reason, READABLE),) if files.reason else ()
-        return (*never, *unread, *_late(self._adapter))
+        absent = (Unavailable("model_shape", "missing", "; ".join(files.unknown)),) if files.unknown else ()
+        return (*never, *unread, *absent, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
         """Return ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody
@@ -188,7 +232,7 @@ class EngineReader:
             self.endpoint,
             served_model=path or led,
             model_path=path,
-            model_facts=files.facts,
+            model_facts=dict(files.facts),
             knobs=_with_dtype(self.endpoint.knobs, files),
             unavailable=(Unavailable("rendezvous", "unresolved", reason),),
         )
@@ -213,6 +257,9 @@ class EngineReader:
         except ScrapeError as error:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
+            if error.status is not None and error.status == self._adapter.router_status:
+                message = f"{self._url}: a router, which starts servers of its own for its models"
+                raise ScrapeError("router", message) from None
             raise
         start = reply.process_start
         self._life_ms = int(start) // 1000 if re.fullmatch("[0-9]{4,18}", start) else None
@@ -254,12 +301,12 @@ class EngineReader:
             self._checkpoint = key, read_checkpoint(path, pid)
         return self._checkpoint[1]
 
-    def late(self) -> tuple[EngineReading, ...]:
-        """Return the readings for a moment at which a read is under way."""
+    def late(self, reason: str = "still being read") -> tuple[EngineReading, ...]:
+        """Return the readings for a moment at which a read is under way, or put off."""
         return tuple(
             EngineReading(
                 replace(self.endpoint, model=model),
-                fault=f"{self._url}: still being read",
+                fault=f"{self._url}: {reason}",
                 fault_kind=LATE,
                 remedy=REMEDIES["timeout"],
             )
@@ -274,12 +321,30 @@ class EngineReader:
         # Looking at all processes is dear: for one that only hangs its end is seen, and the next look sees others.
         self._unsure = self._unsure or error.kind not in ("timeout", "several_servers")
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
+        if error.kind == "metrics_off" and (reason := self.endpoint.knobs.get(TOPOLOGY)):
+            remedy = f"{remedy}; {reason}"
         return tuple(
             EngineReading(
                 replace(self.endpoint, model=model), fault=error.message, fault_kind=error.kind, remedy=remedy
             )
             for model in self._identities or (None,)
         )
+
+
+def _uncounted_transfers(knobs: Mapping[str, object], values: Values) -> tuple[Unavailable, ...]:
+    """Return what is missing where a server may receive prompts that another one computed, and does not count them."""
+    counted = any(series.startswith("transferred_tokens") for series in values.counters)
+    if CONNECTOR not in knobs or counted or knobs.get("role") in ("prefill", "decode"):
+        return ()
+    reason = f"{knobs[CONNECTOR]} may bring prompts that another server computed, and no series counts them: "
+    return (
+        Unavailable(
+            "transferred_tokens",
+            "missing",
+            f"{reason}both servers then count such a prompt",
+            'upgrade to vLLM 0.17 or newer, or give each its "kv_role": kv_producer or kv_consumer',
+        ),
+    )
 
 
 @cache
@@ -300,12 +365,13 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
     """Return the knobs, with the weight dtype that the checkpoint decides.
 
     One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
-    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines.
+    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines. A flag
+    that asks for one that is not known leaves it unknown.
     """
     if files.quantized:
         others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
-        return others if files.dtype is None else {**others, "weight_dtype": files.dtype}
-    if files.dtype in ("bf16", "fp16"):
+        return others if files.dtype is None else merged(others, {"weight_dtype": files.dtype})
+    if files.dtype in ("bf16", "fp16") and "weight_dtype" not in undetermined(knobs):
         return {"weight_dtype": files.dtype, **knobs}
     return knobs
 
@@ -331,12 +397,32 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
             refused = error if refused is None or error.status != 404 else refused
             continue
         answered = True
+        if _ROUTER_PAGE.search(page):
+            message = f"{base_url}: is a router; its servers count the tokens, and run where an agent finds them"
+            raise ScrapeError("router", message)
         for adapter in ADAPTERS.values():
             if adapter.metrics_path == path and adapter.marks.search(page):
                 return adapter.kind
-    if owned is None and refused is not None and not answered:
+    greeted = owned or _greeted(base_url, limits)
+    if greeted is None and refused is not None and not answered:
         raise refused
-    return owned.kind if owned else None
+    return greeted.kind if greeted else None
+
+
+def _greeted(base_url: str, limits: Limits) -> Adapter | None:
+    """Return the engine that is known by what a path of its own answers."""
+    for adapter in ADAPTERS.values():
+        if adapter.greeting is not None:
+            path, pattern = adapter.greeting
+            try:
+                answer = get(base_url + path, limits).body.decode(errors="replace")
+            except ScrapeError as error:
+                if error.status is None:
+                    raise
+                continue
+            if pattern.search(answer):
+                return adapter
+    return None
 
 
 def _by_path() -> list[Adapter]:

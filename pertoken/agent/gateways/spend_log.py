@@ -5,8 +5,9 @@ them: one for each request.
 """
 
 import json
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,9 @@ MAX_BYTES = 512 * 2**20
 MINUTE = 60
 MAX_TOKENS = 10**9
 """Tokens of one request: more is no count."""
+_ALL_ROWS = "export it again as `GET /spend/logs?summarize=false`, which returns a row for each request"
+_STORED_ANSWER = re.compile(r"a?(get|retrieve|list|delete|cancel)_")
+"""Types of calls that handle an answer of an earlier request, whose tokens its own row has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +38,18 @@ class SpendLog:
     cached: int = 0
     """Requests that the gateway answered from its own cache: no engine saw them, and none of their tokens count."""
     repeated: int = 0
-    """Rows of a request that was in the file before."""
+    """Rows of a request that was in the file before, and of calls that fetched a stored answer again."""
+    failed: int = 0
+    """Requests that failed: the tokens in their rows are an estimate of the gateway."""
 
 
 def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
-    """Return the tokens of a log: JSON (a list, or an object with `data`), or an object on each line.
+    """Return the tokens of a log: JSON (a list, or an object with `data`), or one of these or a row on each line.
 
     Raises BadInput naming the file, the row and what is wrong with it.
     """
     tokens: dict[int, Counter[str]] = defaultdict(Counter)
-    requests = cached = repeated = 0
+    requests = cached = repeated = failed = 0
     seen: set[str] = set()
     for number, row in enumerate(_rows(path), 1):
         where = f"{path}: row {number}"
@@ -53,6 +59,12 @@ def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
                 repeated += 1
                 continue
             seen.add(request_id)
+        if _STORED_ANSWER.match(str(row.get("call_type"))):
+            repeated += 1
+            continue
+        if str(row.get("status")).casefold() == "failure":
+            failed += 1
+            continue
         counts = {
             "tenant_prompt_tokens": _count(where, row, "prompt_tokens"),
             "tenant_generated_tokens": _count(where, row, "completion_tokens"),
@@ -66,9 +78,9 @@ def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
         for name, count in counts.items():
             if count:
                 tokens[minute][name + tenant] += count
-    if not requests and not cached:
+    if not (requests or cached or failed or repeated):
         raise BadInput(f"{path}: holds no request")
-    return SpendLog({minute: dict(of) for minute, of in sorted(tokens.items())}, requests, cached, repeated)
+    return SpendLog({minute: dict(of) for minute, of in sorted(tokens.items())}, requests, cached, repeated, failed)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -79,14 +91,54 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from None
     try:
-        rows = json.loads(text)
+        documents = [json.loads(text)]
     except (ValueError, RecursionError):
-        rows = _lines(path, text)
-    if isinstance(rows, dict):
-        rows = rows["data"] if isinstance(rows.get("data"), list) else [rows]
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        documents = _lines(path, text)
+    rows = [row for document in documents for row in _rows_of(document)]
+    if not all(isinstance(row, dict) for row in rows):
         raise BadInput(f"{path}: must be a list of objects, or one object on each line")
+    _check_pages(path, [document for document in documents if _is_page(document)])
+    summary = next((number for number, row in enumerate(rows, 1) if _is_summary(row)), None)
+    if summary is not None:
+        raise BadInput(f"{path}: row {summary} is a summary of a day, not a request: {_ALL_ROWS}")
     return rows
+
+
+def _is_page(document: object) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("data"), list)
+
+
+def _rows_of(document: Any) -> Iterator[Any]:
+    if isinstance(document, list):
+        yield from document
+    elif _is_page(document):
+        yield from document["data"]
+    else:
+        yield document
+
+
+def _is_summary(row: Mapping[str, Any]) -> bool:
+    """Return whether a row has none of the columns that a request always has."""
+    return not {"request_id", "call_type", "prompt_tokens", "completion_tokens"} & row.keys()
+
+
+def _check_pages(path: Path, pages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise BadInput for pages of a reply that has further pages, or more rows than they hold."""
+    last = max((count for page in pages if (count := _whole(page.get("total_pages")))), default=0)
+    missing = set(range(1, last + 1)) - {_whole(page.get("page")) or 1 for page in pages}
+    if missing:
+        raise BadInput(
+            f"{path}: lacks {len(missing)} of {last} pages of the reply, page {min(missing)} among them: "
+            f"put all pages into it, one on each line, or {_ALL_ROWS}"
+        )
+    total = max((count for page in pages if (count := _whole(page.get("total")))), default=0)
+    held = sum(len(page["data"]) for page in pages)
+    if total > held:
+        raise BadInput(f"{path}: holds {held} of {total} rows of the reply: {_ALL_ROWS}")
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
 
 
 def _lines(path: Path, text: str) -> list[Any]:

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from pertoken.agent.scrape.http import Limits, ScrapeError, get
+from pertoken.agent.scrape.http import ACCEPT, Limits, ScrapeError, fetch
 from pertoken.errors import BadInput
 
 Labels = Mapping[str, str]
+_LIMITS = (413, 422, 503, 504)
+"""Statuses of a query that loads too many samples or takes too long, of Prometheus, Thanos, Mimir, VictoriaMetrics and
+proxies before them. 422 is also that of a query that cannot be executed: then its single steps fail too."""
 MAX_POINTS = 11_000
 """Points of a series that Prometheus returns at most for one query."""
 
@@ -50,12 +53,13 @@ class Steps:
 class PrometheusApi:
     """One Prometheus server (or one that speaks its API: Thanos, Mimir, VictoriaMetrics)."""
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    def __init__(self, url: str, limits: Limits, headers: Mapping[str, str] | None = None) -> None:
         self.url = url
         self._limits = limits
+        self._headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip", **(headers or {})}
 
     def ranges(self, query: str, steps: Steps) -> list[Series]:
-        """Return all series of a query; a reply that is too large is asked for again in two halves.
+        """Return all series of a query; one that is too large for the server, or here, is asked for in two halves.
 
         Raises BadInput where the server cannot be read, or answers with something else.
         """
@@ -64,7 +68,7 @@ class PrometheusApi:
         try:
             return list(self._read(query, steps))
         except ScrapeError as error:
-            if error.kind == "too_large" and steps.count > 1:
+            if (error.kind == "too_large" or error.status in _LIMITS) and steps.count > 1:
                 return self._by_halves(query, steps)
             raise BadInput(f"{error.message}; {_remedy(error)}") from None
 
@@ -75,7 +79,7 @@ class PrometheusApi:
 
     def _read(self, query: str, steps: Steps) -> Iterator[Series]:
         asked = urlencode({"query": query, "start": steps.start, "end": steps.end, "step": steps.step_s})
-        body = get(f"{self.url}/api/v1/query_range?{asked}", self._limits).body
+        body = fetch("GET", f"{self.url}/api/v1/query_range?{asked}", self._limits, self._headers).body
         try:
             document = json.loads(body)
             results = document["data"]["result"] if document["status"] == "success" else None
@@ -104,11 +108,16 @@ def _joined(before: int, first: Sequence[Series], after: int, second: Sequence[S
 
 def _remedy(error: ScrapeError) -> str:
     if error.kind == "access":
-        return "name its token by --token-file or --token-env, and its certificate's authority by --ca-file"
+        return (
+            "name its token by --token-file or --token-env, its tenant by --header 'X-Scope-OrgID: NAME', and its "
+            "certificate's authority by --ca-file"
+        )
     if error.kind == "too_large":
         return "one step of all its series is larger: raise --reply-limit-mb, or narrow them by --match"
     if error.kind == "timeout":
         return "raise --timeout, or narrow what is read by --match"
     if error.status == 400 or error.status == 422:
-        return "it refused the query: check --match"
+        return "it refused the query, also for a single step: check --match"
+    if error.status == 429:
+        return "it limits how often it is asked: try again later"
     return "check that the URL is that of a Prometheus server (http://prometheus:9090)"

@@ -12,6 +12,7 @@ from pertoken.agent.bounds import bounded
 from pertoken.agent.engines.adapters.adapter import PROCESS_START
 from pertoken.agent.history.exporters import EXPORTERS
 from pertoken.agent.history.series import Chunk, DeviceSeries, EngineSeries
+from pertoken.agent.history.targets import is_same_pod
 from pertoken.agent.readings import (
     DeviceProcess,
     DeviceReading,
@@ -115,19 +116,21 @@ def _imported(tick: Tick, assumed: set[str]) -> Tick:
 
 
 def _held_by_pod(device: DeviceSeries, engines: Sequence[EngineSeries]) -> bool:
-    return any(engine.pod in device.pods for engine in engines if engine.pod is not None)
+    return any(is_same_pod(engine.pod, pod) for engine in engines for pod in device.pods)
 
 
 def _owners(
     engines: Sequence[EngineSeries], devices: Sequence[DeviceSeries], everywhere: Sequence[EngineSeries]
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the numbers of the engines that hold each device, by UUID."""
-    by_pod = {engine.pod for engine in engines if engine.pod and any(engine.pod in device.pods for device in devices)}
     numbered = list(enumerate(engines, _FIRST_PID))
+    without_pod = tuple(
+        pid for pid, engine in numbered if not any(is_same_pod(engine.pod, pod) for row in devices for pod in row.pods)
+    )
     return {
-        device.uuid: tuple(pid for pid, endpoint in numbered if endpoint.pod in device.pods)
+        device.uuid: tuple(pid for pid, engine in numbered if any(is_same_pod(engine.pod, pod) for pod in device.pods))
         if _held_by_pod(device, everywhere)
-        else tuple(pid for pid, endpoint in numbered if endpoint.pod not in by_pod)
+        else without_pod
         for device in devices
     }
 

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pertoken.agent.history.api import Steps
+from pertoken.agent.history.api import MAX_POINTS, Steps
 from pertoken.agent.history.replay import ImportedHost, host_id_of_name, replay
-from pertoken.agent.history.series import Chunk, Source, read_chunk
+from pertoken.agent.history.series import Chunk, Source, found_names, read_chunk, wanted_names
 from pertoken.metrics import label_of
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store
@@ -60,6 +60,10 @@ class ImportReport:
 
     hosts: Sequence[Imported]
     blocked: Sequence[Blocked]
+    wanted_names: Sequence[str] = ()
+    """Names of engines' series that were looked for, if no engine was found."""
+    found_names: Sequence[str] = ()
+    """Names there that count tokens, if no engine was found."""
 
 
 Advanced = Callable[[int], None]
@@ -83,14 +87,18 @@ def import_prometheus(
             for host in run.hosts(chunk, source.api.url, store):
                 ticks = [run.note(host, tick) for tick in replay(host, chunk, run.due(host, chunk))]
                 run.engines |= {
-                    (reading.endpoint.kind, reading.endpoint.base_url.removeprefix("http://"))
+                    (reading.endpoint.kind, host.name, reading.endpoint.base_url.removeprefix("http://"))
                     for reading in host.last.values()
                 }
                 writer.commit_all(ticks)
             writer.roll_up()
             purge(writer, ages, end)
             advanced(steps.count * steps.step_s)
-    return run.report()
+    report = run.report()
+    if run.engines or any(host.models for host in report.hosts):
+        return report
+    seconds = Steps(start, min(MAX_POINTS, max(1, (end - start) // HOUR)), HOUR)
+    return replace(report, wanted_names=wanted_names(), found_names=found_names(source, seconds))
 
 
 def _chunks(start: int, end: int, cuts: Iterable[int]) -> Iterator[Steps]:
@@ -111,8 +119,8 @@ class _Run:
         self._hosts: dict[str, ImportedHost] = {}
         self._totals: dict[str, Imported] = {}
         self._missing: dict[tuple[str, str, str | None], set[int]] = defaultdict(set)
-        self.engines: set[tuple[str, str]] = set()
-        """(kind, address) of each engine whose counters are known."""
+        self.engines: set[tuple[str, str, str]] = set()
+        """(kind, host, address) of each engine whose counters are known."""
 
     def hosts(self, chunk: Chunk, url: str, store: Store) -> Iterator[ImportedHost]:
         """Yield the hosts of a chunk, each with the state that its steps before left."""

@@ -1,25 +1,42 @@
 """Series of a Prometheus server, by the engine or device they are of.
 
-Engines are distinguished by their scrape address (`instance`), devices by UUID. Host names come from a label that a
-person named, from the exporter, from the labels that Kubernetes discovery adds, else from the address.
+Engines are distinguished by their process (see `targets`), devices by UUID. Host names come from a label that a person
+named, from the exporter, from the labels that Kubernetes discovery adds, from a GPU that names the engine's pod, else
+from the address.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter
 from pertoken.agent.history.api import PrometheusApi, Series, Steps
 from pertoken.agent.history.exporters import EXPORTERS, Exporter
+from pertoken.agent.history.targets import (
+    HOST_LABELS,
+    POD_LABELS,
+    Scrape,
+    Targets,
+    address_of,
+    distinct,
+    is_same_pod,
+    merged,
+    pod_of,
+    pods_of,
+    processes,
+)
 from pertoken.agent.scrape.page import Labels, Layout, Page
 
 ENGINES = ("vllm", "sglang")
 """Engines whose pages name the model in a label: all that is known of the others comes from their API."""
-HOST_LABELS = ("node", "kubernetes_node", "nodename")
-"""Labels by which Kubernetes discovery names the node of a target, in the spellings of common relabelling rules."""
-POD_LABELS = ("pod", "exported_pod", "pod_name")
-_OF_THE_SCRAPE = frozenset({"__name__", "job", "instance"})
+PREFIXES = ("", "kserve_", "ray_")
+"""What relabelling rules put before the names of engines: KServe's and Ray's, else any that is found."""
+MAX_QUERY = 4000
+"""Characters of a query that proxies pass on in a URL."""
+_EXPORTER_POD = re.compile(r"dcgm-exporter(-\w+)?-[a-z0-9]{5}$")
+"""Names of pods of dcgm-exporter, which reports its pod as the host where it has no other name."""
 HISTOGRAMS_S = 600
 """Time between two readings of histograms, which have ten times as many series as all else: what was observed between
 the last of them and a restart is lost."""
@@ -41,7 +58,7 @@ class EngineSeries:
 
     kind: str
     address: str
-    """`instance` of the scrape, with the pod where it names no port."""
+    """`instance` of the scrape, with the pod where it names no port; on its host no other engine has it."""
     host: str
     pod: str | None
     rows: Sequence[tuple[str, Labels, Sequence[float | None]]]
@@ -95,6 +112,8 @@ class DeviceSeries:
     """Whether it is divided into MIG instances."""
     values: Mapping[str, Sequence[int | None]]
     """By the name of the value in a reading."""
+    host_named: bool = True
+    """Whether the exporter or a label names its host; else it is named by its address."""
 
     def present(self, at: int) -> bool:
         """Return whether anything was read of it at a step."""
@@ -110,11 +129,11 @@ class Chunk:
     devices: Sequence[DeviceSeries]
 
 
-def read_chunk(source: Source, steps: Steps, known: Collection[tuple[str, str]]) -> Chunk:
+def read_chunk(source: Source, steps: Steps, known: Collection[tuple[str, str, str]]) -> Chunk:
     """Read all series of a stretch.
 
-    Histograms are read every `HISTOGRAMS_S`, and where an engine (kind, address) that is not `known` first appears: its
-    buckets count from there. Raises BadInput.
+    Histograms are read every `HISTOGRAMS_S`, and where an engine (kind, host, address) that is not `known` first
+    appears: its buckets count from there. Raises BadInput.
     """
     devices: list[DeviceSeries] = []
     aliases: dict[str, str] = {}
@@ -125,48 +144,180 @@ def read_chunk(source: Source, steps: Steps, known: Collection[tuple[str, str]])
             if device.uuid not in seen:
                 seen.add(device.uuid)
                 devices.append(device)
-    engines = [engine for kind in ENGINES for engine in _engines(kind, source, steps, aliases, known)]
-    return Chunk(steps, engines, devices)
+    engines: list[EngineSeries] = []
+    for kind in ENGINES:
+        names = _names_on_server(kind, source, steps)
+        if names:
+            engines += _engines(kind, names, source, steps, _Hosts(source, aliases, devices), known)
+    return Chunk(steps, engines, _on_hosts_of_pods(devices, engines))
+
+
+def found_names(source: Source, steps: Steps) -> list[str]:
+    """Return names that look like counts of tokens under any name, of what a server has at these steps."""
+    series = source.api.ranges(f'count by (__name__) ({{__name__=~".*[Tt]okens?_total"{_and(source.match)}}})', steps)
+    return sorted({item.labels.get("__name__", "") for item in series} - {""})
+
+
+def wanted_names() -> list[str]:
+    """Return a name of each engine that is looked for."""
+    return [name for kind in ENGINES for name in _sentinels(kind)]
+
+
+def _sentinels(kind: str) -> list[str]:
+    return sorted({f"{kind}:prompt_tokens_total", f"{kind}:generation_tokens_total"} & ADAPTERS[kind].wanted)
+
+
+def _names_on_server(kind: str, source: Source, steps: Steps) -> dict[str, str]:
+    """Return the names of an engine's series as this server has them, with the engine's own names.
+
+    A relabelling rule may put a prefix before them or replace the colon. It is empty for an engine without series.
+    """
+    sentinels = _sentinels(kind)
+    edges = Steps(steps.start, min(steps.count, 1 + steps.count // 5), 5 * steps.step_s)
+    spelled = {spell(name): name for name in sentinels for spell in _spellings(PREFIXES)}
+    server_names = {
+        item.labels["__name__"] for item in source.api.ranges(_selector(list(spelled), source.match), edges)
+    }
+    if not server_names:
+        pattern = "|".join(re.escape(name).replace(":", "[:_]") for name in sentinels)
+        series = source.api.ranges(f'{{__name__=~".+({pattern})"{_and(source.match)}}}', edges)
+        server_names = {item.labels["__name__"] for item in series}
+    prefixes = {
+        name.removesuffix(own if own in name else own.replace(":", "_"))
+        for name in server_names
+        for own in sentinels
+        if name.endswith((own, own.replace(":", "_")))
+    }
+    spellings = [
+        spell
+        for spell in _spellings(sorted(prefixes))
+        if any(spell(sentinel) in server_names for sentinel in sentinels)
+    ]
+    plain = [name for name in sorted(ADAPTERS[kind].wanted) if name != PROCESS_START]
+    names = {spell(name): name for spell in spellings for name in plain}
+    return names | dict(zip(plain, plain, strict=True)) if names else {}
+
+
+def _spellings(prefixes: Iterable[str]) -> list[Callable[[str], str]]:
+    def spelling(prefix: str, colon: str) -> Callable[[str], str]:
+        return lambda name: prefix + name.replace(":", colon)
+
+    return [spelling(prefix, colon) for prefix in prefixes for colon in (":", "_")]
+
+
+class _Hosts:
+    """Names of the hosts of engines."""
+
+    def __init__(self, source: Source, aliases: Mapping[str, str], devices: Sequence[DeviceSeries]) -> None:
+        self._source, self._aliases, self._devices = source, aliases, devices
+
+    def of(self, target: Mapping[str, str]) -> str:
+        """Return the name of a target's host: by its labels, by a GPU that names its pod, else by its address."""
+        named, pod = _named_host(target, self._source), pod_of(target)
+        if named is not None:
+            return named
+        hosts = {device.host for device in self._devices if any(is_same_pod(pod, other) for other in device.pods)}
+        return hosts.pop() if len(hosts) == 1 else _host(target, self._source, self._aliases)
+
+
+def _on_hosts_of_pods(devices: Sequence[DeviceSeries], engines: Sequence[EngineSeries]) -> list[DeviceSeries]:
+    """Return the devices, those whose exporter names no host on the host of the engine whose pod they name."""
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for device in devices:
+        if not device.host_named:
+            hosts[device.host] |= {
+                engine.host for engine in engines if any(is_same_pod(engine.pod, pod) for pod in device.pods)
+            }
+    renamed = {host: engine_hosts.pop() for host, engine_hosts in hosts.items() if len(engine_hosts) == 1}
+    return [replace(device, host=renamed.get(device.host, device.host)) for device in devices]
 
 
 def _engines(
     kind: str,
+    names: Mapping[str, str],
     source: Source,
     steps: Steps,
-    aliases: Mapping[str, str],
-    known: Collection[tuple[str, str]],
+    hosts: _Hosts,
+    known: Collection[tuple[str, str, str]],
 ) -> Iterable[EngineSeries]:
-    adapter = ADAPTERS[kind]
-    plain = [name for name in sorted(adapter.wanted) if not name.endswith("_bucket") and name != PROCESS_START]
-    selector = _selector(plain, source.match)
-    engine_series = source.api.ranges(selector, steps)
+    selected = [name for name, own in names.items() if not own.endswith("_bucket")]
+    engine_series = _renamed(source.api.ranges(_selector(selected, source.match), steps), names)
     if not engine_series:
         return
-    started = f"{PROCESS_START}{{{source.match}}} and on (job, instance) {selector}"
-    by_target = _by_target([*engine_series, *source.api.ranges(started, steps)])
-    engines = {
-        address: EngineSeries(
-            kind, address, _host(labels, source, aliases), _pod(labels), [_row(one) for one in series]
+    every_series = [*engine_series, *_starts(source, steps, engine_series, _selector(selected, source.match))]
+    targets = Targets(every_series)
+    scrapes_by_process = processes(targets.scrapes(every_series))
+    targets_of = [_union(process) for process in scrapes_by_process]
+    addresses = distinct([(hosts.of(target), address_of(target), target) for target in targets_of])
+    engines = [
+        EngineSeries(
+            kind,
+            address,
+            hosts.of(target),
+            pod_of(target),
+            [(name, labels, values) for (name, labels), values in merged(process).items()],
         )
-        for address, (labels, series) in by_target.items()
-    }
-    buckets = _selector([name for name in sorted(adapter.wanted) if name.endswith("_bucket")], source.match)
+        for process, target, address in zip(scrapes_by_process, targets_of, addresses, strict=True)
+    ]
+    buckets = _selector([name for name, own in names.items() if own.endswith("_bucket")], source.match)
     due = {at for at in range(steps.count) if (steps.start + at * steps.step_s) % HISTOGRAMS_S == 0}
     due |= {
-        engine.first for engine in engines.values() if engine.first is not None and (kind, engine.address) not in known
+        engine.first
+        for engine in engines
+        if engine.first is not None and (kind, engine.host, engine.address) not in known
     }
-    read: dict[str, dict[int, list[tuple[str, Labels, float]]]] = defaultdict(lambda: defaultdict(list))
+    place = {
+        scrape.key: (n, rank) for n, process in enumerate(scrapes_by_process) for rank, scrape in enumerate(process)
+    }
+    read: dict[int, dict[int, dict[int, list[tuple[str, Labels, float]]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
     for run in _evenly_spaced(sorted(due)):
         apart_s = (run[1] - run[0]) * steps.step_s if len(run) > 1 else steps.step_s
         at_times = Steps(steps.start + run[0] * steps.step_s, len(run), apart_s)
-        for address, (_, series) in _by_target(source.api.ranges(buckets, at_times)).items():
-            for one in series:
-                name, labels, values = _row(one)
+        for scrape in targets.scrapes(_renamed(source.api.ranges(buckets, at_times), names)):
+            if scrape.key not in place:
+                continue
+            engine_n, rank = place[scrape.key]
+            for (name, labels), values in scrape.rows.items():
                 for at, value in zip(run, values, strict=True):
                     if value is not None:
-                        read[address][at].append((name, labels, value))
-    for address, engine in engines.items():
-        yield EngineSeries(kind, address, engine.host, engine.pod, engine.rows, dict(read.get(address, {})))
+                        read[engine_n][at][rank].append((name, labels, value))
+    for n, engine in enumerate(engines):
+        yield replace(engine, buckets={at: ranks[min(ranks)] for at, ranks in read[n].items()})
+
+
+def _starts(source: Source, steps: Steps, engine_series: Sequence[Series], selector: str) -> list[Series]:
+    """Return the series of the start times of the processes of these series."""
+    jobs = "|".join(sorted({_literal(item.labels.get("job", "")) for item in engine_series}))
+    query = f'{{__name__=~"{PROCESS_START}",job=~"{_quoted(jobs)}"{_and(source.match)}}}'
+    if len(query) > MAX_QUERY:
+        query = f"{PROCESS_START}{{{source.match}}} and on (job, instance) {selector}"
+    scraped = {(item.labels.get("job"), item.labels.get("instance")) for item in engine_series}
+    return [
+        item
+        for item in source.api.ranges(query, steps)
+        if item.labels["__name__"] == PROCESS_START and (item.labels.get("job"), item.labels.get("instance")) in scraped
+    ]
+
+
+def _literal(text: str) -> str:
+    """Return a pattern of this text alone, in Prometheus's syntax, which knows no escaped space."""
+    return re.escape(text).replace("\\ ", " ")
+
+
+def _union(process: Sequence[Scrape]) -> dict[str, str]:
+    """Return the labels of a process's target: those of its first scrape go first."""
+    return {name: value for scrape in reversed(process) for name, value in scrape.target.items()}
+
+
+def _renamed(series: Iterable[Series], names: Mapping[str, str]) -> list[Series]:
+    """Return the series under the engine's own names."""
+    return [
+        Series({**item.labels, "__name__": names[item.labels["__name__"]]}, item.values)
+        for item in series
+        if item.labels["__name__"] in names
+    ]
 
 
 def _evenly_spaced(steps: Sequence[int]) -> Iterable[Sequence[int]]:
@@ -181,28 +332,6 @@ def _evenly_spaced(steps: Sequence[int]) -> Iterable[Sequence[int]]:
         yield run
 
 
-def _by_target(series: Iterable[Series]) -> dict[str, tuple[Mapping[str, str], list[Series]]]:
-    """Return series by scrape address; of one that several jobs scrape those of the first job."""
-    by_address: dict[str, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
-    for one in series:
-        by_address[_address(one.labels)][one.labels.get("job", "")].append(one)
-    return {
-        address: (jobs[first][0].labels, jobs[first])
-        for address, jobs in sorted(by_address.items())
-        for first in [min(jobs)]
-    }
-
-
-def _address(labels: Mapping[str, str]) -> str:
-    instance, pod = labels.get("instance", ""), _pod(labels)
-    return instance if ":" in instance or not pod else f"{instance}/{pod}"
-
-
-def _row(series: Series) -> tuple[str, Labels, Sequence[float | None]]:
-    labels = tuple(sorted((name, value) for name, value in series.labels.items() if name not in _OF_THE_SCRAPE))
-    return series.labels["__name__"], labels, series.values
-
-
 def _devices(
     exporter: Exporter, ranges: Sequence[Series], source: Source, aliases: dict[str, str]
 ) -> Iterable[DeviceSeries]:
@@ -215,11 +344,15 @@ def _devices(
         labels: dict[str, str] = {}
         for one in series:
             labels |= {name: value for name, value in one.labels.items() if value}
-        host = _host({**labels, "node": labels.get(exporter.host, labels.get("node", ""))}, source, {})
+        reported = labels.get(exporter.host, "")
+        if reported in [labels.get(name) for name in POD_LABELS] or _EXPORTER_POD.search(reported):
+            reported = ""  # the name of the exporter's own pod
+        named = labels if source.host_label in labels else {**labels, "node": reported or labels.get("node", "")}
+        host = _host(named, source, {})
         aliases.setdefault(_host_part(labels.get("instance", "")), host)
         whole = [one for one in series if not one.labels.get(exporter.instance_id)]
         slot = labels.get(exporter.slot, "")
-        pods = frozenset(one.labels[name] for one in series for name in POD_LABELS if one.labels.get(name))
+        pods = frozenset(pod for one in series for pod in pods_of(one.labels))
         yield DeviceSeries(
             exporter.kind,
             uuid,
@@ -235,6 +368,7 @@ def _devices(
                 for reading in exporter.series
                 if (values := _first(series if reading.of_card else whole, reading.names, reading.scale)) is not None
             },
+            _named_host(named, source) is not None,
         )
 
 
@@ -261,11 +395,24 @@ def _first(series: Sequence[Series], names: Sequence[str], scale: float) -> Sequ
 
 
 def _selector(names: Sequence[str], match: str) -> str:
-    return f'{{__name__=~"{"|".join(names)}"{"," if match else ""}{match}}}'
+    return f'{{__name__=~"{"|".join(names)}"{_and(match)}}}'
+
+
+def _and(match: str) -> str:
+    return f",{match}" if match else ""
+
+
+def _quoted(pattern: str) -> str:
+    """Return a pattern as it stands within quotation marks."""
+    return pattern.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _named_host(labels: Mapping[str, str], source: Source) -> str | None:
+    return next((labels[name] for name in (source.host_label or "", *HOST_LABELS) if labels.get(name)), None)
 
 
 def _host(labels: Mapping[str, str], source: Source, aliases: Mapping[str, str]) -> str:
-    named = next((labels[name] for name in (source.host_label or "", *HOST_LABELS) if labels.get(name)), None)
+    named = _named_host(labels, source)
     if named is not None:
         return named
     address = _host_part(labels.get("instance", ""))
@@ -276,7 +423,3 @@ def _host_part(instance: str) -> str:
     """Return the host of `host:port`, of a bracketed IPv6 address too."""
     host, colon, port = instance.rpartition(":")
     return (host if colon and port.isdecimal() else instance).strip("[]")
-
-
-def _pod(labels: Mapping[str, str]) -> str | None:
-    return next((labels[name] for name in POD_LABELS if labels.get(name)), None)

@@ -39,6 +39,8 @@ class Process:
     argv: tuple[str, ...]
     start_ms: int | None = None
     listening: tuple[Address, ...] = ()
+    session: int | None = None
+    """Pid of the process that began its session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class HostProcesses:
     """Files mapped into a process; None if that may not be seen."""
     environment: Callable[[int, Collection[str]], Mapping[str, str]] = lambda pid, names: {}
     """These variables of a process's environment, as far as they may be seen."""
+    container_of: Callable[[int], str | None] = lambda pid: None
+    """Control group of the container or service that a process is in; None for a person's session."""
     own_ips: frozenset[str] = frozenset({"127.0.0.1", "::1"})
     """Addresses that lead to this host."""
     pod_namespace: Callable[[int], str | None] = lambda pid: None
@@ -69,6 +73,25 @@ class HostProcesses:
         hidden = self.unowned.count(address)
         # Where none of `pids` is seen to own one, theirs is among the hidden ones.
         return len(others) + (hidden if len(others) < len(owners) else max(0, hidden - 1))
+
+    def children(self, pid: int) -> tuple[Process, ...]:
+        """Return the processes that a process started itself."""
+        return tuple(process for process in self.processes.values() if process.ppid == pid)
+
+    def ancestors(self, pid: int) -> Iterator[Process]:
+        """Yield the processes above one, from its parent on."""
+        seen = {pid}
+        process = self.processes.get(pid)
+        while process is not None and process.ppid not in seen:
+            seen.add(process.ppid)
+            process = self.processes.get(process.ppid)
+            if process is not None:
+                yield process
+
+    def session_of(self, pid: int) -> int | None:
+        """Return the session of a process; None for that of the whole host or container."""
+        session = self.processes[pid].session
+        return session if session and session != 1 else None
 
     def group(self, root: int) -> tuple[int, ...]:
         """`root` and all processes it started, directly or not, by rising pid."""
@@ -96,9 +119,18 @@ def host_processes() -> HostProcesses:
     processes = {}
     for pid, stat in stats.items():
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
-        processes[pid] = Process(pid, int(stat[1]), argvs[pid], _started_ms(stat), tuple(addresses))
+        processes[pid] = Process(pid, int(stat[1]), argvs[pid], _started_ms(stat), tuple(addresses), int(stat[3]))
     own_ips = frozenset(address.address for addresses in psutil.net_if_addrs().values() for address in addresses)
-    return HostProcesses(processes, unowned, mapped_files, environment, own_ips, pod_namespace, socket.gethostname())
+    return HostProcesses(
+        processes,
+        unowned,
+        mapped_files,
+        environment,
+        control_group,
+        own_ips,
+        pod_namespace,
+        socket.gethostname(),
+    )
 
 
 def start_ms(pid: int) -> int | None:
@@ -289,6 +321,19 @@ def environment(pid: int, names: Collection[str]) -> dict[str, str]:
             if name in names:
                 variables[name] = value
     return variables
+
+
+def control_group(pid: int) -> str | None:
+    """Return the control group of the container or service that a process is in; None for a person's session.
+
+    Source: cgroups(7); systemd names the groups of sessions and of a person's own services by the person.
+    """
+    try:
+        lines = (_PROC / str(pid) / "cgroup").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    path = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
+    return None if path in ("/", "/init.scope") or path.startswith("/user.slice") else path
 
 
 def pod_namespace(pid: int) -> str | None:

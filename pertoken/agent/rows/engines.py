@@ -9,6 +9,7 @@ from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
 from pertoken.agent.rows.busy import Busy, Stretch, busy
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.counting import counters, life_ids
+from pertoken.agent.rows.counting.halves import counted_once, prefills_for_another
 from pertoken.agent.rows.counting.loads import load
 from pertoken.agent.rows.counting.stored_peaks import peak_states, stored_peaks
 from pertoken.agent.rows.engine_ids import engine_id_of
@@ -107,12 +108,14 @@ def engine_step(
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
     peaks_now, peaks_gone = peak_states(engine_id, peaks, advance.peaks, life=engine.life, ts=moment.ts)
     counted_deltas = {series: advance.deltas[series] for series in reading.counters}
-    words = tokens(counters.word_totals(counted_deltas))
+    all_words = tokens(counters.word_totals(counted_deltas))
+    words = counted_once(all_words, reading.knobs)
     since = endpoint.process_start_ms if advance.restarted else None
     page_ms = tick_state.pages[engine_id].monotonic_ms if engine_id in tick_state.pages else None
     span = tick_state.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
     counted = {word: delta for word, delta in words.items() if word in ENGINE_COUNTERS and delta}
-    counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
+    if not prefills_for_another(all_words, reading.knobs):
+        counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
     if reading.gauges.get("awake") == 0 and span.observed_ms:
         counted["asleep_ms"] = span.observed_ms
     counted |= load(tick_state, reading, engine, moment)

@@ -47,7 +47,7 @@ def budget(config_file: str | None, db: str | None, as_json: bool, at: str | Non
     from pertoken.costs.spend.month import alerts, month_spend
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.tui.text.money.spend import spend_plain, spend_text
+    from pertoken.text.costs.month import spend_plain, spend_text
     from pertoken.units import NANO_USD
 
     settings = settings_of(config_file, db=db)

@@ -31,7 +31,7 @@ def receipt(config_file: str | None, db: str | None, receipt_id: str | None, for
     from pertoken.proof.receipts.markdown import to_markdown
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.tui.text.lifecycle import checked_line, receipt_line
+    from pertoken.text.advice.lifecycle import checked_line, receipt_line
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)

@@ -44,7 +44,7 @@ def reconcile(
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.tui.text.money.invoice import invoice_plain, invoice_text
+    from pertoken.text.costs.invoice import invoice_plain, invoice_text
 
     if apply and as_json:
         raise click.UsageError("--apply asks for confirmation: leave --json out")
@@ -63,7 +63,9 @@ def reconcile(
     if apply:
         prices = comparison.prices(f"{invoice.format.name} {_name(files)}", now)
         if not prices:
-            raise BadInput("no line of the bill has hours of a recorded host: there is no price to store")
+            raise BadInput(
+                "no line of the bill has hours of a recorded host that are paid by the hour: there is no price to store"
+            )
         stored = _store(where, prices, now, yes)
         done = f"Stored {stored} billed prices." if stored else "The prices of this bill are stored already."
         echo(f"{done} `pertoken prices show` lists them.")

@@ -43,6 +43,13 @@ NOTHING_HOLDS = 3
     show_default=True,
     help="Width and height of an image in pixels.",
 )
+@click.option(
+    "--param",
+    "params",
+    metavar="NAME=NUMBER",
+    multiple=True,
+    help="A number of the model's shape that its files do not give: params_active=3e9.",
+)
 @click.option("--providers", metavar="NAME,...", help="Only these providers [default: all in the catalog].")
 @click.option("--formats", metavar="NAME,...", help="Only these weight formats [default: those of each accelerator].")
 @click.option(
@@ -64,6 +71,7 @@ def size(
     cached: float,
     images: float,
     image_size: str,
+    params: tuple[str, ...],
     providers: str | None,
     formats: str | None,
     purchase: str,
@@ -72,9 +80,10 @@ def size(
 ) -> None:
     """Rank accelerators, layouts and weight formats that serve MODEL within an SLO by dollars per Mtok.
 
-    MODEL is a name in the catalog (meta-llama/Llama-3.1-8B), or a folder with the config.json of another one. Nothing
-    has to run or be recorded: the forecast is the one of `pertoken advise` without the telemetry of a host, prices are
-    list prices, and serverless APIs stand in the same table. Dollars are for this load all day, on whole instances.
+    MODEL is a name in the catalog (meta-llama/Llama-3.1-8B), or a folder with the config.json of another one; where its
+    parameters cannot be counted from that alone, its safetensors files beside it give them, or --param. Nothing has to
+    run or be recorded: the forecast is the one of `pertoken advise` without the telemetry of a host, prices are list
+    prices, and serverless APIs stand in the same table. Dollars are for this load all day, on whole instances.
 
     Exits with 3 and names the nearest miss where nothing on devices holds the SLO.
     """
@@ -85,14 +94,14 @@ def size(
     from pertoken.savings.size.ranking import size as ranked
     from pertoken.savings.size.workload import Workload
     from pertoken.state.service import Slo
-    from pertoken.tui.text.money.sizing import sizing_text
+    from pertoken.text.sizing import sizing_text
 
     market = load_market()
     slo = Slo(
         ttft_p95_ms=_milliseconds("--ttft-p95", ttft_p95),
         tpot_p95_ms=None if tpot_p95 is None else _milliseconds("--tpot-p95", tpot_p95),
     )
-    shape, dtype = _model(model, market)
+    shape, dtype = _model(model, market, dict(map(_param, params)))
     workload = Workload(requests_per_s, prompt, output, slo, cached)
     pixels = _pixels(image_size)
     ranking = ranked(
@@ -134,15 +143,39 @@ def _pixels(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _model(name: str, market: Market) -> tuple[Model, str | None]:
+def _param(text: str) -> tuple[str, int]:
+    """Return (field of `Model`, number) of NAME=NUMBER. Raises BadInput."""
+    from dataclasses import fields
+
+    from pertoken.errors import BadInput
+    from pertoken.state.model import Model
+
+    name, _, number = text.partition("=")
+    names = [field.name for field in fields(Model) if field.name != "name"]
+    if name not in names:
+        raise BadInput(f"--param {text}: {name!r} is no number of a shape; known are {', '.join(names)}")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 2**60 or value != int(value):
+        raise BadInput(f"--param {text}: not a whole number above 0, such as {name}=8000000000 or {name}=8e9")
+    return name, int(value)
+
+
+def _model(name: str, market: Market, params: dict[str, int]) -> tuple[Model, str | None]:
     """Return the shape of a model, and the format its weights are stored in if they are quantized. Raises BadInput."""
+    from dataclasses import replace
+
     from pertoken.savings.size.models import known_model
 
     folder = Path(name)
-    return _described(folder) if (folder / "config.json").is_file() else (known_model(name, market), None)
+    if (folder / "config.json").is_file():
+        return _described(folder, params)
+    return replace(known_model(name, market), **params), None  # type: ignore[arg-type]
 
 
-def _described(folder: Path) -> tuple[Model, str | None]:
+def _described(folder: Path, params: dict[str, int]) -> tuple[Model, str | None]:
     from pertoken.agent.checkpoints.checkpoint import read_files
     from pertoken.errors import BadInput
     from pertoken.state.model import Model
@@ -150,12 +183,16 @@ def _described(folder: Path) -> tuple[Model, str | None]:
     checkpoint = read_files(folder)
     if checkpoint.reason is not None:
         raise BadInput(f"{checkpoint.reason}: not a description of a model")
-    facts = checkpoint.facts
-    fields: dict[str, object] = {"params_active": facts.get("params_total"), **facts}
-    model = Model(folder.resolve().name, **fields)  # type: ignore[arg-type]
+    model = Model(folder.resolve().name, **{**checkpoint.facts, **params})  # type: ignore[arg-type]
     if not model.known:
-        missing = [field for field in ("params_total", "n_layers", "n_kv_heads", "head_dim") if field not in facts]
-        raise BadInput(f"{folder}: its config.json does not give {', '.join(missing) or 'its parameters'}")
+        needed = ("params_total", "params_active", "n_layers", "n_kv_heads")
+        missing = [name for name in needed if getattr(model, name) is None]
+        missing += ["kv_values"] if model.kv_values_per_token is None else []
+        reasons = "; ".join(checkpoint.unknown) or "its files do not give the whole shape"
+        raise BadInput(
+            f"{folder}: {reasons}. Give {', '.join(missing)} by --param NAME=NUMBER; parameters are also counted from "
+            "the model's safetensors files beside its config.json"
+        )
     return model, checkpoint.dtype if checkpoint.quantized else None
 
 

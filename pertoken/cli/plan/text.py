@@ -6,7 +6,8 @@ from textwrap import wrap
 from pertoken.advisor.plan.plan import Money, Plan, Step
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.printable import literal
-from pertoken.tui.amounts import amount
+from pertoken.text.amounts import amount
+from pertoken.text.plan.head import dropped
 from pertoken.units import format_duration
 
 WIDTH = 80
@@ -107,7 +108,7 @@ def _sensitivity(plan: Plan) -> Iterator[str]:
         ends = [
             f"{end.value}: nothing, {literal(end.refused)}"
             if end.refused is not None
-            else f"{end.value}: {amount((end.bankable, end.capacity)[at])}"
+            else f"{end.value}: {amount((end.bankable, end.capacity)[at])}{dropped(end)}"
             for end in (assumption.low, assumption.high)
         ]
         yield from _wrapped("  ", f"{literal(assumption.assumption)} ({what}): {'; '.join(ends)}", indent=4)

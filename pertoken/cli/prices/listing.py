@@ -141,7 +141,7 @@ def _purchase(text: str) -> str:
 def _lines(offers: Sequence[Offer], missing: Sequence[Unpriced], today: date) -> None:
     from pertoken.catalog.coverage import unsupported
     from pertoken.catalog.offers import outdated
-    from pertoken.tui.amounts import amount
+    from pertoken.text.amounts import amount
 
     priced_alone = {device.name: device.why for device in unsupported()}
     for offer in offers:

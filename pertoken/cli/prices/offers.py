@@ -124,7 +124,7 @@ def _named(offer: Offer) -> str:
 
 
 def _usd(offer: Offer) -> str:
-    from pertoken.tui.amounts import amount
+    from pertoken.text.amounts import amount
 
     return f"{amount(offer.nano_usd_per_hour)}/h"
 

@@ -49,7 +49,7 @@ def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str,
 
 def _show(where: Any, host: str, now: int) -> None:
     from pertoken.costs.repricing import read_prices
-    from pertoken.tui.amounts import amount
+    from pertoken.text.amounts import amount
 
     newest = [detected[-1] for detected in read_prices(where, now).book.detected.values() if detected]
     prices = [price for price in newest if f"owning {host} " in (price.note or "")]

@@ -110,7 +110,7 @@ def confirm(where: StoreLocation, before: PriceBook, after: PriceBook, from_ts: 
     from pertoken.cli.progress import Progress
     from pertoken.costs.repricing import repriced
     from pertoken.errors import BadInput
-    from pertoken.tui.amounts import amount
+    from pertoken.text.amounts import amount
 
     if from_ts > now:
         return

@@ -152,7 +152,7 @@ def per_hour(price: Price) -> str:
     nano = price.nano_usd_per_device_hour
     if nano is None:
         return "no price"
-    from pertoken.tui.amounts import amount, currency_values
+    from pertoken.text.amounts import amount, currency_values
 
     other = "" if currency_values() is None else f" ({amount(nano)})"
     entered = "" if price.entered is None else f", entered as {price.entered.text}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--html", "form", flag_value="html", help="One HTML file with plots, which loads no other resource.")
 @click.option("--md", "form", flag_value="md", help="Markdown.")
 @click.option("--csv", "form", flag_value="csv", help="Chargeback by model, team and tenant as CSV.")
-@click.option("--focus", "form", flag_value="focus", help="FOCUS 1.3 rows as CSV.")
+@click.option("--focus", "form", flag_value="focus", help="FOCUS 1.4 rows as CSV.")
 @click.option("--weekly", is_flag=True, help="The last seven days in at most 25 lines of text.")
 @click.option("--from", "start", metavar="TIME", help="Start: 2026-11-21T10:00Z, or 24h (ago) [default: 30d].")
 @click.option(

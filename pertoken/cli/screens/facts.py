@@ -27,10 +27,10 @@ def text(source: Source, screen: str, width: int | None) -> str:
     if screen == "rules":
         return "\n\n".join(rule.page.strip() for rule in source.rules().rules) + "\n"
     if screen == "hours":
-        from pertoken.tui.text.summary import hours_summary
+        from pertoken.text.summary import hours_summary
 
         return hours_summary(source.hours(), width)
-    from pertoken.tui.text.summary import summary
+    from pertoken.text.summary import summary
 
     return summary(source.fleet(WINDOW_S), source.advice(), width)
 

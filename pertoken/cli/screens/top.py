@@ -119,7 +119,7 @@ def top(
         echo(plain(source, computed if moment.dated else None))
         return
     from pertoken.cli.screens.source import screen_options, screen_source
-    from pertoken.tui import amounts
+    from pertoken.text import amounts
     from pertoken.tui.app import PertokenApp
 
     PertokenApp(

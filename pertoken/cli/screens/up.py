@@ -66,7 +66,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
         watch = Watch(*watched, *children)
         source = screen_source(where, settings) if terminal else StoreSource(where, settings=settings)
         if terminal:
-            from pertoken.tui import amounts
+            from pertoken.text import amounts
             from pertoken.tui.app import PertokenApp
 
             PertokenApp(source, notice=watch.notice, options=options_of_screens).run()
@@ -88,7 +88,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
 
 def plain(source: Source, no_advice: str | None = None) -> str:
     """Return the content of the screens as plain text; `no_advice` as in `summary`."""
-    from pertoken.tui.text.summary import summary
+    from pertoken.text.summary import summary
 
     return summary(source.fleet(3600), source.advice(), text_width(), no_advice)
 

@@ -25,8 +25,9 @@ def billed_prices(
 ) -> tuple[Price, ...]:
     """Return a price for each device of each billed host, in force from the first day of each billed rate.
 
-    It is the cost of the host's instance-hours, with their part of commitments, over these hours and its devices. The
-    last one stays in force after the bill, until the next.
+    It is the cost of the host's instance-hours, with their part of commitments, over these hours and its devices. Hours
+    at $0 or that a fee on another line pays for give no price: a capacity block, credits, a commitment without its
+    part. The last one stays in force after the bill, until the next.
     """
     prices: list[Price] = []
     for host_id, host in sorted(hosts.items()):
@@ -44,9 +45,9 @@ def _rates(reconciliation: Reconciliation, host_id: int) -> Sequence[tuple[int, 
     """Return (day, nano-USD of an hour of the host) of the days on which its billed price changed."""
     rates: list[tuple[int, float]] = []
     for (host, day), billed in sorted(reconciliation.billed.items()):
-        if host != host_id or billed.hours < MIN_HOURS or billed.effective_nano_usd < 0:
+        if host != host_id or billed.priced_hours < MIN_HOURS or billed.priced_nano_usd <= 0:
             continue
-        rate = billed.effective_nano_usd / billed.hours
+        rate = billed.priced_nano_usd / billed.priced_hours
         if not rates or abs(rate - rates[-1][1]) > SAME * rates[-1][1]:
             rates.append((day, rate))
     return rates

@@ -38,8 +38,4 @@ def parquet_rows(path: Path) -> list[Mapping[str, Any]]:
 def _read(names: Iterable[str]) -> list[str]:
     """Return the columns that a format reads; of a nested one the whole is read by its first part."""
     wanted = {plain(column) for form in formats() for column in form.columns}
-    return [
-        name
-        for name in names
-        if plain(name) in wanted or any(column.startswith(f"{plain(name)}.") for column in wanted)
-    ]
+    return [name for name in names if any(column.startswith(plain(name)) for column in wanted)]

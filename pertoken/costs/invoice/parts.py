@@ -34,7 +34,13 @@ def read_bill(paths: Sequence[Path], file_read: Callable[[], None] = lambda: Non
         if sum(len(invoice.lines) for invoice in parts) > MAX_ROWS:
             raise BadInput(f"{file}: with it more than {MAX_ROWS:,} lines: export one month, or instances alone")
         file_read()
-    return Invoice(parts[0].format, tuple(line for part in parts for line in part.lines))
+    return Invoice(
+        parts[0].format,
+        tuple(line for part in parts for line in part.lines),
+        sum(part.unreadable for part in parts),
+        next((part.first_unreadable for part in parts if part.unreadable), ""),
+        sum(part.split for part in parts),
+    )
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:

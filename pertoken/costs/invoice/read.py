@@ -4,14 +4,14 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, plain
+from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, names_of, plain
 from pertoken.costs.csv_rows import csv_rows
 from pertoken.costs.invoice.parquet import MAGIC, parquet_rows
 from pertoken.errors import BadInput
@@ -26,7 +26,17 @@ USAGE, COVERED = "usage", "covered"
 """Kinds of lines whose hours are those of a resource."""
 DISCOUNT, NEGATION = "discount", "negation"
 """Kinds of lines that lower the cost of such hours; a negation takes off what a commitment pays for."""
-_HOURS = re.compile(r"(\d*)\s*(hours?|hrs?|h)\b", re.IGNORECASE)
+_HOSTS = ("", "instance", "vm", "virtual machine", "node", "machine", "server", "host", "compute", "box usage")
+_DEVICES = ("gpu", "accelerator", "device", "card", "gpu compute")
+_TIME = re.compile(
+    rf"(?P<n>\d*)[\s\-]*(?P<what>{'|'.join(_HOSTS + _DEVICES)})s?[\s\-_/·*]*"
+    r"(?P<time>hours?|hrs?|h|minutes?|mins?|seconds?|secs?|days?)"
+)
+"""Units of time of hosts or of devices; those of cores or bytes are other units."""
+_HOURS_OF = {"h": 1.0, "m": 1 / 60, "s": 1 / 3600, "d": 24.0}
+"""Hours of a unit by its first letter."""
+_NULLS = ("null", "none", "nan", "n/a")
+"""Texts that exports write for a missing value."""
 _SECONDS = re.compile(r"seconds?$", re.IGNORECASE)
 _DATES = ("%m/%d/%Y", "%Y-%m-%d %H:%M:%S UTC", "%Y-%m-%d %H:%M:%S.%f UTC")
 """Times as formats write them where it is not ISO 8601."""
@@ -51,6 +61,14 @@ class InvoiceLine:
     hours: float | None
     """Hours used; None where its unit is no time."""
     description: str
+    other_names: tuple[str, ...] = ()
+    """Further names of the resource."""
+    per_device: bool = False
+    """Whether `hours` are those of all devices of the host together."""
+    paid_elsewhere: bool = False
+    """Whether a fee on another line pays for it, so that its cost is no price."""
+    unit: str = ""
+    """Unit of its amount, as the bill has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,12 @@ class Invoice:
 
     format: InvoiceFormat
     lines: tuple[InvoiceLine, ...]
+    unreadable: int = 0
+    """Lines that could not be read, which are in no amount."""
+    first_unreadable: str = ""
+    """The first of them, with its row, its column and what is wrong."""
+    split: int = 0
+    """Lines that divide the cost of another line, which are in no amount."""
 
     @property
     def nano_usd(self) -> int:
@@ -74,7 +98,7 @@ class Invoice:
 def read_invoice(path: Path) -> Invoice:
     """Return the lines of a CSV, JSON (a list, or an object on each line) or Parquet export; text may be gzipped.
 
-    Raises BadInput naming the file, the row and the column that is wrong.
+    A line that cannot be read is counted. Raises BadInput for a file in which none can, naming row and column.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -92,11 +116,22 @@ def read_invoice(path: Path) -> Invoice:
         raise BadInput(f"{path}: holds no line")
     invoice_format = format_of({name for row in flat[:100] for name in row})
     if invoice_format is None:
-        known = "; ".join(f"{known_format.title}: {', '.join(known_format.needs)}" for known_format in formats())
+        known = "; ".join(
+            f"{known_format.title}: {', '.join(known_format.needs).replace('|', ' or ')}" for known_format in formats()
+        )
         raise BadInput(f"{path}: is none of the known formats, by their columns: {known}")
-    return Invoice(
-        invoice_format, tuple(_line(f"{path}: row {n}", row, invoice_format) for n, row in enumerate(flat, 1))
-    )
+    lines, wrong, split = [], [], 0
+    for n, row in enumerate(flat, 1):
+        if invoice_format.split and _text(row, invoice_format.split):
+            split += 1
+            continue
+        try:
+            lines.append(_line(f"{path}: row {n}", row, invoice_format))
+        except BadInput as error:
+            wrong.append(f"{error}")
+    if not lines:
+        raise BadInput(wrong[0] if wrong else f"{path}: holds no line but those that divide the cost of others")
+    return Invoice(invoice_format, tuple(lines), len(wrong), wrong[0] if wrong else "", split)
 
 
 def _decoded(path: Path, start: bytes) -> str:
@@ -128,11 +163,11 @@ def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a row with plain names of columns, nested objects as columns with dots."""
+    """Return a row with plain names of columns, nested objects as columns of their own."""
     columns: dict[str, Any] = {}
     for name, value in row.items():
         column = f"{prefix}{plain(str(name))}"
-        columns |= _flat(value, f"{column}.") if isinstance(value, dict) else {column: value}
+        columns |= _flat(value, column) if isinstance(value, dict) else {column: value}
     return columns
 
 
@@ -142,40 +177,65 @@ def _line(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> InvoiceLin
     if end <= start:
         raise BadInput(f"{where}: {form.end} is not after {form.start}")
     kind = form.kinds.get(_text(row, form.kind), "other")
-    rate = _rate(where, row, form)
-    billed = next(_numbers(where, row, form.cost), None)
-    if billed is None:
+    cost = _usd(where, row, form, form.cost)
+    if cost is None:
         raise BadInput(f"{where}: {' or '.join(form.cost)} holds no number")
-    billed += _credits(where, row, form)
-    effective = next((number for number in _numbers(where, row, form.effective) if number > 0), billed)
-    amount = _number(where, row, form.amount) if form.amount else None
+    credits = _credits(where, row, form)
+    billed = cost + sum(amount for _, amount in credits)
+    # What promotions pay is not billed, and the price is as without them.
+    priced = cost + sum(amount for name, amount in credits if not name.startswith(form.promotions))
+    stated = _usd(where, row, form, form.effective)
+    effective = stated if stated is not None and stated > 0 else priced
+    covered = any(name.startswith(form.commitments) for name, _ in credits)
+    names = tuple(filter(None, (_text(row, name) for name in names_of(form.resource))))
+    hours, per_device, unit = _hours(where, row, form, names, end - start)
     return InvoiceLine(
-        resource=_text(row, form.resource),
+        resource=names[0] if names else "",
         start_ts=start,
         end_ts=end,
         kind=kind,
-        nano_usd=_nano(billed / rate),
-        effective_nano_usd=_nano((effective if kind in (USAGE, COVERED) else billed) / rate),
-        list_nano_usd=_list(where, row, form, amount, rate),
-        hours=_hours(form, amount, _text(row, form.unit or ""), end - start),
+        nano_usd=_nano(billed),
+        effective_nano_usd=_nano(effective if kind in (USAGE, COVERED) else billed),
+        list_nano_usd=_list(where, row, form),
+        hours=hours,
         description=_text(row, form.description),
+        other_names=names[1:],
+        per_device=per_device,
+        paid_elsewhere=covered or (kind == COVERED and effective != stated),
+        unit=unit,
     )
+
+
+def _usd(where: str, row: Mapping[str, Any], form: InvoiceFormat, columns: Iterable[str]) -> Decimal | None:
+    """Return the first of these columns that holds a number, in dollars; None without one.
+
+    Raises BadInput for an amount in a currency without a rate.
+    """
+    for column in columns:
+        number = _number(where, row, column)
+        if number is not None:
+            return number / (Decimal(1) if plain(column).endswith("usd") or not number else _rate(where, row, form))
+    return None
 
 
 def _rate(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal:
     """Return the units of the row's currency for a dollar. Raises BadInput where they are not known."""
     currency = _text(row, form.currency).upper() or "USD"
-    in_usd = any(_text(row, name) and plain(name).endswith("usd") for name in form.cost)
-    if currency == "USD" or in_usd:
+    if currency == "USD":
         return Decimal(1)
-    rate = _number(where, row, form.per_usd) if form.per_usd else None
+    rate = None
+    if form.priced_currency is None or _text(row, form.priced_currency).upper() in ("", "USD"):
+        rate = _number(where, row, form.per_usd) if form.per_usd else None
+    if not rate and form.priced_cost and _text(row, form.priced_currency or "").upper() == "USD":
+        own, usd = _number(where, row, form.effective[-1]), _number(where, row, form.priced_cost)
+        rate = own / usd if own and usd else None
     if not rate or rate <= 0:
         raise BadInput(f"{where}: is in {short(currency)}, and no rate to dollars stands beside it: export it in USD")
     return rate
 
 
-def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal:
-    """Return the sum of a line's credits, which are negative amounts."""
+def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> list[tuple[str, Decimal]]:
+    """Return type and amount in dollars of a line's credits, which are negative."""
     given = None if form.credits is None else row.get(plain(form.credits))
     if isinstance(given, str) and given.strip():
         try:
@@ -183,26 +243,43 @@ def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal
         except (ValueError, RecursionError):
             raise BadInput(f"{where}: {form.credits} is not JSON") from None
     if not isinstance(given, list):
-        return Decimal(0)
-    amounts = [row.get("amount") for row in given if isinstance(row, dict)]
-    return sum((_decimal(where, form.credits or "", amount) for amount in amounts if amount is not None), Decimal(0))
+        return []
+    credits = [credit for credit in given if isinstance(credit, dict) and credit.get("amount") is not None]
+    amounts = [_decimal(where, form.credits or "", credit["amount"]) for credit in credits]
+    rate = _rate(where, row, form) if any(amounts) else Decimal(1)
+    return [(str(credit.get("type")), amount / rate) for credit, amount in zip(credits, amounts, strict=True)]
 
 
-def _list(where: str, row: Mapping[str, Any], form: InvoiceFormat, amount: Decimal | None, rate: Decimal) -> int | None:
+def _list(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> int | None:
     """Return what a line costs at list prices; None where it does not state that, or states 0."""
-    stated = _number(where, row, form.list) if form.list else None
-    if stated is None and form.list_price and amount is not None:
-        price = _number(where, row, form.list_price)
-        stated = None if price is None else price * amount
-    return _nano(stated / rate) if stated else None
+    stated = _usd(where, row, form, names_of(form.list)) if form.list else None
+    if stated is None and form.list_price and form.amount:
+        price, amount = _usd(where, row, form, (form.list_price,)), _number(where, row, form.amount)
+        stated = None if price is None or amount is None else price * amount
+    return _nano(stated) if stated else None
 
 
-def _hours(form: InvoiceFormat, amount: Decimal | None, unit: str, seconds: int) -> float | None:
-    """Return the hours of a line: by its amount, or by its time where amounts count cores and bytes by the second."""
+def _hours(
+    where: str, row: Mapping[str, Any], form: InvoiceFormat, names: Sequence[str], seconds: int
+) -> tuple[float | None, bool, str]:
+    """Return the hours of a line, whether they are those of its devices together, and the unit of its amount.
+
+    Hours are None where its unit is no time; they are its time where amounts count cores and bytes by the second.
+    """
+    unit = _text(row, form.unit or "")
+    path = next((name for name in names if "/" in name), None)
+    if form.hours_of and path is not None and form.hours_of not in path:
+        return None, False, unit
     if form.hours_by_time:
-        return seconds / 3600 if _SECONDS.search(unit) else None
-    match = _HOURS.match(unit)
-    return None if match is None or amount is None else float(amount) * int(match[1] or 1)
+        return (seconds / 3600 if _SECONDS.search(unit) else None), False, unit
+    units = names_of(form.unit or "")
+    for number, amount_column in enumerate(names_of(form.amount or "")):
+        unit_column = units[min(number, len(units) - 1)]
+        amount, match = _number(where, row, amount_column), _TIME.fullmatch(_text(row, unit_column).casefold())
+        if amount is not None and match is not None:
+            hours = float(amount) * int(match["n"] or 1) * _HOURS_OF[match["time"][0]]
+            return hours, match["what"] in _DEVICES, unit
+    return None, False, unit
 
 
 def _time(where: str, row: Mapping[str, Any], column: str) -> int:
@@ -217,14 +294,10 @@ def _time(where: str, row: Mapping[str, Any], column: str) -> int:
 
 
 def _text(row: Mapping[str, Any], column: str) -> str:
-    value = row.get(plain(column))
-    return "" if value is None else str(value).strip()
-
-
-def _numbers(where: str, row: Mapping[str, Any], columns: Iterable[str]) -> Iterator[Decimal]:
-    """Yield the numbers of those columns that hold one."""
-    numbers = (_number(where, row, column) for column in columns)
-    return (number for number in numbers if number is not None)
+    """Return the first value that a row has under one of the column's names; empty without one."""
+    values = (row.get(plain(name)) for name in names_of(column))
+    texts = (str(value).strip() for value in values if value is not None)
+    return next((text for text in texts if text and text.casefold() not in _NULLS), "")
 
 
 def _number(where: str, row: Mapping[str, Any], column: str) -> Decimal | None:

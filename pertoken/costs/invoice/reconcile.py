@@ -23,6 +23,10 @@ class Billed:
     hours: float = 0.0
     beside_nano_usd: int = 0
     """Of other lines of the same resource, such as traffic and disks: no device-hours."""
+    priced_hours: float = 0.0
+    """Hours whose cost is their price; others cost nothing here, or are paid by a fee on another line."""
+    priced_nano_usd: int = 0
+    """Effective cost of these hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +66,37 @@ class Reconciliation:
     """Computed for hosts and days in the bill's time that have no line in it."""
     billed: Mapping[tuple[int, int], Billed]
     """By host id and day."""
+    units: tuple[str, ...] = ()
+    """Units of usage of recorded hosts whose amount is no time."""
 
     @property
-    def lines_sum(self) -> int:
-        """Every part of the bill together: the same as `total`."""
-        return self.instance_hours + self.beside + sum(nano for _, nano, _ in self.unmatched)
+    def unpriced_hours(self) -> float:
+        """Billed hours that give no price."""
+        return sum(billed.hours - billed.priced_hours for billed in self.billed.values())
 
 
-def reconcile(invoice: Invoice, hosts: Mapping[str, int], computed: Computed) -> Reconciliation:
+def reconcile(
+    invoice: Invoice, hosts: Mapping[str, int], computed: Computed, devices: Mapping[int, int] | None = None
+) -> Reconciliation:
     """Compare a bill with what was computed.
 
-    `hosts`: host ids by what a bill may call them, in lower case (see `matched`).
+    `hosts`: host ids by what a bill may call them, in lower case (see `matched`). `devices`: number of devices by host
+    id, for amounts in device-hours.
     """
+    units: dict[str, None] = {}
     billed: dict[tuple[int, int], list[_Part]] = defaultdict(list)
     unmatched: dict[str, list[int]] = defaultdict(list)
     for line in invoice.lines:
-        host_id = matched(line.resource, hosts)
+        names = (line.resource, *line.other_names)
+        host_id = next((known for name in names if (known := matched(name, hosts)) is not None), None)
         if host_id is None:
             unmatched[line.kind if line.kind != USAGE else "other resources"].append(line.nano_usd)
             continue
+        if line.kind in (USAGE, COVERED) and line.hours is None:
+            units[line.unit or "none"] = None
         for day, part in _by_day(line):
             billed[host_id, day].append(part)
-    summed = {key: _billed(parts) for key, parts in billed.items()}
+    summed = {key: _billed(parts, (devices or {}).get(key[0], 1)) for key, parts in billed.items()}
     rows = tuple(
         _row(host_id, day, billed, computed.get((host_id, day), ComputedDay()))
         for (host_id, day), billed in sorted(summed.items())
@@ -104,6 +117,7 @@ def reconcile(invoice: Invoice, hosts: Mapping[str, int], computed: Computed) ->
             if first <= day * DAY < last and (host_id, day) not in summed
         ),
         billed=summed,
+        units=tuple(units),
     )
 
 
@@ -158,14 +172,17 @@ def _by_day(line: InvoiceLine) -> list[tuple[int, _Part]]:
     ]
 
 
-def _billed(parts: Sequence[_Part]) -> Billed:
-    """Add up what a bill has of one host on one day.
+def _billed(parts: Sequence[_Part], devices: int) -> Billed:
+    """Add up what a bill has of one host on one day; `devices`: their number on it.
 
     Several lines of one stretch of time, such as an instance's cores, memory and accelerators, are one use of it.
     """
     nano = effective = listed = beside = 0
     has_list = True
     hours: dict[tuple[int, int], float] = defaultdict(float)
+    costs: dict[tuple[int, int], int] = defaultdict(int)
+    paid_elsewhere = set()
+    discounts = 0
     for part in parts:
         line = part.line
         if line.kind in (USAGE, COVERED) and line.hours is not None:
@@ -173,14 +190,27 @@ def _billed(parts: Sequence[_Part]) -> Billed:
             has_list = has_list and part.list_nano_usd is not None
             listed += part.list_nano_usd or 0
             span = line.start_ts, line.end_ts
-            hours[span] = max(hours[span], line.hours * part.share)
+            hours[span] = max(hours[span], line.hours * part.share / (devices if line.per_device else 1))
+            costs[span] += part.effective_nano_usd
+            if line.paid_elsewhere:
+                paid_elsewhere.add(span)
         elif line.kind == DISCOUNT:
             effective += part.effective_nano_usd
+            discounts += part.effective_nano_usd
         elif line.kind != NEGATION:  # of covered usage, whose effective cost stands for it
             beside += part.nano_usd
             continue
         nano += part.nano_usd
-    return Billed(nano, effective, listed if has_list and hours else None, sum(hours.values()), beside)
+    priced = [span for span, cost in costs.items() if cost > 0 and span not in paid_elsewhere]
+    return Billed(
+        nano,
+        effective,
+        listed if has_list and hours else None,
+        sum(hours.values()),
+        beside,
+        sum(hours[span] for span in priced),
+        sum(costs[span] for span in priced) + discounts if priced else 0,
+    )
 
 
 def _row(host_id: int, day: int, billed: Billed, computed: ComputedDay) -> Row:

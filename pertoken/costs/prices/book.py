@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pertoken.catalog.offers import Offer
 from pertoken.costs.prices.entered import Entered
 from pertoken.costs.prices.selectors import identity, rank
 
@@ -25,6 +26,8 @@ class Price:
     note: str | None = None
     listed: bool = False
     """A list price of the instance detected: nobody set it."""
+    offer: Offer | None = None
+    """The listed offer that it is of."""
     seq: int = 0
     """Its place in the order of setting, which decides between prices in force from the same instant."""
     until_ts: int | None = None

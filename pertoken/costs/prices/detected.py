@@ -74,4 +74,5 @@ def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:
         set_by="catalog",
         note=note,
         listed=True,
+        offer=offer,
     )

@@ -181,17 +181,13 @@ class _Owners:
 def per_mtok_together(lines: Sequence[DeploymentLine | Served]) -> int | None:
     """Nano-USD per Mtok of several deployments: all their dollars over all their tokens.
 
-    One whose dollars or tokens are not known is left out with both, and so is one that embeds or ranks, whose tokens
-    are others. None if none is left, or none served a token.
+    One whose dollars or tokens are not known is left out with both. So is one that embeds or ranks, whose tokens are
+    others, unless all do: then the tokens are those of prompts. None if none is left, or none served a token.
     """
+    generating = [line for line in lines if not line.pooling] or lines
     nano_usd = tokens = 0
-    for line in lines:
-        if (
-            not line.pooling
-            and line.nano_usd is not None
-            and line.prompt_tokens is not None
-            and line.generated_tokens is not None
-        ):
+    for line in generating:
+        if line.nano_usd is not None and line.prompt_tokens is not None and line.generated_tokens is not None:
             nano_usd += line.nano_usd
             tokens += line.prompt_tokens + line.generated_tokens
     return per_mtok(nano_usd, tokens)

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths, joined
-from pertoken.forecast.queue.queueing import UnderLoad, overruns_under
+from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overruns_under
 from pertoken.forecast.queue.service import forecast_under, missed_steps, service
 from pertoken.forecast.queue.steady_state import capacity_per_s
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
@@ -61,6 +61,10 @@ class Latency:
     """Probability, 0 to 1, that more requests arrive than the replica can serve. The ranges assume that fewer do."""
     refusal: str | None = None
     assumptions: tuple[str, ...] = ()
+    slopes: tuple[Array, ...] = field(default=(), compare=False, repr=False)
+    """Change of each figure's logarithm with the log time of each group of terms, in the order of the fields."""
+    kinds: frozenset[str] | None = field(default=None, compare=False, repr=False)
+    """Kinds of the change from the measured deployment; None on a host without measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class LikelyLatency:
     tpot_p50_ms: float
     tpot_p95_ms: float
     refusal: str | None = None
+    utilization: float = 0.0
+    """As `Latency.utilization`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +170,14 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
 
 def _likely_latencies(queries: Sequence[LatencyQuery], c: Candidates) -> list[LikelyLatency]:
     state = _states(queries, c, np.zeros((1, len(TERMS))))
-    return [
-        LikelyLatency(ttft_p50, ttft_p95, tpot_p50, tpot_p95, _overload(query, capacity) if saturated else None)
-        for query, (ttft_p50, ttft_p95, tpot_p50, tpot_p95), saturated, capacity in zip(
-            queries, _figures_ms(state).tolist(), state.saturated, state.capacity_per_s, strict=True
-        )
-    ]
+    known = []
+    for row, (query, (ttft_p50, ttft_p95, tpot_p50, tpot_p95)) in enumerate(
+        zip(queries, _figures_ms(state).tolist(), strict=True)
+    ):
+        refusal = _overload(query, state.capacity_per_s[row]) if state.saturated[row] else None
+        utilization = float(state.utilization[row])
+        known.append(LikelyLatency(ttft_p50, ttft_p95, tpot_p50, tpot_p95, refusal, utilization))
+    return known
 
 
 def _figures_ms(state: UnderLoad) -> Array:
@@ -247,6 +255,8 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpack
         utilization=float(utilization[0]),
         overloaded=1 - statistics.NormalDist().cdf(spare_sd),
         assumptions=assumptions(deployment),
+        slopes=tuple(_slopes(column) for column in figures.T),
+        kinds=kinds,
     )
 
 
@@ -269,37 +279,30 @@ Limits = tuple[float | None, float | None, float | None, float | None]
 """Milliseconds of TTFT p50 and p95, TPOT p50 and p95; None where there is none."""
 
 
-def overruns(queries: Sequence[LatencyQuery], limits_ms: Limits, market: Market) -> list[bool | Abstained]:
-    """Return whether each query likely serves less than arrives or exceeds a limit, or `Abstained`.
+def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> list[bool | Abstained]:
+    """Return whether each query likely serves less than arrives or exceeds one of its limits, or `Abstained`.
 
     The result is that of the likely figures of `latency`, without computing quantiles.
     """
-    results: list[bool | Abstained | None] = []
-    rows, known = [], []
-    for query, row in zip(
-        queries, resolve_each([(query.deployment, query.load) for query in queries], market), strict=True
-    ):
-        results.append(row if isinstance(row, Abstained) else None)
-        if not isinstance(row, Abstained):
-            rows.append(row)
-            known.append(query)
+    rows = resolve_each([(query.deployment, query.load) for query, _ in queries], market)
+    known = [(asked, row) for asked, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     likely: list[bool] = []
     for first in range(0, len(known), ROWS_AT_ONCE):
-        chunk = slice(first, first + ROWS_AT_ONCE)
-        likely += _overrun(known[chunk], stack_rows(rows[chunk]), limits_ms)
+        chunk = known[first : first + ROWS_AT_ONCE]
+        likely += _overrun([asked for asked, _ in chunk], stack_rows([row for _, row in chunk]))
     computed = iter(likely)
-    return [next(computed) if result is None else result for result in results]
+    return [row if isinstance(row, Abstained) else next(computed) for row in rows]
 
 
-def _overrun(queries: Sequence[LatencyQuery], c: Candidates, limits_ms: Limits) -> list[bool]:
+def _overrun(asked: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:
+    queries = [query for query, _ in asked]
     replicas, generated = replicas_of(queries, c)
     rate = np.array([query.arrivals.requests_per_s for query in queries]) / c.dp
-    ttft, tpot = _limited(limits_ms[:2]), _limited(limits_ms[2:])
-    state = overruns_under(replicas, rate, generated, [limit for _, limit in ttft], [limit for _, limit in tpot])
+    limits_s = seconds([limits for _, limits in asked])
+    state = overruns_under(replicas, rate, generated, limits_s[:, :2], limits_s[:, 2:])
     exceeds = state.saturated.copy()
-    for limits, shares in ((ttft, state.ttft), (tpot, state.tpot)):
-        for column, (share, _) in enumerate(limits):
-            exceeds |= shares[:, column] > 1 - share
+    for shares in (state.ttft, state.tpot):
+        exceeds |= (shares > 1 - np.array(SHARES)).any(axis=1)
     return [bool(row) for row in exceeds]
 
 
@@ -327,9 +330,9 @@ def _lengths(queries: Sequence[LatencyQuery]) -> tuple[Lengths, Lengths]:
     return prompt, generated
 
 
-def _limited(limits_ms: Sequence[float | None]) -> list[tuple[float, float]]:
-    """Return (share of requests, seconds) for each limit that is set."""
-    return [(share, limit / 1000) for share, limit in zip(SHARES, limits_ms, strict=True) if limit is not None]
+def seconds(limits_ms: Sequence[Sequence[float | None]]) -> Array:
+    """Return limits in seconds, one row each; `NO_LIMIT_S` where there is none."""
+    return np.array([[NO_LIMIT_S if limit is None else limit / 1000 for limit in limits] for limits in limits_ms])
 
 
 def _chunk_tokens(deployment: Deployment) -> float:
@@ -342,10 +345,15 @@ def _log_sd(values: Array, covariance: Array) -> float:
 
     It consists of the uncertainty that the calibration left and of the noise of one measurement.
     """
-    prior = deviation()
-    slope = np.log(values[1:] / values[0]) / NUDGE
+    slope = _slopes(values)
     uncertain = slope @ covariance @ slope
-    return math.sqrt(max(uncertain, 0.0) + (slope[-1] * prior.noise) ** 2)
+    return math.sqrt(max(uncertain, 0.0) + (slope[-1] * deviation().noise) ** 2)
+
+
+def _slopes(values: Array) -> Array:
+    """Return the change of a figure's logarithm with the log time of each group of terms, shape (groups,)."""
+    slopes: Array = np.log(values[1:] / values[0]) / NUDGE
+    return slopes
 
 
 def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:

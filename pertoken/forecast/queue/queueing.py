@@ -8,7 +8,6 @@ that a request keeps its place (Lee and Longton 1959). Prefills are computed in 
 front of the batch. All arrays have one row per candidate.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,9 @@ from pertoken.forecast.queue.load import Array, Lengths
 from pertoken.forecast.queue.steady_state import MAX_UTILIZATION, steady_state
 from pertoken.forecast.queue.tpot import tpot_distribution
 from pertoken.forecast.queue.ttft import TtftDistribution
+
+NO_LIMIT_S = 1e9
+"""Seconds that stand for no limit: 30 years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +86,20 @@ class Overruns:
 
 
 def overruns_under(
-    service: Service, requests_per_s: Array, generated: Lengths, ttft_s: Sequence[float], tpot_s: Sequence[float]
+    service: Service, requests_per_s: Array, generated: Lengths, ttft_s: Array, tpot_s: Array
 ) -> Overruns:
-    """Return the shares of requests that take longer than limits, in seconds; other arguments as for `under_load`.
+    """Return the shares of requests that take longer than limits; other arguments as for `under_load`.
 
-    Cheaper than quantiles: the 95th percentile exceeds a limit exactly where more than 5 % of the requests do.
+    `ttft_s`, `tpot_s`: seconds, shape (n, limits); `NO_LIMIT_S` where there is none. Cheaper than quantiles: the 95th
+    percentile exceeds a limit exactly where more than 5 % of the requests do.
     """
     rate = np.asarray(requests_per_s, dtype=float)
     state = steady_state(service, rate, generated)
-    ttft = np.ones((len(rate), len(ttft_s)))
-    if ttft_s:
-        limits = np.broadcast_to(np.array(ttft_s), ttft.shape)
-        longer = TtftDistribution.of(service, state).share_longer_than(limits)
+    ttft = np.where(state.stable[:, None], np.zeros(ttft_s.shape), 1.0)
+    if (ttft_s < NO_LIMIT_S).any():
+        longer = TtftDistribution.of(service, state).share_longer_than(ttft_s)
         ttft = np.where(state.stable[:, None], longer, 1.0)
-    tpot = np.ones((len(rate), len(tpot_s)))
-    if tpot_s:
-        limits = np.broadcast_to(np.array(tpot_s), tpot.shape)
-        tpot = 1 - tpot_distribution(service, state, generated).share_within(limits)
+    tpot = np.zeros(tpot_s.shape)
+    if (tpot_s < NO_LIMIT_S).any():
+        tpot = 1 - tpot_distribution(service, state, generated).share_within(tpot_s)
     return Overruns(~state.stable, ttft, tpot)

@@ -10,7 +10,7 @@ from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.latency import ROWS_AT_ONCE, SHARES, LatencyQuery, replicas_of
+from pertoken.forecast.queue.latency import ROWS_AT_ONCE, SHARES, LatencyQuery, replicas_of, seconds
 from pertoken.forecast.queue.load import Arrivals, Lengths
 from pertoken.forecast.queue.queueing import overruns_under
 from pertoken.forecast.queue.steady_state import MAX_UTILIZATION, capacity_per_s
@@ -38,29 +38,30 @@ def fewest_replicas(
     None if `MAX_REPLICAS` copies do not. Raises Abstained as `forecast` does.
     """
     query = LatencyQuery(deployment, load, arrivals, calibration or Calibration())
-    (counts,) = fewest_all([(query, (1.0,))], slo_ms, market)
+    (counts,) = fewest_all([(query, (1.0,), slo_ms)], market)
     if isinstance(counts, Abstained):
         raise counts
     return counts[0]
 
 
 def fewest_all(
-    queries: Sequence[tuple[LatencyQuery, Sequence[float]]], slo_ms: SloMs, market: Market
+    queries: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], market: Market
 ) -> list[Counts | Abstained]:
     """Return `fewest_replicas` of each query, for its arrivals times each of its factors, computed together.
 
+    Each query has objectives of its own.
+
     A query that cannot be forecast has `Abstained` in place of a result.
     """
-    rows = resolve_each([(query.deployment, query.load) for query, _ in queries], market)
-    known = [(query, row) for (query, _), row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
+    rows = resolve_each([(query.deployment, query.load) for query, _, _ in queries], market)
+    known = [(asked, row) for asked, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
-    known_queries, c = [query for query, _ in known], stack_rows([row for _, row in known])
+    known_queries, c = [query for (query, _, _), _ in known], stack_rows([row for _, row in known])
     services, generated = replicas_of(known_queries, c)
     requests_per_s = np.array([query.arrivals.requests_per_s for query in known_queries])
-    factors = [
-        query_factors for (_, query_factors), row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)
-    ]
+    factors = [query_factors for (_, query_factors, _), _ in known]
+    limits_s = seconds([limits for (_, _, limits), _ in known])
     searches = [
         _Search(row, requests_per_s[row] * factor / _COUNTS / c.dp[row])
         for row, query_factors in enumerate(factors)
@@ -72,7 +73,7 @@ def fewest_all(
     while tried := [(search, counts) for search in searches if len(counts := search.next_counts())]:
         tried_rows = np.repeat([search.row for search, _ in tried], [len(counts) for _, counts in tried])
         rates = np.concatenate([search.rates[counts - 1] for search, counts in tried])
-        holds = iter(_hold(services, generated, tried_rows, rates, slo_ms).tolist())
+        holds = iter(_hold(services, generated, tried_rows, rates, limits_s).tolist())
         for search, counts in tried:
             search.decide(counts, [next(holds) for _ in counts])
     results = iter(_by_row(searches, [len(query_factors) for query_factors in factors]))
@@ -132,16 +133,19 @@ def _by_row(searches: Sequence[_Search], sizes: Sequence[int]) -> Iterator[Count
 
 
 def _hold(
-    services: Service, generated: Lengths, rows: NDArray[np.int_], rates: Array, slo_ms: SloMs
+    services: Service, generated: Lengths, rows: NDArray[np.int_], rates: Array, limits_s: Array
 ) -> NDArray[np.bool_]:
-    """Return whether the replicas of these rows of `services` meet the objectives at arrival rates, shape (rows,)."""
-    ttft, tpot = ([] if limit is None else [limit / 1000] for limit in slo_ms)
+    """Return whether the replicas of these rows of `services` meet the objectives at arrival rates, shape (rows,).
+
+    `limits_s`: seconds of TTFT and TPOT at p95, a row for each row of `services`.
+    """
     holds = np.zeros(len(rows), dtype=bool)
     for first in range(0, len(rows), ROWS_AT_ONCE):
         chunk = slice(first, first + ROWS_AT_ONCE)
         chunk_rows = rows[chunk]
         chunk_services = Service(*(getattr(services, field.name)[chunk_rows] for field in fields(Service)))
-        overruns = overruns_under(chunk_services, rates[chunk], Lengths(generated.rows[chunk_rows]), ttft, tpot)
+        ttft_s, tpot_s = limits_s[chunk_rows, :1], limits_s[chunk_rows, 1:]
+        overruns = overruns_under(chunk_services, rates[chunk], Lengths(generated.rows[chunk_rows]), ttft_s, tpot_s)
         holds[chunk] = ~overruns.saturated
         for shares in (overruns.ttft, overruns.tpot):
             holds[chunk] &= (shares <= 1 - SHARES[1]).all(axis=1)

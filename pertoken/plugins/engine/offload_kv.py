@@ -77,8 +77,8 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         yield skip("offloads-already", f"it already keeps {now.kv_offload_bytes / GIB:.0f} GiB in host memory")
         return
     if now.model.n_kv_heads == 1:
-        values = 2 * (now.model.head_dim or 0)
-        yield skip("small-cache", f"{now.model.name} caches only {values} values per token and layer")
+        values = now.model.kv_values_per_layer or 0
+        yield skip("small-cache", f"{now.model.name} caches only {values:.0f} values per token and layer")
         return
     if now.enable_prefix_caching is not True:
         state = "off" if now.enable_prefix_caching is False else "not known to be on"

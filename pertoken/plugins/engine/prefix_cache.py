@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, to
 
@@ -56,6 +57,9 @@ def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator
     5. The thresholds and the assumed shared share are judgement; API prices for cached input, 50 to 90 % lower, are not
        verified.
     """
+    if refusal := encoder_refusal(seen, "an encoder attends to whole texts, which share no prefix"):
+        yield refusal
+        return
     busy = seen.busy.mean
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")

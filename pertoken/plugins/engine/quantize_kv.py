@@ -88,15 +88,16 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
 
 def _format(now: Deployment, market: Market) -> str | Skip:
     """Return the 8-bit format in which the engine can store the cache on this device, or a refusal."""
-    if now.kv_dtype is None and now.engine not in OWN_DEFAULT and now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
+    may_be_set = now.kv_dtype is None and now.engine not in OWN_DEFAULT
+    if now.kv_dtype == "other" or (may_be_set and now.weight_dtype not in SIXTEEN_BIT_OR_MORE):
         return skip(
             "dtype-unknown", f"the dtype of its KV cache is not known, and a quantized checkpoint may set it: {DOCTOR}"
         )
     if now.kv_dtype is not None and now.kv_dtype not in SIXTEEN_BIT_OR_MORE:
         return skip("already-quantized", f"its KV cache is already in {now.kv_dtype}")
-    if now.model.n_kv_heads == 1 and now.model.head_dim is not None:
-        values = 2 * now.model.head_dim
-        return skip("small-cache", f"{now.model.name} caches only {values} values per token and layer")
+    values = now.model.kv_values_per_layer
+    if now.model.n_kv_heads == 1 and values is not None:
+        return skip("small-cache", f"{now.model.name} caches only {values:.0f} values per token and layer")
     if now.engine in INT8:
         return "int8"
     if now.engine not in FP8:

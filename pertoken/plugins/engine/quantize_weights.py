@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Accelerator, Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
@@ -37,6 +38,9 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
     2. vLLM 0.32 `config/`: quantization methods by hardware.
     3. vllm-project/vllm#44529: W4A16 slower than BF16 on an H100 under load.
     """
+    if refusal := encoder_refusal(seen, "vectors and scores of other weights do not match those that are stored"):
+        yield refusal
+        return
     running = seen.running.mean
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.tp, now.pp)
@@ -71,8 +75,12 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
         return
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
-    formats = _formats(now.engine, device, few=per_device <= options.few_running)
-    if not formats:
+    computed = _formats(now.engine, device, few=per_device <= options.few_running)
+    not_run = {dtype: market.not_run(now.engine, dtype, now.accelerator) for dtype in computed}
+    formats = [dtype for dtype, reason in not_run.items() if reason is None]
+    for reason in filter(None, not_run.values()):
+        yield skip("format-not-run", reason)
+    if not computed:
         yield skip(
             "no-format",
             f"{device.name} computes in no 8-bit format, and {per_device:.1f} running requests per device are more "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 METHODS = {
@@ -50,7 +51,8 @@ def speculative_decoding(
     reads the weights once: each accepted token saves a step, and rejection sampling keeps the distribution of outputs.
     ## When it is wrong
     With many requests the FLOPs are busy, and verification costs more than it saves: 0.94 times the speed in a series
-    that gains 4.1 times at one request. A MoE model reads additional experts for drafted tokens. Draft models and heads
+    that gains 4.1 times at one request. A MoE model reads additional experts for drafted tokens and is refused, except
+    a model whose own head predicts several tokens (MTP), up to the batch with a published gain. Draft models and heads
     take memory from the KV cache. The acceptance rate depends on your text and is not measured beforehand: no saving is
     stated, only the rate at which it pays. N-gram drafts need outputs that repeat their prompt.
     ## How to apply
@@ -67,7 +69,11 @@ def speculative_decoding(
        code.
     4. SGLang documentation of speculative decoding: NGRAM needs no other model, but CUDA.
     5. The thresholds on FLOPs, queue, busy time and tokens per step are judgement.
+    6. The catalog's `engine_lines.toml`: models with MTP, and the batch up to which makers publish a gain.
     """
+    if refusal := encoder_refusal(seen, "there is nothing to draft"):
+        yield refusal
+        return
     busy = seen.busy.mean
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
@@ -106,6 +112,11 @@ def speculative_decoding(
         )
         return
     waiting = seen.waiting.p95 if seen.has("waiting") else 0.0
+    mtp = market.multi_token_prediction(now.engine, now.model)
+    if mtp is not None and waiting < options.queue and running / len(service.deployments) <= mtp.max_running:
+        drafting = service.but(num_speculative_tokens=mtp.drafted, speculative_method=mtp.method)
+        yield propose(drafting, risk="latency", effort="medium")
+        return
     flops = _flops_in_use(seen)
     if per_device > options.few_running or waiting >= options.queue:
         yield skip(

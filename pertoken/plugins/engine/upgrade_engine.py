@@ -17,6 +17,7 @@ from pertoken.rule import (
     propose,
     rule,
     skip,
+    version_numbers,
 )
 
 ALIKE = ("tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "role")
@@ -32,12 +33,13 @@ class Options:
 
 @rule("upgrade-engine")
 def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal | Skip]:
-    """Upgrade an engine where a newer version is cheaper, or leave an engine that is no longer developed.
+    """Upgrade an engine where a newer version is cheaper or known to be faster, or leave one that is not developed.
 
     ## Why it saves
     Kernels and schedulers get faster with nearly every release: one vendor's B200s went from $0.11 to $0.02 per million
     tokens within two months through software alone. Where a replica of this service, or a like deployment of yours,
-    already ran a newer version, the recorded hours show what it saves. An engine in maintenance mode receives no such
+    already ran a newer version, the recorded hours show what it saves. Without such hours, the newest version is named
+    where release notes since the present one state a gain in speed. An engine in maintenance mode receives no such
     improvements.
     ## When it is wrong
     Another model, device or format may gain nothing, or become slower: only deployments that agree in these are
@@ -49,8 +51,9 @@ def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: O
     latency, then move the rest.
     ## Sources
     1. Your own telemetry: device time per token in hours matched by hour of the week, load, mix and cache hits.
-    2. The catalog's `engine_lines.toml`, with source and date; TGI's own documentation: in maintenance mode, vLLM and
-       SGLang recommended instead (read January 2026). The figure of the B200s is a vendor's.
+    2. The catalog's `engine_lines.toml`, with source and date: releases and what their notes state; TGI's own
+       documentation: in maintenance mode, vLLM and SGLang recommended instead (read January 2026). The figure of the
+       B200s is a vendor's.
     3. The minimum decrease of 3 % is judgement.
     """
     upgrades = _Upgrades(seen, fleet)
@@ -91,12 +94,28 @@ def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: 
         return
     for code, reason in refused.items():
         yield skip(code, reason, about=service)
-    if not refused:
+    faster = [] if refused else list(_faster_releases(service, market))
+    yield from faster
+    if not refused and not faster:
         engines = ", ".join(
             sorted({f"{deployment.engine} {deployment.engine_version or '?'}" for deployment in service.deployments})
         )
         reason = f"no version newer than its own ({engines}) was seen on a like deployment in the last eight weeks"
         yield skip("no-newer-seen", reason, about=service)
+
+
+def _faster_releases(service: Service, market: Market) -> Iterator[Proposal | Skip]:
+    """Yield the newest known version where release notes since the oldest present one state a gain in speed."""
+    oldest = min(service.deployments, key=lambda deployment: version_numbers(deployment.engine_version) or ())
+    releases = market.newer_releases(oldest.engine, oldest.engine_version)
+    engines = {deployment.engine for deployment in service.deployments}
+    if len(engines) > 1 or not any(release.faster for release in releases):
+        return
+    reason = market.not_run(oldest.engine, oldest.weight_dtype, oldest.accelerator)
+    if reason is not None:
+        yield skip("newest-not-run", f"{releases[-1].version} is newer, but {reason}", about=service)
+        return
+    yield propose(service.but(engine_version=releases[-1].version), risk="availability", effort="medium")
 
 
 class _Upgrades:

@@ -1,20 +1,13 @@
 """Order of engine versions, and earlier epochs as evidence of a version, for two rules."""
 
-import re
 from collections.abc import Iterable
 
-from pertoken.rule import Epoch
-
-
-def numbers(version: str | None) -> tuple[int, ...] | None:
-    """Return the numbers a version begins with: `0.31.0rc1` and `v0.31.0` as (0, 31, 0), `b6721-0c1e` as (6721,)."""
-    match = re.match(r"[vb]?(\d+(?:\.\d+)*)", version or "")
-    return None if match is None else tuple(int(part) for part in match[1].split("."))
+from pertoken.rule import Epoch, version_numbers
 
 
 def is_newer(one: str | None, other: str | None) -> bool:
     """Return whether a version is known to be newer than another one."""
-    first, second = numbers(one), numbers(other)
+    first, second = version_numbers(one), version_numbers(other)
     return first is not None and second is not None and first > second
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import served_tok_s
 from pertoken.rule import (
     WEIGHT_BYTES,
     Deployment,
@@ -42,7 +43,7 @@ class Options:
     memory_left: float = option(
         0.2, "share of a device's memory that must remain for both KV caches beside the weights", low=0, high=1
     )
-    pairs: int = option(20, "maximum pairs of services to propose", low=1, high=25)
+    pairs: int = option(20, "maximum pairs or groups of services to propose", low=1, high=25)
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,10 @@ class _Quiet:
 
 @rule("consolidate")
 def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal | Skip]:
-    """Serve two quiet services from one engine, or from one device, and give the other host back.
+    """Serve quiet services from one engine, or two from one device, and give the other hosts back.
 
     ## Why it saves
-    Engines that are busy a tenth of the time each occupy a whole device. Two services of one model need one engine.
+    Engines that are busy a tenth of the time each occupy a whole device. Services of one model need one engine.
     Fine-tunes of one base model are adapters in one engine. Different models can share a device: with a share of its
     memory each, in MIG instances, or one asleep while the other serves. A small, idle site can be served from a central
     one. The saving is the host that becomes free.
@@ -96,6 +97,13 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
     remaining, proposed = sorted(quiet, key=_kind), 0
     while remaining and proposed < options.pairs:
         first = remaining.pop(0)
+        group = _one_engine(first, remaining[:NEIGHBOURS], options)
+        if len(group) > 2:
+            yield from _merged(group, fleet)
+            yield from _merged(group[:2], fleet)  # in case that one engine for all is too slow
+            remaining = [other for other in remaining if other not in group]
+            proposed += 1
+            continue
         for second in remaining[:NEIGHBOURS]:
             states = list(_pair_proposals(first, second, fleet, market, options))
             if states:
@@ -149,7 +157,7 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
         busy = seen.busy.p95
         products = next((getattr(seen, name).mean for name in ("mfu", "tensor_active") if seen.has(name)), None)
         kv_use = seen.kv_use.p95 if seen.has("kv_use") else None
-        hours = seen.hours.generated_tok_s
+        hours = served_tok_s(seen)
     except NotMeasured as missing:
         return skip("not-measured", f"its load is not known: {missing}", about=service)
     if busy >= options.together:
@@ -174,17 +182,38 @@ def _pair_proposals(
     if first.busy + second.busy >= options.together and not by_turns:
         return
     if a.model == b.model and a.engine == b.engine:
-        adapters = tuple(dict.fromkeys((*(a.lora_adapters or ()), *(b.lora_adapters or ()))))
-        for into in (a, b):
-            target = into.but(lora_adapters=adapters).expecting(*ADAPTER_RATIO) if adapters else into
-            merged = fleet.merge((a, b), target)
-            moved = b if into is a else a
-            yield propose(_released(merged, moved), risk="latency", effort="high", excludes=_MOVES)
+        yield from _merged((first, second), fleet)
         return
     if a.accelerator != b.accelerator or len(a.device_ids) != len(b.device_ids):
         return
     for staying, moving in ((a, b), (b, a)):
         yield from _on_one_device(staying, moving, fleet, market, by_turns, options)
+
+
+def _one_engine(first: _Quiet, others: Sequence[_Quiet], options: Options) -> list[_Quiet]:
+    """Return a quiet service and those that fit into one engine of its model with it: their busy shares add up."""
+    group = [first]
+    for other in others:
+        fits = sum(member.busy for member in (*group, other)) < options.together
+        alike = (other.now.model, other.now.engine) == (first.now.model, first.now.engine)
+        devices = {device for member in group for device in member.now.device_ids}
+        if alike and fits and not devices & set(other.now.device_ids):
+            group.append(other)
+    return group
+
+
+def _merged(group: Sequence[_Quiet], fleet: Fleet) -> Iterator[Proposal]:
+    """Yield one engine for all services of a group, on the devices of its first or of its last one."""
+    deployments = [member.now for member in group]
+    adapters = tuple(dict.fromkeys(name for now in deployments for name in now.lora_adapters or ()))
+    for into in (deployments[0], deployments[-1]):
+        after = fleet.merge(
+            deployments, into.but(lora_adapters=adapters).expecting(*ADAPTER_RATIO) if adapters else into
+        )
+        for moved in deployments:
+            if moved is not into:
+                after = _released(after, moved)
+        yield propose(after, risk="latency", effort="high", excludes=_MOVES)
 
 
 _MOVES = ("move-accelerator", "split-hybrid", "route-requests", "right-size-parallelism")

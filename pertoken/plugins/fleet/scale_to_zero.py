@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import served_tok_s
 from pertoken.rule import Evidence, Proposal, Schedule, Service, Skip, asleep, counted, off, option, propose, rule, skip
 
 WEEK = 168
@@ -31,7 +32,7 @@ class Options:
     )
 
 
-@rule("scale-to-zero", window="28d")
+@rule("scale-to-zero", window="28d", series=("observed_h", "generated_tok_s", "load_s"))
 def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
     """Turn a service off, or put it to sleep, in the hours of the week without requests.
 
@@ -63,10 +64,10 @@ def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterato
         hours = len(service.schedule.off | service.schedule.asleep) + len(service.schedule.replicas)
         yield skip("scheduled", f"it already has a schedule for {hours} hours of the week")
         return
-    rates = seen.hours.generated_tok_s
+    rates = served_tok_s(seen)
     busiest = max((rate for rate in rates if rate is not None), default=0.0)
     if busiest <= 0:
-        yield skip("no-load", f"it generated 0 tokens in {observed_h:.0f} h: release or restart it first")
+        yield skip("no-load", f"it served 0 tokens in {observed_h:.0f} h: release or restart it first")
         return
     requests_per_s = service.demand.requests_by_hour_of_week
     silent = frozenset(hour for hour in range(WEEK) if rates[hour] == 0 and not requests_per_s[hour])

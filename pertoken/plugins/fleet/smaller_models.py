@@ -22,7 +22,11 @@ def smaller_models(
     model = service.deployments[0].model
     active = model.params_active or 0
     smaller = [m for m in market.smaller_models(model) if (m.params_active or active) <= max_size * active]
-    return smaller or skip(
+    refusals = [market.unsuitable(model, other, beside=True) for other in smaller]
+    suitable = [other for other, refused in zip(smaller, refusals, strict=True) if refused is None]
+    if smaller and not suitable:
+        return skip(*next(filter(None, refusals)))
+    return suitable or skip(
         "no-smaller-model",
         f"the catalog has no model of {max_size:.0%} of its active parameters or less in the family of {model.name}",
     )

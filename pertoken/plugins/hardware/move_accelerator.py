@@ -1,14 +1,16 @@
 """Rule: serve from another accelerator."""
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     WEIGHT_BYTES,
     Evidence,
     Market,
+    Offer,
     Placement,
     Proposal,
     Service,
@@ -41,8 +43,8 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
-    architecture. An accelerator is left out if its price cannot be compared: two providers have to list it beside the
-    present one, or the provider that the service runs at.
+    architecture. An accelerator is left out if the provider that the service runs at lists no instance that holds a
+    replica.
     ## How to apply
     Start a replica on the other instance type, compare it under your own load, then move the traffic.
     ## Sources
@@ -52,6 +54,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     4. The share of memory left for the KV cache is judgement; the forecast checks for every candidate whether the
        engine starts.
     """
+    if refusal := encoder_refusal(seen, "how fast it is elsewhere is forecast for generation alone"):
+        yield refusal
+        return
     generated_tok_s = seen.generated_tok_s.p95
     now, *others = service.deployments
     present = market.accelerator(now.accelerator)
@@ -82,9 +87,15 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         yield skip("weights-unknown", f"the size of its weights is not known: {CATALOG}")
         return
     purchase = "spot" if now.placement.purchase == "spot" else "on_demand"
+    provider = now.placement.provider or market.provider
     tried = 0
     fits = False
-    incomparable: defaultdict[str, list[str]] = defaultdict(list)
+    not_offered: list[str] = []
+    devices = sum(deployment.n_devices or len(deployment.device_ids) for deployment in service.deployments)
+    present_offers = [
+        offer for offer in market.offers(present.name, purchase) if offer.provider == (provider or offer.provider)
+    ]
+    present_price = devices * _listed(present_offers)
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name
@@ -95,21 +106,36 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         if now.weight_dtype == "fp4" and accelerator.fp4_flops is None:
             continue
         tried += 1
-        ranks = market.fewest_ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
-        if ranks is None:
+        ranks = market.ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
+        if not ranks:
             continue
         fits = True
-        prices = market.comparable((present.name, purchase), (accelerator.name, purchase), now.placement.provider)
-        if isinstance(prices, str):
-            incomparable[prices.replace(accelerator.name, "{}", 1)].append(accelerator.name)
+        offers = [
+            offer
+            for offer in market.offers(accelerator.name, purchase)
+            if offer.provider == (provider or offer.provider)
+        ]
+        if not any(offer.n_devices >= ranks[0] for offer in offers):
+            not_offered.append(f"{accelerator.name} (tp {ranks[0]})")
             continue
-        moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
-        yield propose(moved, risk="availability", effort="high")
-    for reason, names in incomparable.items():
-        yield skip("prices-not-comparable", f"prices cannot be compared: {reason.replace('{}', ', '.join(names), 1)}")
+        for count in ranks:
+            # The fewest ranks may be too slow. One replica that lists above all present ones saves nothing.
+            affordable = count == ranks[0] or count * _listed(offers) < present_price
+            if affordable and any(offer.n_devices >= count for offer in offers):
+                moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count).resized()
+                yield propose(moved, risk="availability", effort="high")
+    if not_offered:
+        where = provider or "any provider"
+        reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
+        yield skip("not-offered-here", reason + ", ".join(not_offered))
     if not fits:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
         yield skip(
             "nothing-else-fits",
             f"none of {tried} other accelerators with listed offers holds its {gib:.0f} GiB of weights in one server",
         )
+
+
+def _listed(offers: Sequence[Offer]) -> float:
+    """Return the lowest listed price of a device, nano-USD per hour; infinite where none is listed."""
+    return min((offer.nano_usd_per_device_hour for offer in offers), default=inf)

@@ -77,29 +77,39 @@ def change_provider(
 
 
 def _moves(service: Service, now: Placement, market: Market, options: Options) -> Iterator[Proposal | Skip]:
+    replicas, ranks = len(service.deployments), service.deployments[0].n_devices or 1
     offers = market.offers(now.accelerator or "")
     same = market.offers_at(now)
     if not same:
         yield skip("no-offer", f"none of {len(offers)} offers of {now.accelerator} is listed where it runs")
         return
-    present = same[0]
-    elsewhere = [offer for offer in offers if offer not in same and _elsewhere(offer, now) and _allowed(offer, options)]
+
+    def bill(offer: Offer) -> int:
+        return offer.instances_for(replicas, ranks) * offer.nano_usd_per_hour
+
+    present = min(same, key=bill)
+    elsewhere = [
+        offer
+        for offer in offers
+        if offer not in same and offer.n_devices >= ranks and _elsewhere(offer, now) and _allowed(offer, options)
+    ]
     trusted = [offer for offer in elsewhere if offer.confidence != "low"] or elsewhere
     at_home = [
         offer for offer in trusted if offer.provider == now.provider and offer.instance_type == present.instance_type
     ]
     abroad = [offer for offer in trusted if offer.provider != now.provider]
-    cheapest = [offers[0] for offers in (at_home, abroad) if offers]
-    better = [offer for offer in cheapest if _saving(offer, present) >= options.min_saving]
+    cheapest = [min(offers, key=bill) for offers in (at_home, abroad) if offers]
+    better = [offer for offer in cheapest if 1 - bill(offer) / bill(present) >= options.min_saving]
     for offer in better:
-        moved = service.on(Placement(provider=offer.provider, region=offer.region, purchase="on_demand"))
-        yield propose(moved, risk="availability", effort="high", excludes=("commit-capacity",))
+        to = Placement(offer.provider, offer.region, offer.instance_type, purchase="on_demand")
+        yield propose(service.on(to), risk="availability", effort="high", excludes=("commit-capacity",))
     if not better:
-        best = max((_saving(offer, present) for offer in cheapest), default=0.0)
+        best = max((1 - bill(offer) / bill(present) for offer in cheapest), default=0.0)
         yield skip(
             "cheap-already",
-            f"the cheapest of {len(elsewhere)} other offers of {now.accelerator} is listed {max(0.0, best):.0%} below "
-            f"{present.provider} {present.instance_type}, not {options.min_saving:.0%}",
+            f"the cheapest of {len(elsewhere)} other offers of {now.accelerator} for {replicas} × {ranks} devices is "
+            f"listed {max(0.0, best):.0%} below {present.provider} {present.instance_type}, not "
+            f"{options.min_saving:.0%}",
         )
 
 
@@ -111,7 +121,3 @@ def _allowed(offer: Offer, options: Options) -> bool:
     return offer.provider in (options.providers or (offer.provider,)) and offer.region in (
         options.regions or (offer.region,)
     )
-
-
-def _saving(other: Offer, present: Offer) -> float:
-    return 1 - other.nano_usd_per_device_hour / present.nano_usd_per_device_hour

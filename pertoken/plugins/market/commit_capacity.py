@@ -40,7 +40,7 @@ class Options:
     )
 
 
-@rule("commit-capacity", window="28d")
+@rule("commit-capacity", window="28d", series=("observed_h", "busy", "held"))
 def commit_capacity(seen: FleetEvidence, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal | Skip]:
     """Commit for one or three years to the instances that run in nearly every hour.
 

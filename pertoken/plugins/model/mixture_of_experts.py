@@ -24,7 +24,7 @@ class Options:
         low=0,
     )  # fmt: skip
     models: tuple[str, ...] = option(
-        (), "MoE models of the catalog that you accept; empty for all, those of its family first"
+        (), "MoE models of the catalog that you accept, whatever is published of them; empty for all suitable ones"
     )
     few_running: float = option(
         8.0, "maximum running requests per replica at which a MoE model on more devices never pays", low=0
@@ -43,7 +43,8 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
     Memory is not reduced: all experts stay in it. With few concurrent requests, additional devices for the larger
     weights cost more than they save. With many requests nearly all experts are read at each step, so the gain needs
     large batches or expert parallelism. It is another model, so its saving enters no total until you list it in
-    `quality_passed` of [services."NAME"] after it passed your evaluation.
+    `quality_passed` of [services."NAME"] after it passed your evaluation. An older model, or one under a narrower
+    licence, is not proposed.
     ## How to apply
     Evaluate it, serve it beside the dense model, then move the traffic. vLLM: `--enable-expert-parallel` with
     `--enable-eplb`; SGLang: `--ep-size` with `--enable-dp-attention`. Undo: serve the previous model again.
@@ -85,7 +86,7 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
             "no-mixture", f"no MoE model of the catalog with {least} parameters or more fits a server of its device"
         )
     running = seen.running.mean / len(service.deployments)
-    ranks, proposed = now.tp or 1, 0
+    ranks, tried = now.tp or 1, []
     for model, needed in fitting:
         if needed > ranks and running <= options.few_running:
             yield skip(
@@ -93,12 +94,13 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
                 f"{model.name} needs {needed} devices instead of {ranks} for all its experts, and {running:.1f} "
                 f"running requests per replica are not more than {options.few_running:g}",
             )
-        elif proposed < MAX_MODELS:
-            proposed += 1
-            excludes = tuple(name for name in MODEL_RULES if name != "mixture-of-experts")
-            if needed > ranks:  # these rules put the present model on fewer devices
-                excludes = (*excludes, "quantize-weights", "right-size-parallelism")
-            yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)
+        else:
+            tried.append(model)
+    for layout in replaced(service, tried[:MAX_MODELS], market):
+        excludes = tuple(name for name in MODEL_RULES if name != "mixture-of-experts")
+        if (layout.deployments[0].tp or 1) > ranks:  # these rules put the present model on fewer devices
+            excludes = (*excludes, "quantize-weights", "right-size-parallelism")
+        yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)
 
 
 def _mixtures(dense: Model, market: Market, options: Options) -> list[Model]:
@@ -112,7 +114,7 @@ def _mixtures(dense: Model, market: Market, options: Options) -> list[Model]:
         and market.takes_images(model) == market.takes_images(dense)
         and (model.params_active or active) <= options.largest * active
         and (model.params_total or 0) >= options.min_total * total
-        and (not options.models or model.name in named)
+        and (model.name in named if options.models else market.unsuitable(dense, model) is None)
     ]
     family = market.family(dense)
 

@@ -1,5 +1,6 @@
 """Helpers of rules that replace a model."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from pertoken.plugins.replicas import alike
@@ -29,11 +30,19 @@ def fewest_ranks(now: Deployment, model: Model, market: Market) -> int | None:
     return None if device is None else market.fewest_ranks(model, now.weight_dtype, device)
 
 
-def replaced(service: Service, model: Model, market: Market) -> Service:
-    """Return a service with another model, on the fewest ranks that hold it if these are known."""
+def replaced(service: Service, models: Iterable[Model], market: Market) -> list[Service]:
+    """Return a service with each of other models: all on the fewest ranks that hold them, then on more ranks.
+
+    The fewest may be too slow. More than at present are not tried, unless the model needs them. Where ranks are not
+    known, only the model changes.
+    """
     now = service.deployments[0]
-    ranks = fewest_ranks(now, model, market)
-    layout: dict[str, Any] = {}
-    if ranks is not None and now.tp is not None:
-        layout = {"tp": ranks} | ({"pp": 1} if now.pp is not None else {})
-    return service.but(model=model, **layout)
+    device = market.accelerator(now.accelerator)
+    layouts: list[tuple[int, Service]] = []
+    for model in models:
+        ranks = () if device is None or now.tp is None else market.ranks(model, now.weight_dtype, device)
+        tried = [n for n in ranks if n <= max(ranks[0], now.tp or 1)]
+        stages: dict[str, Any] = {"pp": 1} if now.pp is not None else {}
+        layouts += [(place, service.but(model=model, tp=n, **stages)) for place, n in enumerate(tried)]
+        layouts += [] if tried else [(0, service.but(model=model))]
+    return [layout for _, layout in sorted(layouts, key=lambda entry: entry[0])]

@@ -1,10 +1,10 @@
 """Rule: replace a model by a smaller or distilled one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pertoken.plugins.model.replacing import MODEL_RULES, refusal, replaced
-from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.rule import Evidence, Market, Model, Proposal, Service, Skip, option, propose, rule, skip
 
 MAX_MODELS = 3
 """Maximum proposed models, largest first: few enough to compare."""
@@ -18,14 +18,14 @@ class Options:
         0.6, "maximum active parameters of the smaller model over those of the present one", low=0.001, high=1
     )
     models: tuple[str, ...] = option(
-        (), "models of the catalog that you accept; empty for the smaller ones of its family"
+        (), "models of the catalog that you accept, whatever is published of them; empty for suitable smaller ones"
     )
     min_busy: float = option(0.05, "busy share below which there is no time to save", low=0, high=1)
 
 
 @rule("smaller-model")
 def smaller_model(seen: Evidence, service: Service, market: Market, options: Options) -> Iterator[Proposal | Skip]:
-    """Replace the model by a smaller or distilled one of its family, if your evaluation passes.
+    """Replace the model by a smaller or distilled one, if your evaluation passes.
 
     ## Why it saves
     An 8B model in FP8 reads and computes about an eighth of what a 70B model does for each token. It fits fewer or
@@ -34,7 +34,9 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
     Telemetry does not show whether its outputs are as good, so its saving enters no total: the rule shows what it would
     save and how soon evaluation and training are repaid, until you list the model in `quality_passed` of
     [services."NAME"]. Distilling needs a teacher, data and training once. Requests that only the large model answers
-    well can be routed to it instead.
+    well can be routed to it instead. A model that is older, under a narrower licence, or below a third of the size
+    without a published score of both is not proposed. Where none of its family is left, the smaller model of another
+    family with the best published score is.
     ## How to apply
     Evaluate it on your own tasks, serve it beside the large one with 1 to 5 % of the traffic, then move the rest. Undo:
     serve the previous model again, so keep its checkpoint.
@@ -48,22 +50,47 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
         yield reason
         return
     now = service.deployments[0].model
-    active = now.params_active or 0
     named = [model for name in options.models if (model := market.model(name)) is not None]
-    known = named if options.models else market.smaller_models(now)
-    max_active = options.largest * active
-    smaller = [model for model in known if model != now and (model.params_active or active) <= max_active]
-    smaller = [model for model in smaller if (model.params_total or 0) < (now.params_total or 0)]
-    if now.n_experts is None and not options.models:
-        smaller = [model for model in smaller if model.n_experts is None]  # see the rule mixture-of-experts
-    sizes = {(model.params_total, model.params_active): model for model in reversed(smaller)}  # one of each size
-    smaller = [model for model in smaller if model in sizes.values()]
+    smaller = _smaller(now, named if options.models else market.smaller_models(now), options.largest)
+    if not options.models:
+        if now.n_experts is None:
+            smaller = [model for model in smaller if model.n_experts is None]  # see the rule mixture-of-experts
+        refusals = [market.unsuitable(now, model) for model in smaller]
+        suitable = [model for model, refused in zip(smaller, refusals, strict=True) if refused is None]
+        if smaller and not suitable:
+            yield from (skip(*refused) for refused in refusals if refused is not None)
+            suitable = _of_other_families(now, market, options.largest)
+        smaller = suitable
     if not smaller:
         yield skip(
             "no-smaller-model",
             f"the catalog has no model of {options.largest:.0%} of the active parameters of {now.name} or less "
-            f"{'that you accept' if options.models else 'in its family'}",
+            f"{'that you accept' if options.models else 'in its family, or none that may replace it'}",
         )
-    for model in smaller[:MAX_MODELS]:
-        excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
-        yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)
+    sizes = {(model.params_total, model.params_active): model for model in reversed(smaller)}  # one of each size
+    one_of_each_size = [model for model in smaller if model in sizes.values()]
+    excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
+    for layout in replaced(service, one_of_each_size[:MAX_MODELS], market):
+        yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)
+
+
+def _smaller(now: Model, models: Iterable[Model], largest: float) -> list[Model]:
+    """Return other models with at most a share of the active parameters, and with fewer parameters in all."""
+    total, active = now.params_total or 0, now.params_active or 0
+    return [
+        model
+        for model in models
+        if (model.params_active or active) <= largest * active and (model.params_total or total) < total
+    ]
+
+
+def _of_other_families(now: Model, market: Market, largest: float) -> list[Model]:
+    """Return the suitable dense model of another family with the best published score, if there is one."""
+    models = [
+        model
+        for model in _smaller(now, market.comparable_models(now), largest)
+        if model.n_experts is None
+        and market.takes_images(model) == market.takes_images(now)
+        and market.unsuitable(now, model) is None
+    ]
+    return models[:1]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Series, Service, Skip, option, propose, rule, skip, times
 
@@ -54,6 +55,9 @@ def output_budget(seen: Evidence, service: Service, options: Options) -> Iterato
        server's outputs.
     3. The thresholds, and that a budget may cut 5 % of outputs, are judgement.
     """
+    if refusal := encoder_refusal(seen, "it has no outputs to limit"):
+        yield refusal
+        return
     busy = seen.busy.mean
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")

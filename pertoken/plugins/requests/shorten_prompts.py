@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, times
 
@@ -53,6 +54,9 @@ def shorten_prompts(seen: Evidence, service: Service, options: Options) -> Itera
     3. (unverified) Jiang et al., LLMLingua, arXiv 2310.05736: prompts 2 to 20 times shorter.
     4. The thresholds and the assumed share are judgement.
     """
+    if refusal := encoder_refusal(seen, "its texts are what is embedded or ranked"):
+        yield refusal
+        return
     busy = seen.busy.mean
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")

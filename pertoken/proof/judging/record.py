@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, read_receipts
 from pertoken.proof.receipts.receipt import Change
-from pertoken.proof.recommendation import Money, Recommendation, RecordLine, Variant
+from pertoken.proof.recommendation import Recommendation, RecordLine, Variant
 from pertoken.proof.track_record import (
     MIN_PROMISE,
     Outcome,
     Record,
     corrected,
-    corrected_money,
+    corrected_saving,
     outcome,
     record,
 )
 from pertoken.proof.verdicts import promise_of
 from pertoken.proof.verification.question import Promise
+from pertoken.savings.saving import Saving
 from pertoken.store.connect.open import Store
 from pertoken.window.inventory import Inventory
 from pertoken.window.reading import Window
@@ -134,11 +135,11 @@ def corrected_variant(variant: Variant, line: RecordLine, known: Record) -> Vari
     return replace(
         variant,
         throughput_ratio=throughput,
-        bankable=_money(variant.bankable, line),
-        capacity=_money(variant.capacity, line),
+        saving=_corrected_saving(variant.saving, line),
+        if_confirmed=_corrected_saving(variant.if_confirmed, line),
         record=line,
     )
 
 
-def _money(money: Money | None, line: RecordLine) -> Money | None:
-    return None if money is None else corrected_money(money, line.ratio, line.widening)
+def _corrected_saving(saving: Saving | None, line: RecordLine) -> Saving | None:
+    return None if saving is None else corrected_saving(saving, line.ratio, line.widening)

@@ -99,7 +99,7 @@ class Releases:
             self._nano_usd_per_hour(with_host, before, minute) if with_host else None,
             self._cycle,
         )
-        estimated = row.estimate.bankable
+        estimated = row.estimate.net
         change = Change(
             title=row.estimate.title,
             target=row.target,

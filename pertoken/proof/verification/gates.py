@@ -47,11 +47,6 @@ class Placebo:
     factor: float
     """Factor on the interval so that at most one date in twenty shows a change; 1 if that holds already."""
 
-    @property
-    def false_share(self) -> float:
-        """Share of the dates with a false verdict."""
-        return self.false / self.dates if self.dates else 0.0
-
 
 def held_out(estimator: Estimator, base: Mask) -> HeldOut | None:
     """Return the error in predicting the last week of the baseline, None if too few hours are measured."""

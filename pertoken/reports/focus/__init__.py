@@ -1,4 +1,4 @@
-"""FOCUS 1.3 rows: each device-day split by allocation (data-generator-calculated split cost allocation).
+"""FOCUS 1.4 rows: each device-day split by allocation (data-generator-calculated split cost allocation).
 
 https://focus.finops.org/focus-specification/
 

@@ -1,8 +1,8 @@
 """Columns of our FOCUS rows: names, level, whether they may be null, and type, as data.
 
-Source: FOCUS 1.3, dataset Cost and Usage, column list of the specification's repository
+Source: FOCUS 1.4, dataset Cost and Usage, column list of the specification's repository
 (github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec, specification/datasets/cost_and_usage), as of 2026-11. Columns
-that do not apply are left out: commitment discounts, capacity reservations, contracts, sub-accounts,
+that do not apply are left out: commitment discounts and programs, capacity reservations, contracts, sub-accounts,
 SKUs and unit prices (no price list is published), other currencies and availability zones.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-VERSION = "1.3"
+VERSION = "1.4"
 MANDATORY = "mandatory"
 
 

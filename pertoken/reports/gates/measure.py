@@ -113,7 +113,7 @@ class Figures:
 
     def _bankable(self) -> Figure:
         rows = standing(self._store, self._now_ts if self._dated else None)
-        money = total(row.best.bankable for row in best_of_each_target(rows) if row.best)
+        money = total(row.best.net for row in best_of_each_target(rows) if row.best)
         if not rows:
             return Figure(None, "no rule has run: `pertoken advise`")
         return Figure((money[1] if money else 0) / NANO_USD)

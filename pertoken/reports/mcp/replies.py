@@ -12,7 +12,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
-from pertoken.reports.figures import TAKEN, best_of_each_target, unconfirmed
+from pertoken.reports.figures import TAKEN, best_of_each_target, paying_more, unconfirmed
 from pertoken.reports.values import advice_values, bill_values, verdict_values
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
@@ -59,11 +59,12 @@ class Replies:
         }
 
     def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
-        """Return advice: open and counted in the total, not confirmed by the last run, or taken. Raises BadInput."""
+        """Return advice: in the total, not confirmed by the last run, paying more, or taken. Raises BadInput."""
         rows = standing(open_store(self._where))
         lists = {
             "found": best_of_each_target(rows),
             "unconfirmed": unconfirmed(rows),
+            "paying_more": paying_more(rows),
             "taken": [row for row in rows if row.state in TAKEN],
         }
         if which not in lists:

@@ -19,6 +19,8 @@ INSTRUCTIONS = (
     "counts all rows, and `next` is the `start` of those that follow, null after the last."
 )
 
+Which = Literal["found", "unconfirmed", "paying_more", "taken"]
+
 
 def server_of(replies: Replies) -> MCPServer[Any]:
     """Return the server; `run("stdio")` serves it."""
@@ -36,10 +38,11 @@ def server_of(replies: Replies) -> MCPServer[Any]:
             return replies.costs(hours, by, start)
 
     @server.tool(annotations=read_only)
-    def savings(which: Literal["found", "unconfirmed", "taken"] = "found", start: int = 0) -> dict[str, Any]:
+    def savings(which: Which = "found", start: int = 0) -> dict[str, Any]:
         """Return changes that would save money (found), or those accepted or applied (taken), dollars a month.
 
-        Those that the last advice run did not confirm (unconfirmed) are in no total.
+        Those that the last advice run did not confirm (unconfirmed), and those whose bill rises by less than their
+        capacity is worth (paying_more), are in no total.
         """
         with _explained():
             return replies.savings(which, start)

@@ -100,8 +100,8 @@ def _savings(report: ReportFigures) -> list[Markup]:
     rows = [
         (f"{what}: {row.title}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
         for what, style, row, variant in known
-        if variant is not None and variant.bankable is not None
-        for low, likely, high in (variant.bankable,)
+        if variant is not None and variant.net is not None and not variant.pays_more
+        for low, likely, high in (variant.net,)
     ]
     if not rows:
         return []

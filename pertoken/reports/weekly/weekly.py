@@ -71,11 +71,11 @@ def _models(this: ReportFigures, last: ReportFigures, command: str) -> list[str]
 
 
 def _changes(proposed: Sequence[Recommendation]) -> list[str]:
-    best = [row for row in proposed if row.best is not None and row.best.bankable is not None][:CHANGES]
+    best = [row for row in proposed if row.best is not None and row.best.net is not None][:CHANGES]
     if not best:
         return ["bankable: nothing is proposed  [pertoken advise]"]
     return [
-        f"bankable {money_text(row.best.bankable if row.best else None)}/month: {literal(row.title)}, "
+        f"bankable {money_text(row.best.net if row.best else None)}/month: {literal(row.title)}, "
         f"{literal(row.target)}  [pertoken advise show {short_id(row)}]"
         for row in best
     ]

@@ -1,6 +1,6 @@
 """Sensitivity of an estimate: its value with each assumption at its low and at its high end."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -8,11 +8,13 @@ from pertoken.evidence import Evidence, Series
 from pertoken.forecast.formats import defaults
 from pertoken.provenance import Provenance
 from pertoken.savings.assumptions.traffic import under_load
-from pertoken.savings.context import NOTHING, Context
-from pertoken.savings.estimate import LIKELY, Estimate, estimate, prepare
+from pertoken.savings.context import Context
+from pertoken.savings.estimate import HIGH, LOW, Estimate, estimate, prepare
+from pertoken.savings.saving import Saving
 from pertoken.state.demand import EDITABLE, LIMITS, Demand, Quantity
 from pertoken.state.deployment import Deployment, Expectation
-from pertoken.state.fleet import Fleet, services_unlike
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.service import Service
 
 K = TypeVar("K")
@@ -28,6 +30,7 @@ OF_PROPOSED = (0.5, 1.5)
 """Part of a proposed change of demand that comes true."""
 ENERGY = (0.75, 1.25)
 """Times the price of a kilowatt-hour."""
+DESTINATION = "devices elsewhere cost what is likely"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class At:
     capacity: int
     refused: str | None = None
     """Why nothing would be saved."""
+    without: tuple[str, ...] = ()
+    """Why each step that is not counted at this end drops out of a plan; the other steps are in the dollars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,16 @@ class _Case:
         )
 
 
+@dataclass(frozen=True)
+class Steps:
+    """Steps of a plan, so that one of them can drop out where an assumption is at an end."""
+
+    groups: tuple[tuple[int, ...], ...]
+    """Steps in order, by groups whose savings add up."""
+    extended: Callable[[frozenset[int], int], Fleet | None]
+    """Returns the fleet after some steps and one more; None where this one cannot follow them."""
+
+
 Edit = Callable[[_Case, float], _Case]
 
 
@@ -87,32 +102,35 @@ class _Assumption:
     ends: tuple[float, float]
     words: Callable[[float], str]
     edit: Edit
+    is_number: bool = True
+    """Whether a person can set it to another value."""
 
 
-def sensitivities(before: Fleet, after: Fleet, context: Context) -> tuple[Sensitivity, ...]:
+def sensitivities(before: Fleet, after: Fleet, context: Context, steps: Steps | None = None) -> tuple[Sensitivity, ...]:
     """Return what each assumption of the estimate from `before` to `after` is worth, the one that moves it most first.
 
-    None where the change has no price. Raises InvalidEdit as `estimate` does.
+    With `steps` a step that is refused or doubtful at one end drops out of that end alone. Empty where the change has
+    no price. Raises InvalidEdit as `estimate` does.
     """
     base = estimate(before, after, context)
     if not _priced(base):
         return ()
     case = _Case(before, after, context)
-    results = [_forecast(base), *(_of(assumption, case, base) for assumption in _assumptions(case))]
+    results = [_forecast(base), *(_of(assumption, case, base, steps) for assumption in _assumptions(case))]
     moved = [result for result in results if result.swing != (0, 0)]
     return tuple(sorted(moved, key=lambda result: (-result.swing[0], -result.swing[1], result.assumption)))
 
 
 def _forecast(base: Estimate) -> Sensitivity:
     """Return what the interval of the estimate itself is worth: speed, latency and prices elsewhere."""
-    bankable, capacity = base.bankable or NOTHING, base.capacity or NOTHING
-    ends = [At(word, bankable[end], capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
+    saving = base.saving or Saving()
+    ends = [At(word, saving.net[end], saving.capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
     return _between("the forecast and prices elsewhere hold", ends[0], ends[1], base)
 
 
-def _of(assumed: _Assumption, case: _Case, base: Estimate) -> Sensitivity:
-    low, high = (_at(assumed, case, end) for end in assumed.ends)
-    return replace(_between(assumed.name, low, high, base), ends=assumed.ends)
+def _of(assumed: _Assumption, case: _Case, base: Estimate, steps: Steps | None) -> Sensitivity:
+    low, high = (_at(assumed, case, end, steps) for end in assumed.ends)
+    return replace(_between(assumed.name, low, high, base), ends=assumed.ends if assumed.is_number else None)
 
 
 def estimate_with(before: Fleet, after: Fleet, context: Context, values: Mapping[str, float]) -> Estimate:
@@ -122,26 +140,54 @@ def estimate_with(before: Fleet, after: Fleet, context: Context, values: Mapping
     """
     case = _Case(before, after, context)
     for assumed in _assumptions(case):
-        if assumed.name in values:
+        if assumed.is_number and assumed.name in values:
             case = assumed.edit(case, values[assumed.name])
     fresh = replace(case.context, forecasts=case.context.forecasts.uncached())
     prepare(case.before, [case.after], fresh)
     return estimate(case.before, case.after, fresh)
 
 
-def _at(assumed: _Assumption, case: _Case, end: float) -> At:
+def _at(assumed: _Assumption, case: _Case, end: float, steps: Steps | None) -> At:
+    words, priced = assumed.words(end), _varied(assumed, case, end)
+    if priced.saving is not None:
+        return At(words, *priced.saving.rank)
+    kept = [_kept_steps(assumed, case, end, group, steps) for group in steps.groups] if steps is not None else []
+    counted = [saving.rank for saving, _ in kept if saving is not None]
+    if not counted:
+        return At(words, 0, 0, priced.uncounted)
+    net, capacity = map(sum, zip(*counted, strict=True))
+    return At(words, net, capacity, without=tuple(reason for _, reasons in kept for reason in reasons))
+
+
+def _kept_steps(
+    assumed: _Assumption, case: _Case, end: float, group: Sequence[int], steps: Steps
+) -> tuple[Saving | None, Sequence[str]]:
+    """Return the saving of those steps of a group that count at one end, and why each of the others does not."""
+    chosen, reasons = frozenset[int](), []
+    saving: Saving | None = None
+    for step in group:
+        after = steps.extended(chosen, step)
+        priced = None if after is None else _varied(assumed, replace(case, after=after), end)
+        if priced is None or priced.saving is None:
+            reasons.append((priced and priced.uncounted) or "it needs a step that drops out")
+        else:
+            chosen, saving = chosen | {step}, priced.saving
+    return saving, reasons
+
+
+def _varied(assumed: _Assumption, case: _Case, end: float) -> Estimate:
+    """Return the estimate of a case with one assumption at one end."""
     assumed_case = assumed.edit(case, end)
     context = replace(assumed_case.context, forecasts=assumed_case.context.forecasts.uncached())
-    prepare(assumed_case.before, [assumed_case.after], context)
-    priced = estimate(assumed_case.before, assumed_case.after, context)
-    words = assumed.words(end)
-    if not _priced(priced):
-        return At(words, 0, 0, priced.infeasible or priced.unpriced or priced.break_even)
-    return At(words, (priced.bankable or NOTHING)[LIKELY] - priced.bill_rise, (priced.capacity or NOTHING)[LIKELY])
+    try:
+        prepare(assumed_case.before, [assumed_case.after], context)
+        return estimate(assumed_case.before, assumed_case.after, context)
+    except InvalidEdit as error:  # the assumed value is the proposed one
+        return Estimate(unpriced=str(error))
 
 
 def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
-    bankable, capacity = (base.bankable or NOTHING)[LIKELY] - base.bill_rise, (base.capacity or NOTHING)[LIKELY]
+    bankable, capacity = (base.saving or Saving()).rank
     swing = (
         max(abs(end.bankable - bankable) for end in (low, high)),
         max(abs(end.capacity - capacity) for end in (low, high)),
@@ -150,7 +196,7 @@ def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
 
 
 def _priced(priced: Estimate) -> bool:
-    return priced.infeasible is None and priced.unpriced is None and priced.break_even is None
+    return priced.uncounted is None
 
 
 # -- what is assumed -----------------------------------------------------------------------------------------------
@@ -160,6 +206,8 @@ def _assumptions(case: _Case) -> Iterator[_Assumption]:
     deployments, changed = case.deployments, case.changed
     if changed:
         yield _Assumption("the load stays as measured", LOAD, lambda x: f"{x:g} times the load", _with_load)
+    if any(_is_placed_elsewhere(case.before, deployment) for deployment in deployments_unlike(case.after, case.before)):
+        yield _Assumption(DESTINATION, (LOW, HIGH), _end, _with_destination, is_number=False)
     if case.context.listed:
         yield _Assumption("the list price is paid", (PAID_OF_LIST, 1.0), lambda x: f"{x:.0%} of it", _paid)
     for name in ("generated_len", "prompt_len"):
@@ -247,6 +295,15 @@ def _paid(case: _Case, factor: float) -> _Case:
         for key, price in case.context.nano_usd_per_hour.items()
     }
     return replace(case, context=replace(case.context, nano_usd_per_hour=prices))
+
+
+def _is_placed_elsewhere(before: Fleet, deployment: Deployment) -> bool:
+    present = before.deployment_of.get(deployment.deployment_id)
+    return present is not None and present.placement != deployment.placement
+
+
+def _with_destination(case: _Case, end: float) -> _Case:
+    return replace(case, context=replace(case.context, destination_end=int(end)))
 
 
 def _with_energy(case: _Case, factor: float) -> _Case:

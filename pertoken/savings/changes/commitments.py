@@ -1,13 +1,16 @@
 """Outcome of a commitment to instances."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pertoken.catalog.market import PriceFall
-from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Offer, marks
+from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Offer, Origin, marks
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import NoPrice, host_price
 from pertoken.savings.outcome import Outcome
+from pertoken.savings.placing import Placed
+from pertoken.savings.price_error import price_error
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Commitment
 from pertoken.units import HOURS_PER_MONTH, format_usd
@@ -44,10 +47,13 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
         )
     try:
         # Present commitments are taken to cover the dearest hosts.
-        open_hosts = sorted((host_price(before, host, context) for host in covered), reverse=True)[committed_before:]
+        open_hosts = sorted(
+            ((host_price(before, host, context), host) for host in covered), key=lambda priced: -priced[0]
+        )[committed_before:]
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
-    prices = open_hosts[: commitment.count]
+    paid = open_hosts[: commitment.count]
+    prices = [price for price, _ in paid]
     committed = commitment.count * commitment.nano_usd_per_instance_hour
     saved = sum(prices) - committed
     if saved <= 0:
@@ -56,13 +62,18 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
             f"({format_usd(sum(prices))})"
         )
     fall, years = context.market.price_fall, commitment.years or _years_left(commitment, context)
-    low = round(sum(prices) * fall.mean_over(years)) - committed
+    offer = _offer(commitment, context)
+    count = commitment.count
+    placed = () if offer is None else (Placed(replace(offer, origin=Origin.OWN_INSTANCE), (count, count, count)),)
+    error = round(price_error((host for _, host in paid), placed, context))
+    low = round(sum(prices) * fall.mean_over(years)) - committed - error
+    high = min(saved + error, sum(prices))
     against = ["it is paid until its end, used or not", _fall(fall, sum(prices), committed, years)]
     if any(host.placement.purchase is None for host in covered):
         against.append("what is paid now is taken to be an on-demand price")
-    offer = _offer(commitment, context)
     return Outcome(
-        bankable=(low * HOURS_PER_MONTH, saved * HOURS_PER_MONTH, saved * HOURS_PER_MONTH),
+        bankable=(low * HOURS_PER_MONTH, saved * HOURS_PER_MONTH, high * HOURS_PER_MONTH),
+        placed=placed,
         provenance=Provenance.ASSUMED if offer is None else Provenance.LISTED,
         assumptions=(
             f"{len(prices)} of {len(covered)} hosts run all hours until it ends: it pays from "

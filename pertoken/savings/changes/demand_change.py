@@ -56,6 +56,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         return Outcome(unpriced=missing.sentence)
     except Abstained as reason:
         return Outcome(unpriced=str(reason))
+    predicted = _under(now, to.demand, predicted, arrivals)
     releases = _releases(now, to.demand, changed, predicted, arrivals, context)
     forecast = Outcome(
         judged=(predicted,),
@@ -65,6 +66,22 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         doubtful=predicted.doubtful,
     )
     return _freed(before, now, to, changed, share, forecast, context)
+
+
+def _under(now: Service, demand: Demand, forecast: Speed, arrivals: Arrivals) -> Speed:
+    """Return the forecast of a replica under a changed demand."""
+    latency, load = forecast.latency, forecast.load
+    if latency is None or latency.present is None or latency.proposed is None or load is None:
+        return forecast
+    count = len(now.deployments)
+    changed = changed_arrivals(arrivals, now.demand, demand)
+    rate = float(changed.requests_per_s) * latency.present.load_share / count
+    proposed = replace(
+        latency.proposed,
+        load=changed_load(load, now.demand, demand).load,
+        arrivals=replace(changed, requests_per_s=rate),
+    )
+    return replace(forecast, latency=replace(latency, proposed=proposed, counts=(count, count)))
 
 
 def _releases(
@@ -82,7 +99,7 @@ def _releases(
             (changed_arrivals(arrivals, now.demand, demand), changed_load(load, now.demand, demand))
             for demand in demands
         ]
-        released = one_fewer_serves(now, now.deployments[0], forecast, loads, context, (after, tuple(steps)))
+        released = one_fewer_serves(now, now.deployments[0], forecast, loads, context)
         return next((step for step, enough in zip(steps, released, strict=True) if enough), None)
 
     first = first_release(range(0, STEPS + 1, STRIDE))
@@ -144,9 +161,7 @@ def _freed_share(now: Service, demand: Demand, forecast: Speed, context: Context
         )
         for load, target in ((forecast.load, now.demand), (changed_load(forecast.load, now.demand, demand), demand))
     ]
-    about = ("freed-share", now, demand)
-    known = context.forecasts.batches.ask(about, lambda: ends, utilizations, context.market)
-    utilization_before, utilization_after = map(_utilization, known)
+    utilization_before, utilization_after = map(_utilization, utilizations(ends, context.market))
     return 1 - utilization_after / utilization_before if utilization_before > 0 else 0.0
 
 

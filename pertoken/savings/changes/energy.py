@@ -3,17 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.power import idle_w, log_sd
+from pertoken.forecast.queue.latency import Latency
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Z_80
 from pertoken.forecast.watts import DeviceWatts, capped, modelled_busy_w
 from pertoken.provenance import Provenance
 from pertoken.savings.context import NOTHING, Context, Money
-from pertoken.savings.load import MeasuredLoad
+from pertoken.savings.load import MeasuredLoad, measured_latency
 from pertoken.savings.outcome import Outcome, same
+from pertoken.savings.present import NOT_WORSE
 from pertoken.savings.sizing import objectives
+from pertoken.savings.slo import Verdict, judged, times, unchanged, worst_of
 from pertoken.savings.speed import Speed, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
@@ -50,14 +54,16 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
         return Outcome(
             kept=kept, infeasible=f"steps would take {max_stretch:.2f} times as long: it is too busy for that"
         )
-    if missed := _missed(now, pairs, max_stretch, context):
-        return Outcome(kept=kept, slo="fail", infeasible=missed)
+    verdict = _verdict(now, pairs, max_stretch, context)
+    if verdict[0] == "fail" and max_stretch > NOT_WORSE:
+        return Outcome(kept=kept, slo=verdict, infeasible=verdict[1])
     low, likely, high = (_dollars(watts, context) for watts in total)
     money: Money = (low, likely, high)
     return Outcome(
         kept=kept,
         bankable=money,
         ratio=(1 / max_stretch, 1 / max_stretch, 1 / max_stretch),
+        slo=verdict,
         provenance=Provenance.FORECAST,
         assumptions=tuple(dict.fromkeys(assumptions)),
         against=(f"steps take up to {max_stretch:.2f} times as long",) if max_stretch > 1.005 else (),
@@ -97,16 +103,18 @@ def _owned(before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> boo
     return all(set(old.device_ids) <= owned for old, _ in pairs)
 
 
-def _missed(
-    now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretch: float, context: Context
-) -> str | None:
-    """Return the reason why longer steps miss the TPOT objective, from the measured TPOT; None if they do not."""
-    limit = objectives(now, context).tpot_p95_ms
+def _verdict(now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretch: float, context: Context) -> Verdict:
+    """Return the verdict on latencies that take `stretch` times as long as measured."""
+    slo = objectives(now, context)
+    verdicts = []
     for old, _ in pairs:
-        seen = context.evidence(old.deployment_id)
-        if limit is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 * stretch > limit:
-            return f"TPOT p95 would be about {1000 * seen.tpot_s.p95 * stretch:.0f} ms, with an SLO of {limit:.0f} ms"
-    return None
+        measured = measured_latency(context.evidence(old.deployment_id))
+        if stretch <= NOT_WORSE:
+            verdicts.append(unchanged(measured, slo))
+        else:
+            longer: dict[str, Any] = {name: times(at, (stretch,) * 3) for name, at in measured.items()}
+            verdicts.append(judged(Latency(**longer), measured, slo))
+    return worst_of(verdicts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,51 @@
 """Outcome where every replica of a service stays: devices that it no longer needs, and busy time that it saves."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
+from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import energy
 from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import device_price, refuse_partitions
-from pertoken.savings.instances import rented_devices
-from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.price_relation import price_relation
+from pertoken.savings.load import measured_latency
+from pertoken.savings.outcome import Outcome, not_placed, same, to_confirm
+from pertoken.savings.placing import NotPlaced, Placed, place
 from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
+from pertoken.savings.slo import Verdict, unchanged, worst_of
 from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
+from pertoken.state.service import Slo
 from pertoken.units import HOURS_PER_MONTH
 
 Pair = tuple[Deployment, Deployment]
-_WHOLE_INSTANCES = "instances are rented whole: devices that it does not need are paid for there too"
 
 
-def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], context: Context) -> Outcome:
+def sped_up(
+    before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], slo: Slo, context: Context
+) -> Outcome:
     """Return the outcome where every replica stays, with a forecast of each in `speeds`. Raises NoPrice."""
     staying, provenances = [], []
-    new_cost = [0.0, 0.0, 0.0]
     capacity = [0.0, 0.0, 0.0]
+    added_cost = 0.0
     has_capacity = False
     assumptions: list[str] = []
     against: list[str] = []
     forecasts: list[Speed] = []
+    verdicts: list[Verdict] = []
     by_device = before.deployments_by_device
+    moved = _moved(before, pairs, context)
+    if isinstance(moved, NotPlaced):
+        return not_placed(moved)
+    for instances in moved.placed:
+        assumptions += instances.lines(context)
+        against += instances.against
+        provenances += [Provenance.LISTED] if instances.listed else []
     for old, new in pairs:
         forecast = speeds[old.deployment_id]
         if old == new:
@@ -41,43 +55,24 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
         prices = [device_price(before, device_id, context) for device_id in old.device_ids]
         if not prices:
             return Outcome(unpriced=f"the devices of {old.name} were not seen")
-        after, price_factor = new.n_devices or len(prices), (1.0, 1.0, 1.0)
+        after = new.n_devices or len(prices)
         stays: Deployment | None = None
         if new.placement != old.placement:
-            mean = sum(prices) / len(prices)
-            relation = price_relation(old.placement, new.placement, context.market, context.today, mean)
-            if isinstance(relation, str):
-                return Outcome(infeasible=f"prices cannot be compared: {relation}")
-            alike = sum(
-                deployment.placement == new.placement and deployment.n_devices == new.n_devices
-                for _, deployment in pairs
-            )
-            paid = rented_devices(new.placement, alike, after, context.market) / alike
-            price_factor, taken_back = relation.ratio, None
-            if new.placement.purchase == "spot":
-                taken_back = interruptions(new.placement, context.evidence(old.deployment_id).peek("load_s"))
-                low, likely, high = (a * b for a, b in zip(relation.ratio, taken_back.factor, strict=True))
-                price_factor = low, likely, high
-            for end in range(3):
-                new_cost[end] += mean * paid * price_factor[end]
-            if paid > after and _WHOLE_INSTANCES not in against:
-                against.append(_WHOLE_INSTANCES)
-            assumptions.append(relation.note)
             if old.placement.purchase is None:
                 assumptions.append("what is paid now is an on-demand price")
-            if taken_back is not None:
+            if new.placement.purchase == "spot":
+                taken_back = interruptions(new.placement, context.evidence(old.deployment_id).peek("load_s"))
                 assumptions += [taken_back.assumption] if taken_back.assumption else []
                 against.append(taken_back.against)
-            provenances.append(Provenance.LISTED)
         else:
             if reason := _other_devices(before, old, new):
                 return Outcome(unpriced=reason)
             stays = _on_fewer(old, new, after, by_device, context)
             staying.append(stays)
-            if after > len(prices):
-                mean = sum(prices) / len(prices)
-                for end in range(3):
-                    new_cost[end] += mean * (after - len(prices))
+            added_cost += sum(prices) / len(prices) * max(0, after - len(prices))
+        if forecast is None:
+            measured = measured_latency(context.evidence(old.deployment_id))
+            verdicts.append(unchanged(measured, slo))
         if forecast is not None and forecast.ratio is not None:
             provenances.append(forecast.provenance or Provenance.FORECAST)
             assumptions += forecast.assumptions
@@ -87,7 +82,7 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
                 try:
                     if stays is None:
                         cost = busy_cost(before, by_device, old, old.device_ids, context)
-                        _add_moved(capacity, cost, forecast.ratio, price_factor, after / len(prices))
+                        _add_moved(capacity, cost, forecast.ratio, moved.of[old.deployment_id], sum(prices))
                     else:
                         cost = _add_kept(capacity, before, by_device, old, stays, after, forecast.ratio, context)
                 except NotMeasured as missing:
@@ -95,6 +90,7 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
                 provenances.append(cost.provenance)
                 assumptions += cost.assumptions
     first = next((forecast for forecast in speeds.values() if forecast is not None), None)
+    low_cost, likely_cost, high_cost = (usd + added_cost for usd in moved.nano_usd_per_hour)
     money: Money | None = None
     if has_capacity:
         low, likely, high = (round(value * HOURS_PER_MONTH) for value in capacity)
@@ -104,11 +100,14 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
         assumptions += watts[1]
     return Outcome(
         kept=same(tuple(staying)),
-        new_nano_usd_per_hour=(new_cost[0], new_cost[1], new_cost[2]),
+        new_nano_usd_per_hour=(low_cost, likely_cost, high_cost),
+        placed=moved.placed,
+        to_confirm=to_confirm(moved.placed),
         bankable=watts[0] if watts is not None else None,
         capacity=money,
         ratio=first.ratio if first else None,
         judged=tuple(forecasts),
+        slo=worst_of(verdicts),
         latency=first.latency if first else None,
         provenance=worst([Provenance.REPORTED, *provenances]),
         assumptions=tuple(dict.fromkeys(assumptions)),
@@ -118,14 +117,52 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
 
 
 def _add_moved(
-    capacity: list[float], cost: BusyCost, ratios: Sequence[float], price_factor: Sequence[float], fewer: float
+    capacity: list[float], cost: BusyCost, ratios: Sequence[float], paid_after: Sequence[float], paid_before: float
 ) -> None:
     """Add the share of its busy cost that a deployment saves by moving, at the slow, likely and fast end.
 
     The share is 1 - (bill after / before) / ratio. The slow end combines the lowest speed with the highest price.
     """
     for end, ratio in enumerate(ratios):
-        capacity[end] += cost.nano_usd_per_hour * max(0.0, 1 - price_factor[2 - end] * fewer / ratio)
+        factor = paid_after[2 - end] / paid_before if paid_before else 1.0
+        capacity[end] += cost.nano_usd_per_hour * max(0.0, 1 - factor / ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    placed: tuple[Placed, ...]
+    of: Mapping[int, Range]
+    """Nano-USD per hour of each deployment's part of the instances, by its id: lowest, likely, highest."""
+
+    @property
+    def nano_usd_per_hour(self) -> Range:
+        low, likely, high = (sum(costs[end] for costs in self.of.values()) for end in range(3))
+        return low, likely, high
+
+
+def _moved(before: Fleet, pairs: Sequence[Pair], context: Context) -> _Moved | NotPlaced:
+    """Place all deployments that move, those that are alike together on the same instances. Raises NoPrice."""
+    groups: defaultdict[tuple[Placement, Placement, int], list[Pair]] = defaultdict(list)
+    for old, new in pairs:
+        if new.placement != old.placement and old.device_ids:
+            refuse_partitions(before, old)
+            groups[old.placement, new.placement, new.n_devices or len(old.device_ids)].append((old, new))
+    all_placed, costs = [], {}
+    for (_, proposed, ranks), alike in groups.items():
+        count = len(alike)
+        placed = place(before, alike[0][0], proposed, (count, count, count), ranks, context)
+        if isinstance(placed, NotPlaced):
+            return placed
+        all_placed.append(placed)
+        for old, _ in alike:
+            factor: Range = (1.0, 1.0, 1.0)
+            if proposed.purchase == "spot":
+                factor = interruptions(proposed, context.evidence(old.deployment_id).peek("load_s")).factor
+            low, likely, high = (
+                usd / count * times for usd, times in zip(placed.nano_usd_per_hour, factor, strict=True)
+            )
+            costs[old.deployment_id] = low, likely, high
+    return _Moved(tuple(all_placed), costs)
 
 
 def _add_kept(

@@ -11,6 +11,7 @@ from pertoken.provenance import Provenance
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
+from pertoken.savings.sizing import redundancy
 from pertoken.savings.speed import calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
@@ -86,24 +87,32 @@ def outcome(merge: Merge, context: Context) -> Outcome:
             prompt_len=total.prompt.mean,
             generated_len=total.generated.mean,
         )
-        latency = slowed(LatencyQuery(base, load, total, calibration), likely, context)
-        worst = latency if slow == likely else slowed(LatencyQuery(base, load, total, calibration), slow, context)
-        present = {part.deployment.deployment_id: present_latency(part, context) for part in parts}
+        query = LatencyQuery(base, load, total, calibration)
+        present_of = {part.deployment.deployment_id: present_latency(part, context) for part in parts}
+        latency_of = {key: slowed(present, query, likely, context) for key, present in present_of.items()}
+        slow_end = slowed(present_of[base.deployment_id], query, slow, context).after
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
         return Outcome(unpriced=str(reason))
-    if latency.refusal is not None:
-        return Outcome(infeasible=f"one engine would not hold the demand of all: {latency.refusal}")
-    against = [f"at the slow end of what is expected: {worst.refusal}"] if worst.refusal is not None else []
-    verdict, refusal = worst_verdict(merge.services, removed, latency, present, context, against)
+    merged_latency = latency_of[base.deployment_id].after
+    if merged_latency is not None and merged_latency.refusal is not None:
+        return Outcome(infeasible=f"one engine would not hold the demand of all: {merged_latency.refusal}")
+    overload = slow_end.refusal if slow_end is not None else None
+    against = [f"at the slow end of what is expected: {overload}"] if overload is not None else []
+    verdict, refusal = worst_verdict(merge.services, latency_of, context, against)
     if refusal is not None:
-        return Outcome(infeasible=refusal, slo="fail")
+        return Outcome(infeasible=refusal, slo=verdict)
     others = _others(merge.services, removed)
+    against += [
+        redundancy(service, 1, 1)
+        for service in merge.services
+        if len(service.deployments) > 1 and all(deployment in removed for deployment in service.deployments)
+    ]
     merged = (*others, added)
     assumptions = [f"{added.expected.likely:g} times the tokens: {added.expected.source}"] if added.expected else []
     return Outcome(
-        kept=((*others, *removed) if worst.refusal is not None else merged, merged, merged),
+        kept=((*others, *removed) if overload is not None else merged, merged, merged),
         slo=verdict,
         provenance=Provenance.ASSUMED if added.expected else Provenance.FORECAST,
         assumptions=(

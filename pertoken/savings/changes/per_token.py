@@ -4,7 +4,7 @@ One break-even serves both directions: below it the API is cheaper, above it the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pertoken.catalog.offers import TokenOffer, marks
 from pertoken.evidence import NotMeasured
@@ -48,7 +48,7 @@ def outcome(
 ) -> Outcome:
     """Return the savings of moving deployments of a service to an API: the released hosts less the price of the tokens.
 
-    It is a break-even until a person confirms that prompts may go there and outputs are as good. Raises NoPrice.
+    They count once a person confirms that prompts may go there and outputs are as good. Raises NoPrice.
     """
     moved = [(old, new) for old, new in pairs if new.placement.purchase == "per_token"]
     providers = {new.placement.provider for _, new in moved}
@@ -76,20 +76,21 @@ def outcome(
     if api >= released.bankable:
         return Outcome(infeasible=f"{compared}: {_kept_at(released, utilization)}")
     pays = f"pays below {released.bankable / api:.2g} times its tokens{utilization}: {compared}" if api else compared
-    if offer.provider not in context.token_apis:
-        return Outcome(
-            break_even=pays,
-            provenance=Provenance.ASSUMED,
-            against=(*released.against, UNCOUNTED),
-            unpriced=f"whether answers from {offer.provider} are as good and your prompts may be sent there is not "
-            f'known: compare a sample, then set market.token_apis = ["{offer.provider}"]',
-        )
-    return Outcome(
+    moved_there = Outcome(
         kept=same(tuple(new for _, new in pairs if new.placement.purchase != "per_token")),
         new_nano_usd_per_hour=(tokens.nano_usd_per_hour(offer, caching=True), api, api),
         provenance=Provenance.LISTED,
-        assumptions=(compared, f"answers from {offer.provider} are as good, and prompts may go there (as you set)"),
+        assumptions=(compared,),
         against=(UNCOUNTED,),
+    )
+    if offer.provider in context.token_apis:
+        confirmed = f"answers from {offer.provider} are as good, and prompts may go there (as you set)"
+        return replace(moved_there, assumptions=(compared, confirmed))
+    return replace(
+        moved_there,
+        break_even=pays,
+        unconfirmed=f"whether answers from {offer.provider} are as good and your prompts may be sent there is not "
+        f'known: compare a sample, then set market.token_apis = ["{offer.provider}"]',
     )
 
 

@@ -1,22 +1,22 @@
 """Outcome of another number of replicas of a service: the replicas released, and the cost of those that move."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
 
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.queue.load import Arrivals
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes.packing import packed
 from pertoken.savings.context import Context
-from pertoken.savings.hosts import device_price, refuse_partitions
-from pertoken.savings.instances import rented_devices
+from pertoken.savings.hosts import refuse_partitions
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.price_relation import price_relation
-from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
+from pertoken.savings.outcome import Outcome, not_placed, same
+from pertoken.savings.placing import Counts, NotPlaced, place
+from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed
-from pertoken.state.deployment import Deployment, altered
+from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
@@ -59,41 +59,92 @@ def resized(
     counts = wanted(to, counted)
     if isinstance(counts, str):
         return AllStay(counts)
+    known = shared_by(counts[1], known, arrivals)
+    spare = redundancy(now, counts[1], counted.needed)
     if _narrower(now, replicas):
-        return _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+        fitted = _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+        return replace(fitted, against=(*fitted.against, spare)) if counts[1] < present else fitted
+    for deployment in now.deployments:
+        refuse_partitions(before, deployment)
+    assumptions = (*source, *known.assumptions, *counted.assumptions)
+    if not replicas[0].device_ids:
+        moved = _moved(before, now, replicas[0], counts, known, assumptions, context)
+        return replace(moved, against=(*moved.against, spare)) if counts[1] < present else moved
     slow, likely, fast = (min(count, present) for count in counts)
     if counts[1] > present:
         return _scaled_up(before, now, counts[1], known, context)
     if likely == present:
         why = "; ".join(["its p95 demand takes them", *counted.assumptions])
         return AllStay(f"all {present} replicas of {now.name} are needed: {why}")
-    for deployment in now.deployments:
-        refuse_partitions(before, deployment)
-    against = []
-    if slow == present:
-        against.append("at the slow end of its forecast all replicas are needed")
-    moved = [replica for replica in replicas if not replica.device_ids]
-    cost = _new_cost(before, now, moved, counts=(slow, likely, fast), present=present, context=context)
-    if isinstance(cost, str):
-        return Outcome(infeasible=f"prices cannot be compared: {cost}")
-    staying = _present(replicas, now) if not moved else ()
-    return Outcome(
+    against = (spare, *(("at the slow end of its forecast all replicas are needed",) if slow == present else ()))
+    staying = _present(replicas, now)
+    return replace(
+        _outcome(known, assumptions, against),
         kept=(
             kept(before, staying, slow, context),
             kept(before, staying, likely, context),
             kept(before, staying, fast, context),
-        )
-        if not moved
-        else same(tuple(replica for replica in replicas if replica.device_ids)),
-        new_nano_usd_per_hour=cost,
+        ),
+        replicas=(present, likely),
+    )
+
+
+def _outcome(known: Speed, assumptions: Sequence[str], against: Sequence[str]) -> Outcome:
+    """Return what is known of replicas from the forecast of one, without their devices."""
+    return Outcome(
         ratio=known.ratio,
         judged=(known,),
         latency=known.latency,
-        replicas=(present, likely),
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
-        assumptions=(*source, *known.assumptions, *counted.assumptions),
+        assumptions=tuple(assumptions),
         against=tuple(against),
         doubtful=known.doubtful,
+    )
+
+
+def shared_by(count: int, known: Speed, arrivals: Arrivals) -> Speed:
+    """Return the forecast of a replica where `count` of them share all arrivals of a service."""
+    if known.latency is None or known.latency.present is None:
+        return known
+    return replace(known, latency=known.latency.shared_by(count, arrivals, known.latency.present.load_share))
+
+
+def _moved(
+    before: Fleet,
+    now: Service,
+    replica: Deployment,
+    counts: Counts,
+    known: Speed,
+    assumptions: Sequence[str],
+    context: Context,
+) -> Outcome:
+    """Return the outcome of replicas on new instances.
+
+    The forecast for other devices may be wrong by a replica: one more is counted at its slow end, and one fewer at its
+    fast end where the service may have fewer.
+    """
+    slow, likely, fast = counts
+    fixed = now.min_replicas + now.spare_replicas
+    fewest, most = min(fast, max(likely - 1, fixed, 1)), max(slow, likely + 1)
+    old = next(one for one in now.deployments if one.deployment_id == replica.deployment_id)
+    ranks = replica.n_devices or len(old.device_ids)
+    placed = place(before, old, replica.placement, (fewest, likely, most), ranks, context)
+    if isinstance(placed, NotPlaced):
+        return not_placed(placed)
+    present = len(now.deployments)
+    return replace(
+        _outcome(known, (*placed.lines(context), *assumptions), placed.against),
+        new_nano_usd_per_hour=placed.nano_usd_per_hour,
+        placed=(placed,),
+        to_confirm=placed.to_confirm,
+        provenance=worst(
+            [
+                Provenance.FORECAST,
+                *([Provenance.LISTED] if placed.listed else []),
+                *([known.provenance] if known.provenance is not None else []),
+            ]
+        ),
+        replicas=(present, likely) if likely != present else None,
     )
 
 
@@ -109,32 +160,27 @@ def _packed(
     before: Fleet,
     now: Service,
     like: Deployment,
-    counts: tuple[int, int, int],
+    counts: Counts,
     known: Speed,
     assumptions: Sequence[str],
     context: Context,
 ) -> Outcome:
-    """Return the outcome of replicas with fewer devices each on whole hosts. Those without room are paid for."""
+    """Return the outcome of replicas with fewer devices each on whole hosts. Those without room get new instances."""
     for deployment in now.deployments:
         refuse_partitions(before, deployment)
     fitted = [packed(before, now.deployments, like, count, context) for count in counts]
-    device_ids = [device_id for deployment in now.deployments for device_id in deployment.device_ids]
-    prices = [device_price(before, device_id, context) for device_id in device_ids]
-    replica_price = sum(prices) / max(1, len(prices)) * (like.n_devices or 1)
-    low, likely, high = (replica_price * packed.missing for packed in reversed(fitted))
+    slow, likely, fast = (packed.missing for packed in fitted)
+    placed = place(before, now.deployments[0], like.placement, (fast, likely, slow), like.n_devices or 1, context)
+    if isinstance(placed, NotPlaced):
+        return not_placed(placed)
     present = len(now.deployments)
     slow_end = f"at the slow end of its forecast {counts[0]} replicas are needed"
-    return Outcome(
+    return replace(
+        _outcome(known, (*assumptions, *known.assumptions), (slow_end,) if counts[0] > counts[1] else ()),
         kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
-        new_nano_usd_per_hour=(low, likely, high),
-        ratio=known.ratio,
-        judged=(known,),
-        latency=known.latency,
+        new_nano_usd_per_hour=placed.nano_usd_per_hour,
+        placed=(placed,),
         replicas=(present, counts[1]) if counts[1] != present else None,
-        provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
-        assumptions=(*assumptions, *known.assumptions),
-        against=(slow_end,) if counts[0] > counts[1] else (),
-        doubtful=known.doubtful,
     )
 
 
@@ -159,37 +205,7 @@ def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, 
 
 def _on_first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
     needed = new.n_devices or len(device_ids)
-    return altered(new, {"device_ids": device_ids[:needed]})
-
-
-def _new_cost(
-    before: Fleet,
-    now: Service,
-    moved: Sequence[Deployment],
-    counts: tuple[int, int, int],
-    present: int,
-    context: Context,
-) -> tuple[float, float, float] | str:
-    """Return the nano-USD per hour of replicas on new devices (low, likely, high), or the reason why there is none."""
-    if not moved:
-        return 0.0, 0.0, 0.0
-    old = next(deployment for deployment in now.deployments if deployment.deployment_id == moved[0].deployment_id)
-    prices = [device_price(before, device_id, context) for device_id in old.device_ids]
-    mean = sum(prices) / max(1, len(prices))
-    relation = price_relation(old.placement, moved[0].placement, context.market, context.today, mean)
-    if isinstance(relation, str):
-        return relation
-    staying = present - len(moved)
-    needed = moved[0].n_devices or len(prices)
-    replica_price = mean * needed
-
-    def paid(count: int) -> float:
-        new_replicas = max(0, count - staying)
-        rented = rented_devices(moved[0].placement, new_replicas, needed, context.market) if new_replicas else 0
-        return replica_price * rented / needed
-
-    low, middle, high = relation.ratio
-    return low * paid(counts[2]), middle * paid(counts[1]), high * paid(counts[0])
+    return replace(new, device_ids=device_ids[:needed])
 
 
 def busiest_first(now: Service, context: Context) -> list[Deployment]:
@@ -214,10 +230,10 @@ def busiest(now: Service, forecast: ReplicaForecast, context: Context) -> tuple[
         known = forecast(old)
         if known is None:
             known = _unchanged(old, now, context.evidence(old.deployment_id), context)
-        if known.load is not None and known.unpriced is None:
+        if known.load is not None and known.known:
             return known.load, known
-        if known.unpriced is not None:
-            reasons[old.deployment_id] = known.unpriced
+        if (reason := known.unpriced or known.infeasible) is not None:
+            reasons[old.deployment_id] = reason
     last = [reasons[deployment.deployment_id] for deployment in now.deployments if deployment.deployment_id in reasons][
         -1:
     ]
@@ -230,16 +246,16 @@ def _unchanged(now: Deployment, service: Service, seen: Evidence, context: Conte
 
 
 def _scaled_up(before: Fleet, now: Service, count: int, known: Speed, context: Context) -> Outcome:
-    first = now.deployments[0]
-    prices = [device_price(before, device_id, context) for device_id in first.device_ids]
-    extra = float(sum(prices) * (count - len(now.deployments)))
-    return Outcome(
+    first, more = now.deployments[0], count - len(now.deployments)
+    placed = place(before, first, first.placement, (more, more, more), len(first.device_ids), context)
+    if isinstance(placed, NotPlaced):
+        return not_placed(placed)
+    usd = format_usd(placed.nano_usd_per_hour[1] * HOURS_PER_MONTH)
+    return replace(
+        _outcome(known, placed.lines(context), (f"{more} more replicas cost {usd} a month",)),
         kept=same(now.deployments),
-        new_nano_usd_per_hour=(extra, extra, extra),
-        ratio=known.ratio,
-        judged=(known,),
-        latency=known.latency,
+        new_nano_usd_per_hour=placed.nano_usd_per_hour,
+        placed=(placed,),
         replicas=(len(now.deployments), count),
         provenance=Provenance.FORECAST,
-        against=(f"{count - len(now.deployments)} more replicas cost {format_usd(extra * HOURS_PER_MONTH)} a month",),
     )

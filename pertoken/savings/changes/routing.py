@@ -11,19 +11,19 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Comparison, Forecast, Range, compare_all
 from pertoken.provenance import Provenance
-from pertoken.savings.changes.replicas import busiest
+from pertoken.savings.changes.replicas import busiest, shared_by
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
-from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.price_relation import price_relation
+from pertoken.savings.placing import NotPlaced, place
 from pertoken.savings.shared import busy_cost
-from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals
+from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals
+from pertoken.savings.slo import has_objective
 from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo
-from pertoken.units import HOURS_PER_MONTH, counted
+from pertoken.units import HOURS_PER_MONTH
 
 
 def outcome(
@@ -47,38 +47,32 @@ def outcome(
         return forecast
     ratio, served_part, doubtful = forecast
     served = share * served_part
-    rented = rented_devices(to.placement, len(added), to.n_devices or 1, context.market)
-    factor, note = 1.0, None
-    if to.placement != changed.placement:
-        paid = sum(prices) / len(prices)
-        relation = price_relation(changed.placement, to.placement, context.market, context.today, paid)
-        if isinstance(relation, str):
-            return Outcome(
-                ratio=ratio, provenance=Provenance.ASSUMED, unpriced=f"prices cannot be compared: {relation}"
-            )
-        factor, note = relation.ratio[1], relation.note
-    else:
-        rented = sum(deployment.n_devices or 1 for deployment in added)
-    extra = rented * factor * sum(prices) / len(prices)
+    count, ranks = len(added), to.n_devices or 1
+    placed = place(before, changed, replace(to.placement, instance_type=None), (count, count, count), ranks, context)
+    if isinstance(placed, NotPlaced):
+        return Outcome(ratio=ratio, provenance=Provenance.ASSUMED, unpriced=placed.reason)
+    extra = placed.nano_usd_per_hour[1]
     bill = sum(prices) * len(now.deployments)
     if extra >= bill:
         return Outcome(
             ratio=ratio,
-            infeasible=f"{to.model.name} needs {counted(rented, 'device')} beside those that serve "
+            infeasible=f"{to.model.name} needs {placed.name} beside the devices that serve "
             f"{changed.model.name}: no share it could take pays for them",
         )
     if served_part < 1 and served <= extra / bill:
         return Outcome(
             ratio=ratio,
-            infeasible=f"{to.model.name} on {counted(rented, 'device')} holds {served:.0%} of the load at most, and "
+            infeasible=f"{to.model.name} on {placed.name} holds {served:.0%} of the load at most, and "
             f"pays from {extra / bill:.0%} on",
         )
     split = Outcome(
         kept=same(now.deployments),
         ratio=ratio,
         provenance=Provenance.ASSUMED,
-        assumptions=(note,) if note is not None else (),
-        break_even=f"{to.model.name} on {counted(rented, 'more device')} pays once it takes {extra / bill:.0%} of "
+        assumptions=placed.lines(context),
+        placed=(placed,),
+        to_confirm=placed.to_confirm,
+        break_even=f"{to.model.name} on {placed.name} pays once it takes {extra / bill:.0%} of "
         f"the load and as much of what serves {changed.model.name} is given back"
         + (f"; it holds up to {served:.0%}" if served_part < 1 else ""),
         against=("outputs of a smaller model must be evaluated on your own tasks first",),
@@ -108,6 +102,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
         return replace(split, unpriced=counted)
     present = len(now.deployments)
     slow, likely, fast = (min(count, present) for count in (counted.slow, counted.likely, counted.fast))
+    judges = has_objective(objectives(now, context))
     source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
     by_device = before.deployments_by_device
     busy = sum(
@@ -123,9 +118,11 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
             kept(before, now.deployments, fast, context),
         ),
         capacity=(freed, freed, freed) if likely == present else None,
-        judged=(speed,),
+        judged=(shared_by(likely, speed, rest),),
         replicas=(present, likely) if likely != present else None,
         assumptions=(*split.assumptions, *arrivals_source, *speed.assumptions, *counted.assumptions, source),
+        against=(*split.against, redundancy(now, likely, counted.needed)) if likely < present else split.against,
+        slo=("unknown", f"the latency of what {to.model.name} answers is not measured") if judges else split.slo,
         doubtful=split.doubtful or speed.doubtful,
         break_even=None,
         unpriced=None,
@@ -147,12 +144,7 @@ def _forecast(
         new_load = replace(
             load.load, generated_tok_s=times * load.load.generated_tok_s, running=max(1.0, times * load.load.running)
         )
-        (change,) = context.forecasts.batches.ask(
-            ("route", now, to, load, times),
-            lambda: [Comparison(now, to, new_load, calibration)],
-            compare_all,
-            context.market,
-        )
+        (change,) = compare_all([Comparison(now, to, new_load, calibration)], context.market)
         if isinstance(change, Abstained):
             raise change
     except NotMeasured as missing:
@@ -166,6 +158,7 @@ def _forecast(
     if point is None:
         return Outcome(ratio=change.ratio, unpriced=f"what {name} serves at most is not forecast")
     tpot_ms, limit_ms = point.tpot_ms[1], slo.tpot_p95_ms or slo.tpot_p50_ms
+    tpot_ms *= (load.tpot_ms or change.tpot_ms_now) / change.tpot_ms_now  # as measured, times the change
     if limit_ms is None and tpot_ms > MAX_UNASKED_SLOWDOWN * change.tpot_ms_now:
         slower = tpot_ms / change.tpot_ms_now
         text = f"tokens of {name} would come {slower:.1f} times as slowly, and no SLO allows it: set `slo.tpot_ms`"

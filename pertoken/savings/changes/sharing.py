@@ -10,7 +10,7 @@ from pertoken.provenance import Provenance
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
-from pertoken.savings.slo import VERDICTS
+from pertoken.savings.slo import Verdict, worst_of
 from pertoken.savings.speed import calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
@@ -72,7 +72,7 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
             "can be: lower gpu_memory_utilization of each"
         )
     against: list[str] = []
-    verdicts = ["unknown"]
+    verdicts: list[Verdict] = []
     free_time: dict[str, float] = {}
     doubts: list[str] = []
     try:
@@ -93,20 +93,18 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
             query = LatencyQuery(
                 replace(deployment, device_ids=now.device_ids), known.load.load, known.arrivals, calibration
             )
-            latency = slowed(query, 1 / free, context)
-            if latency.refusal is not None:
-                return Outcome(
-                    infeasible=f"{deployment.name} would not hold its demand in the time left: {latency.refusal}"
-                )
+            latency = slowed(present_latency(known, context), query, 1 / free, context)
+            if latency.after is not None and latency.after.refusal is not None:
+                reason = f"{deployment.name} would not hold its demand in the time left: {latency.after.refusal}"
+                return Outcome(infeasible=reason)
             own_services = [
                 service
                 for service in services
                 if deployment.deployment_id in {member.deployment_id for member in service.deployments}
             ]
-            present = {now.deployment_id: present_latency(known, context)}
-            verdict, refusal = worst_verdict(own_services, (now,), latency, present, context, against)
+            verdict, refusal = worst_verdict(own_services, {now.deployment_id: latency}, context, against)
             if refusal is not None:
-                return Outcome(infeasible=refusal, slo="fail")
+                return Outcome(infeasible=refusal, slo=verdict)
             verdicts.append(verdict)
             free_time[deployment.name] = min(free, free_time.get(deployment.name, 1.0))
     except NotMeasured as missing:
@@ -115,7 +113,7 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
         return Outcome(unpriced=str(reason))
     shares = ", ".join(f"{name} {free:.0%}" for name, free in free_time.items())
     return Outcome(
-        slo=max(verdicts, key=VERDICTS.index),
+        slo=worst_of(verdicts),
         provenance=Provenance.FORECAST,
         assumptions=(f"on the shared device each engine has the time that the others leave at their p95: {shares}",),
         against=(*against, "engines on one device also compete for its caches, and one that fails may take the others"),

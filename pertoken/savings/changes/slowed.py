@@ -1,17 +1,17 @@
 """Latency of an engine that gets a part of a device's time, and the verdict on all services that depend on it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies
+from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.queue.load import Arrivals
-from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad
+from pertoken.savings.present import Present
 from pertoken.savings.sizing import objectives
-from pertoken.savings.slo import FIGURES, VERDICTS, judged
+from pertoken.savings.slo import Latencies, Verdict, worst_of
 from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Service
@@ -43,66 +43,64 @@ def measured(deployment: Deployment, context: Context) -> MeasuredDeployment:
     return MeasuredDeployment(deployment, load, arrivals.arrivals, (*load.assumptions, *arrivals.assumptions))
 
 
-def present_latency(known: MeasuredDeployment, context: Context) -> Latency:
-    """Return the forecast latency of a deployment without a change. Raises Abstained or ValueError."""
+def present_latency(known: MeasuredDeployment, context: Context) -> Present:
+    """Return the present latency of a deployment. Raises Abstained or ValueError."""
     calibration = calibrated(known.deployment, known.load, context)
-    return context.forecasts.latency(
-        LatencyQuery(known.deployment, known.load.load, known.arrivals, calibration), context.market
-    )
+    return context.forecasts.present(known.deployment, known.load, known.arrivals, calibration, context.market)
 
 
-def slowed(query: LatencyQuery, factor: float, context: Context) -> Latency:
-    """Return the latency if every step takes `factor` times as long. Raises Abstained.
+def slowed(present: Present, query: LatencyQuery, factor: float, context: Context) -> Latencies:
+    """Return the latency of requests that `query` serves after a change, if its steps take `factor` times as long.
 
-    It is the latency at `factor` times the arrival rate, multiplied by `factor`: the same system in another unit of
-    time.
+    The forecast is that at `factor` times the arrival rate, multiplied by `factor`: the same system in another unit of
+    time. Raises Abstained.
     """
-    denser = replace(query.arrivals, requests_per_s=query.arrivals.requests_per_s * factor)
-    (latency,) = latencies([replace(query, arrivals=denser)], context.market)
-    if isinstance(latency, Abstained):
-        raise latency
-    figures = {name: getattr(latency, name) for name in FIGURES.values()}
-    longer: dict[str, Any] = {
-        name: value and (value[0] * factor, value[1] * factor, value[2] * factor) for name, value in figures.items()
-    }
-    return replace(latency, **longer)
+    denser = factor * present.load_share
+    if denser != 1:
+        rate = float(query.arrivals.requests_per_s) * denser
+        query = replace(query, arrivals=replace(query.arrivals, requests_per_s=rate))
+    latency = Latencies(
+        present,
+        query,
+        forecast=partial(context.forecasts.latency, market=context.market),
+        fewest=partial(context.forecasts.replicas, market=context.market),
+        slowdown=(factor, factor, factor),
+    )
+    _ = latency.after  # so that an unknown deployment raises here
+    return latency
 
 
 def worst_verdict(
-    services: Iterable[Service],
-    deployments: Sequence[Deployment],
-    latency: Latency,
-    present: dict[int, Latency],
-    context: Context,
-    against: list[str],
-) -> tuple[str, str | None]:
+    services: Iterable[Service], latency_of: Mapping[int, Latencies], context: Context, against: list[str]
+) -> tuple[Verdict, str | None]:
     """Return the worst verdict on the services, and the reason of a refusal. Near misses are added to `against`.
 
-    `present`: latencies before the change by deployment id. Without an objective, the time per token may increase to
-    `MAX_UNASKED_SLOWDOWN` times the present one.
+    `latency_of`: by deployment id. Without an objective, the time per token may increase to `MAX_UNASKED_SLOWDOWN`
+    times the present one.
     """
-    verdicts = ["unknown"]
+    verdicts = []
     for service in services:
         slo = objectives(service, context)
-        verdict, miss = judged(latency, slo)
-        if verdict == "fail":
-            return verdict, f"{service.name}: {miss}"
-        if miss is not None:
-            against.append(f"{service.name}: {miss}")
-        verdicts.append(verdict)
-        ids = {deployment.deployment_id for deployment in service.deployments}
-        for deployment in deployments:
-            before = present[deployment.deployment_id].tpot_p50_ms
-            if (
-                slo.tpot_p95_ms is not None
-                or deployment.deployment_id not in ids
-                or not (before and latency.tpot_p50_ms)
-            ):
+        for deployment in service.deployments:
+            if (latency := latency_of.get(deployment.deployment_id)) is None:
                 continue
-            slower = latency.tpot_p50_ms[1] / before[1]
-            if slower > MAX_UNASKED_SLOWDOWN:
-                return "fail", (
-                    f"tokens of {service.name} would come {slower:.1f} times as slowly, and no SLO allows it: set "
-                    "`slo.tpot_ms`"
-                )
-    return max(verdicts, key=VERDICTS.index), None
+            word, sentence = replace(latency, slo=slo).verdict
+            if word == "fail":
+                return (word, sentence), f"{service.name}: {sentence}"
+            if sentence is not None:
+                against.append(f"{service.name}: {sentence}")
+            verdicts.append((word, None))
+            if slo.tpot_p95_ms is None and (reason := _unasked(service, latency)) is not None:
+                return ("fail", reason), reason
+    return worst_of(verdicts), None
+
+
+def _unasked(service: Service, latency: Latencies) -> str | None:
+    """Return the reason why tokens would come too slowly without an objective that allows it."""
+    before, after = latency.before, latency.after
+    if before is None or after is None or before.tpot_p50_ms is None or after.tpot_p50_ms is None:
+        return None
+    slower = after.tpot_p50_ms[1] / before.tpot_p50_ms[1]
+    if slower <= MAX_UNASKED_SLOWDOWN:
+        return None
+    return f"tokens of {service.name} would come {slower:.1f} times as slowly, and no SLO allows it: set `slo.tpot_ms`"

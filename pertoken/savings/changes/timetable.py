@@ -5,17 +5,20 @@ from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
-from pertoken.savings.changes.replicas import alike, busiest
+from pertoken.savings.changes.replicas import alike, busiest, shared_by
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, freed, whole_devices
-from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.sizing import Sizes, kept, objectives, sizes, total_arrivals
+from pertoken.savings.load import measured_latency
+from pertoken.savings.outcome import Kept, Outcome, same
+from pertoken.savings.sizing import Sizes, kept, objectives, redundancy, sizes, total_arrivals
+from pertoken.savings.slo import Verdict, unchanged
+from pertoken.savings.speed import Speed
 from pertoken.state.demand import HOURS_OF_WEEK
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.schedule import Schedule
 from pertoken.state.service import Service
-from pertoken.units import HOURS_PER_MONTH
+from pertoken.units import HOURS_PER_MONTH, counted
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -25,12 +28,14 @@ class _ReplicasByHour:
     """Numbers of replicas that the demand needs in the scheduled hours, by the scheduled number."""
 
     needed: Mapping[int, Sizes]
+    judged: tuple[Speed, ...] = ()
+    """Latency in the busiest hour of each number."""
     assumptions: tuple[str, ...] = ()
     doubtful: str | None = None
 
 
-def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context) -> Outcome:
-    """Return the savings of a schedule.
+def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context, running: Kept | None = None) -> Outcome:
+    """Return the savings of a schedule; with `running`, those in addition to a change that keeps only these replicas.
 
     Hours off release whole hosts (bankable), hours asleep free devices (capacity). Hours with a number of replicas
     release the hosts of the other replicas, if that number serves the demand within the objectives. A schedule is
@@ -51,7 +56,7 @@ def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context) -
     replicas = _replicas(now, fixed, context) if fixed else _ReplicasByHour({})
     if isinstance(replicas, Outcome):
         return replicas
-    return _priced(before, now, schedule, fixed, replicas, context)
+    return _priced(before, now, schedule, fixed, replicas, running or same(now.deployments), context)
 
 
 def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _ReplicasByHour | Outcome:
@@ -72,6 +77,7 @@ def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _Repl
     rates = [rate for rate in now.demand.requests_by_hour_of_week if rate is not None]
     burst = max(1.0, arrivals.requests_per_s / max(rates)) if max(rates) > 0 else 1.0
     needed: dict[int, Sizes] = {}
+    judged: list[Speed] = []
     notes: list[str] = []
     for count in sorted(set(fixed.values())):
         hour = max((hour for hour in fixed if fixed[hour] == count), key=lambda hour: _rate(now, hour))
@@ -84,10 +90,12 @@ def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _Repl
             why = "; ".join(size.assumptions) or "its demand within the SLO takes them"
             return Outcome(infeasible=f"{count} replicas do not do on {_named(hour)}: {size.likely} are needed ({why})")
         needed[count] = size
+        judged.append(shared_by(count, speed, hourly))
         notes += size.assumptions
     if burst > 1:
         notes.append(f"in each hour p95 demand is {burst:.1f} times its mean, as in the busiest hour")
-    return _ReplicasByHour(needed, tuple(dict.fromkeys((*source, *speed.assumptions, *notes))), speed.doubtful)
+    assumptions = tuple(dict.fromkeys((*source, *speed.assumptions, *notes)))
+    return _ReplicasByHour(needed, tuple(judged), assumptions, speed.doubtful)
 
 
 def _priced(
@@ -96,19 +104,23 @@ def _priced(
     schedule: Schedule,
     fixed: Mapping[int, int],
     replicas: _ReplicasByHour,
+    running: Kept,
     context: Context,
 ) -> Outcome:
     others = [deployment for deployment in before.deployments if deployment not in now.deployments]
     present = len(now.deployments)
     empty = len(schedule.off) + sum(count == 0 for _, count in schedule.replicas)
 
-    def free(count: int) -> Freed:
-        staying: Sequence[Deployment] = kept(before, now.deployments, count, context)
+    def free(staying: Sequence[Deployment]) -> Freed:
         return freed(before, whole_devices(before, [*others, *staying]), (), context)
 
-    all_free, against, hours = free(0), [], [(0, empty)]
+    # What runs no longer in any hour is not freed again in the hours off.
+    free_always = [free(deployments) for deployments in running]
+    all_free, against, hours = free(()), [], [(0, empty)]
     for count, size in replicas.needed.items():
         hours.append((count, sum(scheduled == count for scheduled in fixed.values())))
+        if count < present:
+            against.append(f"in hours with {counted(count, 'replica')}: {redundancy(now, count, size.needed)}")
         if size.slow > count:
             against.append(
                 f"at the slow end of its forecast {size.slow} replicas are needed where {count} are scheduled"
@@ -117,22 +129,35 @@ def _priced(
     for count, n_hours in hours:
         for end in range(3):
             # At the slow end the replicas needed there run.
-            running = max(count, replicas.needed[count].slow) if end == 0 and count in replicas.needed else count
-            released = free(min(running, present))
-            bankable[end] += released.bankable * n_hours / HOURS_OF_WEEK * HOURS_PER_MONTH
-            timed[end] += released.capacity * n_hours / HOURS_OF_WEEK * HOURS_PER_MONTH
+            needed = max(count, replicas.needed[count].slow) if end == 0 and count in replicas.needed else count
+            released = free(kept(before, now.deployments, min(needed, present), context))
+            months = n_hours / HOURS_OF_WEEK * HOURS_PER_MONTH
+            bankable[end] += (released.bankable - free_always[end].bankable) * months
+            timed[end] += (released.capacity - free_always[end].capacity) * months
     if schedule.asleep or empty:
         against.append(_wait_note(now, empty > 0, context))
-    asleep = (all_free.bankable + all_free.capacity) * len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
+    months_asleep = len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
+    asleep = [
+        (all_free.bankable + all_free.capacity - always.bankable - always.capacity) * months_asleep
+        for always in free_always
+    ]
     return Outcome(
         kept=same(now.deployments),
         bankable=_money(bankable),
-        timed=_money([usd + asleep for usd in timed]),
+        timed=_money([sum(ends) for ends in zip(timed, asleep, strict=True)]),
+        judged=replicas.judged,
+        slo=_verdict_of_idle_hours(now, context),
         provenance=Provenance.FORECAST if replicas.needed else Provenance.REPORTED,
         assumptions=(*replicas.assumptions, "a replica starts again before the first request that needs it"),
         against=(*against, *all_free.against),
         doubtful=replicas.doubtful,
     )
+
+
+def _verdict_of_idle_hours(now: Service, context: Context) -> Verdict:
+    """Return the verdict on hours without requests: no latency changes in them."""
+    seen = context.services.get(now.name)
+    return unchanged({} if seen is None else measured_latency(seen), objectives(now, context))
 
 
 def _wait_note(now: Service, off: bool, context: Context) -> str:

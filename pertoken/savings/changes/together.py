@@ -1,7 +1,8 @@
 """Outcome of several changes of one service at once: deployments, demand and schedule.
 
 No second of a device is counted twice. A smaller demand frees a share of the busy time that is left after deployments
-became faster. Hours off have no requests, so the time that they free is never busy time.
+became faster. Hours off have no requests, so the time that they free is never busy time. Hours off of fewer replicas
+free the hosts of those that still run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Literal, get_args
 from pertoken.provenance import worst
 from pertoken.savings.context import Money
 from pertoken.savings.outcome import Outcome
-from pertoken.savings.slo import VERDICTS
+from pertoken.savings.slo import worst_of
 from pertoken.state.deployment import Deployment
 from pertoken.state.schedule import Schedule
 
@@ -32,11 +33,13 @@ def conflict(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]
     if schedule.replicas:
         return FIXED
     present = {deployment.deployment_id: deployment.device_ids for deployment in now}
-    same = all(
-        {deployment.deployment_id: deployment.device_ids for deployment in kept} == present for kept in deployments.kept
+    staying = all(
+        present.get(deployment.deployment_id) == deployment.device_ids
+        for kept in deployments.kept
+        for deployment in kept
     )
     paid = any(deployments.new_nano_usd_per_hour) or deployments.bankable is not None
-    return None if same and not paid else OTHER_DEVICES
+    return None if staying and all(deployments.kept) and not paid else OTHER_DEVICES
 
 
 def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[Deployment]) -> Outcome:
@@ -66,7 +69,7 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
         bankable=_sum(banked),
         capacity=_sum(capacities),
         timed=hours.timed if hours is not None else None,
-        slo=max((outcome.slo for outcome in parts if outcome is not hours), key=VERDICTS.index),
+        slo=worst_of(outcome.slo for outcome in parts),
         judged=tuple(speed for outcome in parts if outcome is not hours for speed in outcome.judged),
         provenance=worst([outcome.provenance for outcome in parts if outcome.provenance is not None]),
         assumptions=tuple(dict.fromkeys(line for outcome in parts for line in outcome.assumptions)),

@@ -1,6 +1,5 @@
 """One way to serve a workload, with its price: instances that are rented by the hour, or a serverless API."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -33,8 +32,10 @@ class Rented:
     def instances(self) -> tuple[int | None, int, int | None]:
         """Whole instances for each number of `replicas`."""
         low, likely, high = self.replicas
-        counts = (None if count is None else instances(count, self.deployment, self.offer) for count in (low, high))
-        return next(counts), instances(likely, self.deployment, self.offer), next(counts)
+        counts = (
+            None if count is None else self.offer.instances_for(count, self.deployment.tp or 1) for count in (low, high)
+        )
+        return next(counts), self.offer.instances_for(likely, self.deployment.tp or 1), next(counts)
 
     @property
     def devices(self) -> int:
@@ -73,18 +74,13 @@ class Serverless:
         return mix(cached), mix(0.0), mix(0.0)
 
 
-def instances(replicas: int, deployment: Deployment, offer: Offer) -> int:
-    """Return the whole instances that hold some replicas, none of which spans two."""
-    return math.ceil(replicas / (offer.n_devices // (deployment.tp or 1)))
-
-
 def cheapest(deployment: Deployment, replicas: int, offers: Iterable[Offer]) -> Offer | None:
     """Return the offer whose whole instances hold the replicas for the fewest dollars; None if none holds one."""
     large = [offer for offer in offers if offer.n_devices >= (deployment.tp or 1)]
     return min(
         large,
         key=lambda offer: (
-            instances(replicas, deployment, offer) * offer.nano_usd_per_hour,
+            offer.instances_for(replicas, deployment.tp or 1) * offer.nano_usd_per_hour,
             offer.nano_usd_per_device_hour,
             offer.key,
         ),

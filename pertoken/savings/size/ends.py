@@ -60,7 +60,7 @@ def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, marke
     for end in ends():
         ttft, tpot = slo.ttft_p95_ms, slo.tpot_p95_ms
         limits = None if ttft is None else ttft / end.ttft_p95, None if tpot is None else tpot / end.tpot_p95
-        counts = fewest_all([(query, (end.time,)) for query in asked], limits, market)
+        counts = fewest_all([(query, (end.time,), limits) for query in asked], market)
         by_end.append([None if isinstance(count, Abstained) else count[0] for count in counts])
     return list(zip(*by_end, strict=True))
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
+from pertoken.catalog.engine_formats import runs
+from pertoken.catalog.market import Accelerator, Market
 from pertoken.forecast.formats import defaults
 from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment
@@ -14,8 +15,6 @@ ENGINE = "vllm"
 MAX_BATCHED_TOKENS = 8192
 """Prompt tokens of one engine step. Source: vLLM 0.32 `engine/arg_utils.py`, its default on devices of 70 GiB or more;
 it is stated in the proposed flags, so that smaller devices use it too."""
-WITHOUT_BF16 = ("Volta", "Turing")
-"""Architectures whose tensor cores have FP16 alone (NVIDIA compute capability below 8.0)."""
 FORMATS = tuple(WEIGHT_BYTES)
 """Names of weight formats that can be asked for."""
 
@@ -24,8 +23,9 @@ def formats(accelerator: Accelerator) -> tuple[str, ...]:
     """Return the weight formats worth sizing on an accelerator, 16-bit first.
 
     8-bit formats only where its matrix units compute in them; INT4 everywhere, since it is unpacked to 16 bits.
+    `size` leaves out those that the engine does not run.
     """
-    dtypes = ["fp16" if accelerator.arch in WITHOUT_BF16 else "bf16"]
+    dtypes = ["bf16" if runs(ENGINE, "bf16", accelerator.arch) else "fp16"]
     if accelerator.fp8_flops is not None:
         dtypes.append("fp8")
     elif accelerator.int8_flops is not None and accelerator.int8_flops > accelerator.fp16_flops:
@@ -46,8 +46,7 @@ def layouts(
     wanted = None if dtypes is None else tuple(dtypes)
     for accelerator in accelerators:
         for dtype in formats(accelerator) if wanted is None else wanted:
-            ranks = market.fewest_ranks(model, dtype, accelerator)
-            while ranks is not None and ranks <= MAX_RANKS:
+            for ranks in market.ranks(model, dtype, accelerator):
                 yield Deployment(
                     model,
                     ENGINE,
@@ -62,4 +61,3 @@ def layouts(
                     enable_prefix_caching=workload.cached_share > 0,
                     placement=Placement(accelerator=accelerator.name),
                 )
-                ranks *= 2

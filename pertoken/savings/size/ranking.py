@@ -19,6 +19,8 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.model import WEIGHT_BYTES, Model
 
 NO_SLO = f"no number of replicas up to {MAX_REPLICAS} holds the SLO"
+FEWER_BITS_GAIN = 1.15
+"""Dollars of 8-bit weights over those of weights in fewer bits, up to which 8 bits rank first. A judgement."""
 NO_MEMORY = "the weights do not fit, or leave too little memory for the longest request"
 
 
@@ -40,8 +42,8 @@ class Sizing:
     model: Model
     workload: Workload
     choices: tuple[Rented | Serverless, ...]
-    """Cheapest first, by the likely dollars per Mtok, of equal ones by those at the high end. Rented ones
-    likely hold the SLO; of an API that is not known."""
+    """Cheapest first, by the likely dollars per Mtok, of equal ones by those at the high end; weights below 8 bits
+    only where they are cheaper by `FEWER_BITS_GAIN`. Rented ones likely hold the SLO; of an API that is not known."""
     nearest_miss: Miss | None
     """Where nothing that can be rented holds the SLO; None too where nothing fits or has a price."""
     left_out: Mapping[str, int]
@@ -92,7 +94,9 @@ def size(
     left_out: Counter[str] = Counter()
     known: list[tuple[Deployment, MemoryFit]] = []
     for deployment, fit in zip(deployments, memory_fits(deployments, workload.load, market), strict=True):
-        if isinstance(fit, Abstained):
+        if (reason := market.not_run(deployment.engine, deployment.weight_dtype, deployment.accelerator)) is not None:
+            left_out[reason] += 1
+        elif isinstance(fit, Abstained):
             left_out[str(fit)] += 1
         elif not fit.holds(workload.longest):
             left_out[NO_MEMORY] += 1
@@ -145,10 +149,14 @@ def _rented(
 
 
 def _order(choice: Rented | Serverless, workload: Workload) -> tuple[float, float, float]:
-    """Return what choices are ranked by: likely dollars, then those at the high end, then the fewest altered bits."""
+    """Return what choices are ranked by: likely dollars, then those at the high end, then the fewest altered bits.
+
+    Weights below 8 bits rank as if they cost `FEWER_BITS_GAIN` times as much, since they alter outputs most.
+    """
     _, likely, high = choice.nano_usd_per_mtok(workload)
-    bits = WEIGHT_BYTES.get(choice.deployment.weight_dtype or "", 0.0) if isinstance(choice, Rented) else 0.0
-    return likely, math.inf if high is None else high, -bits
+    weight_bytes = WEIGHT_BYTES.get(choice.deployment.weight_dtype or "", 0.0) if isinstance(choice, Rented) else 1.0
+    factor = FEWER_BITS_GAIN if weight_bytes < 1 else 1.0
+    return factor * likely, math.inf if high is None else factor * high, -weight_bytes
 
 
 def _nearest(deployments: Sequence[Deployment], workload: Workload, market: Market) -> Miss | None:

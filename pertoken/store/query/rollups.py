@@ -7,27 +7,13 @@ from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, l
 
 from pertoken.store.query.device_shares import shares
 from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
-from pertoken.store.query.segments import Segment, between, column, segments
+from pertoken.store.query.segments import Segment, between, column
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 
 
 def _within(connection: Connection, table: Table, segment: Segment) -> Any:
     return between(connection.dialect.name, table, segment.start, segment.end)
-
-
-def _all(table: Table) -> list[Any]:
-    return [column(table, value.name) for value in table.columns]
-
-
-def device_history(connection: Connection, device_ids: Collection[int], start: int, end: int) -> Rows:
-    """Return roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
-    rows: list[Any] = []
-    for segment in segments(start, end):
-        table = t.device_rollup[segment.seconds]
-        query = select(*_all(table)).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
-        rows += named_tuples(connection, query.order_by(table.c.device_id, table.c.ts))
-    return rows
 
 
 def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
@@ -92,5 +78,9 @@ _OLDEST_MINUTE = select(
 def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
     """Return deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
     table = t.deployment_rollup[segment.seconds]
-    query = select(*_all(table)).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
+    query = (
+        select(*(column(table, value.name) for value in table.columns))
+        .where(_within(connection, table, segment))
+        .order_by(table.c.epoch_id, table.c.ts)
+    )
     return named_tuples(connection, query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids)))

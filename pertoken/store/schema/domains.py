@@ -165,7 +165,10 @@ def _knob(name: str, value: Any) -> str | None:
 
 
 _MODEL_FIELDS = {model_field.name for model_field in fields(Model)}
-_MAY_BE_ZERO = ("n_experts", "n_experts_active", "sliding_window", "n_windowed_layers")
+_MAY_BE_ZERO = (
+    *("n_experts", "n_experts_active", "sliding_window", "n_windowed_layers", "windowed_kv_values"),
+    *("n_attention_layers", "n_linear_layers", "state_bytes"),
+)
 
 
 def _fact(name: str, value: Any) -> str | None:

@@ -5,11 +5,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 
-from pertoken.tui.amounts import caption
+from pertoken.text.amounts import caption
+from pertoken.text.columns import Column
+from pertoken.text.program.key_names import with_keys
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.columns import Column
-from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows

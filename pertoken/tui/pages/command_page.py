@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from pertoken.text.words import literal
 from pertoken.tui.pages.sheet_page import SheetPage
-from pertoken.tui.text.words import literal
 
 NO_COMMANDS = "This page has no command to copy."
 SHOWN = 50

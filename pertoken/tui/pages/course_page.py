@@ -10,10 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.message import Message
 
-from pertoken.tui.options import Options
-from pertoken.tui.pages.sheet_page import SheetPage
-from pertoken.tui.source import Read, View
-from pertoken.tui.text.course.notes import (
+from pertoken.text.course.notes import (
     advice_line,
     busy_line,
     dollar_lines,
@@ -22,8 +19,11 @@ from pertoken.tui.text.course.notes import (
     proposals_for,
     title_line,
 )
-from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
-from pertoken.tui.text.sheet import Sheet
+from pertoken.text.course.plots import Panel, mark_lines, panels, token_sentence
+from pertoken.text.sheet import Sheet
+from pertoken.tui.options import Options
+from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.plain_text import PlainText
 
 if TYPE_CHECKING:

@@ -10,13 +10,9 @@ from textual.message import Message
 
 from pertoken.proof.judging.go_back_page import PAGE, RULE
 from pertoken.proof.recommendation import Recommendation
-from pertoken.tui.keys import DECISIONS
-from pertoken.tui.pages.command_page import CommandPage
-from pertoken.tui.pages.sheet_page import SheetPage
-from pertoken.tui.source import Read, View
-from pertoken.tui.study import Detail
-from pertoken.tui.text.advice_sheet import advice_sheet
-from pertoken.tui.text.detail.sections import (
+from pertoken.text.advice.lifecycle import question, refused
+from pertoken.text.advice.sheet import advice_sheet
+from pertoken.text.decision import (
     detail_sections,
     editable,
     history_sections,
@@ -25,9 +21,13 @@ from pertoken.tui.text.detail.sections import (
     provable_lines,
     trial_section,
 )
-from pertoken.tui.text.lifecycle import question, refused
-from pertoken.tui.text.sheet import Sheet
-from pertoken.tui.text.words import literal
+from pertoken.text.program.keys import DECISIONS
+from pertoken.text.sheet import Sheet
+from pertoken.text.study import Detail
+from pertoken.text.words import literal
+from pertoken.tui.pages.command_page import CommandPage
+from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.ask_box import AskBox
 
 PROVABLE = ("accept", "trial")

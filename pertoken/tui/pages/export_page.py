@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 
+from pertoken.text.columns import Column
+from pertoken.text.program.key_names import key_name, with_keys
+from pertoken.text.study import ShownPlan
+from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.study import ShownPlan
-from pertoken.tui.text.columns import Column
-from pertoken.tui.text.program.key_names import key_name, with_keys
-from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows

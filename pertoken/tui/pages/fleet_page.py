@@ -12,21 +12,21 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostUse
+from pertoken.text.costs.spend import spend_columns, tenant_sheet
+from pertoken.text.fleet.columns import deployment_columns, device_columns, staleness
+from pertoken.text.fleet.first_run import finding_lines
+from pertoken.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
+from pertoken.text.fleet.host_columns import advice_counts, host_use_columns
+from pertoken.text.fleet.notes import event_lines, fleet_notes, notices_sheet
+from pertoken.text.fleet.pricing import MAX_USD_PER_HOUR, unpriced_device, why_not_priced
+from pertoken.text.fleet.sheets import deployment_sheet, device_sheet, host_page_sheet
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.sheet import Section, Sheet
+from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
-from pertoken.tui.text.fleet.first_run import finding_lines
-from pertoken.tui.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
-from pertoken.tui.text.fleet.host_columns import advice_counts, host_use_columns
-from pertoken.tui.text.fleet.notes import event_lines, fleet_notes, notices_sheet
-from pertoken.tui.text.fleet.pricing import MAX_USD_PER_HOUR, unpriced_device, why_not_priced
-from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, staleness
-from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_page_sheet
-from pertoken.tui.text.program.key_names import with_keys
-from pertoken.tui.text.sheet import Section, Sheet
-from pertoken.tui.text.spend import spend_columns, tenant_sheet
-from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
 from pertoken.tui.widgets.bill_bar import BillBar
 from pertoken.tui.widgets.chart import Chart
@@ -39,8 +39,8 @@ from pertoken.tui.widgets.rows import Rows
 from pertoken.units import NANO_USD
 
 if TYPE_CHECKING:
+    from pertoken.text.columns import Column
     from pertoken.tui.pages.course_page import CoursePage
-    from pertoken.tui.text.columns import Column
     from pertoken.window.course.course import Subject
 
 _EVENTS = 3

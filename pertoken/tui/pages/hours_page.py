@@ -6,11 +6,11 @@ from typing import Any
 from textual.app import ComposeResult
 
 from pertoken.costs.hours.hour import ModelHours
+from pertoken.text.costs.hours import hour_columns, hours_sheet, notes
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.sheet import Sheet
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.hours import hour_columns, hours_sheet, notes
-from pertoken.tui.text.program.key_names import with_keys
-from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows

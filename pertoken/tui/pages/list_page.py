@@ -5,14 +5,14 @@ from typing import Any
 
 from textual.app import ComposeResult
 
+from pertoken.text.columns import table
+from pertoken.text.matching import kept, nothing_matches
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.sheet import Sheet
+from pertoken.text.words import literal_lines
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
-from pertoken.tui.text.columns import table
-from pertoken.tui.text.program.key_names import with_keys
-from pertoken.tui.text.sheet import Sheet
-from pertoken.tui.text.table.matching import kept, nothing_matches
-from pertoken.tui.text.words import literal_lines
 from pertoken.tui.widgets.containers.ground import Lists
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.cursor_lines import CursorLines

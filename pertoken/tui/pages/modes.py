@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pertoken.tui.pages.page import Page
 
 if TYPE_CHECKING:
+    from pertoken.text.program.choices import Choice
     from pertoken.tui.options import SettingLine
     from pertoken.tui.source import View
-    from pertoken.tui.text.program.choices import Choice
 
 MODES = ("fleet", "savings", "plan", "rules", "hours", "settings")
 LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "hours_page", "settings_page", "columns_page")

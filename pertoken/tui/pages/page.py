@@ -15,10 +15,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from pertoken.tui.keys import KEY_OF, KEYS
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.program.keys import KEY_OF, KEYS
+from pertoken.text.words import ago, literal
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.program.key_names import with_keys
-from pertoken.tui.text.words import ago, literal
 from pertoken.tui.widgets.containers.ground import ground
 from pertoken.tui.widgets.event_lane import EventLane
 from pertoken.tui.widgets.key_line import KeyLine

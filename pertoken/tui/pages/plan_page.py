@@ -10,15 +10,9 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.errors import BadInput
-from pertoken.tui.pages.command_page import CommandPage
-from pertoken.tui.pages.export_page import ExportPage
-from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.page import Page
-from pertoken.tui.source import Read, View
-from pertoken.tui.study import ShownPlan
-from pertoken.tui.text.notes import advice_note
-from pertoken.tui.text.plan.head import EXAMPLE, capacity_line, headline, weakest, what_if_words
-from pertoken.tui.text.plan.lines import (
+from pertoken.text.advice.notes import advice_note
+from pertoken.text.plan.head import EXAMPLE, capacity_line, headline, weakest, what_if_words
+from pertoken.text.plan.lines import (
     AFTER,
     LEFT_OUT_COLUMNS,
     NOW,
@@ -27,10 +21,16 @@ from pertoken.tui.text.plan.lines import (
     others_left_out,
     plan_lines,
 )
-from pertoken.tui.text.plan.step import left_out_sheet, step_sheet
-from pertoken.tui.text.program.key_names import with_keys
-from pertoken.tui.text.sheet import Sheet
-from pertoken.tui.text.words import literal
+from pertoken.text.plan.step import left_out_sheet, step_sheet
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.sheet import Sheet
+from pertoken.text.study import ShownPlan
+from pertoken.text.words import literal
+from pertoken.tui.pages.command_page import CommandPage
+from pertoken.tui.pages.export_page import ExportPage
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.page import Page
+from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.ask_box import AskBox
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
+from pertoken.text.advice.rules import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, rules_head
+from pertoken.text.sheet import Section, Sheet
+from pertoken.text.study import RuleList
+from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.study import RuleList
-from pertoken.tui.text.rules.lines import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, rules_head
-from pertoken.tui.text.sheet import Section, Sheet
-from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows

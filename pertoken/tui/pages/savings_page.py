@@ -7,28 +7,30 @@ from textual.app import ComposeResult
 from textual.widgets import TabbedContent
 
 from pertoken.proof.recommendation import Recommendation
-from pertoken.tui.keys import DECISIONS
-from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part, current_advice
-from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.page import MIN_HEIGHT, Page
-from pertoken.tui.source import Read, View
-from pertoken.tui.study import ShownPlan
-from pertoken.tui.text.advice_columns import (
+from pertoken.text.advice.columns import (
     DECIDED_COLUMNS,
     DONE_COLUMNS,
     NOT_EVALUATED_COLUMNS,
     OPEN_COLUMNS,
+    PAY_MORE_COLUMNS,
     decided,
     declined,
     done,
     not_evaluated,
     open_advice,
     open_columns,
+    paying_more,
 )
-from pertoken.tui.text.lifecycle import refused
-from pertoken.tui.text.notes import advice_note, totals, unconfirmed_note
-from pertoken.tui.text.plan.head import capacity_line, headline, weakest
-from pertoken.tui.text.program.key_names import with_keys
+from pertoken.text.advice.lifecycle import refused
+from pertoken.text.advice.notes import advice_note, totals, unconfirmed_note
+from pertoken.text.plan.head import capacity_line, headline, weakest
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.program.keys import DECISIONS
+from pertoken.text.study import ShownPlan
+from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part, current_advice
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.page import MIN_HEIGHT, Page
+from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.containers.tabs import Pane, Tabs
 from pertoken.tui.widgets.plain_text import PlainText
@@ -39,6 +41,7 @@ _TABS = {
     "decided": ("Decided", decided, DECIDED_COLUMNS),
     "done": ("Done", done, DONE_COLUMNS),
     "silent": ("Not evaluated", not_evaluated, NOT_EVALUATED_COLUMNS),
+    "dearer": ("Pay more, serve more", paying_more, PAY_MORE_COLUMNS),
 }
 """Title, selection of advice and columns of each table, by its id."""
 _ALWAYS = ("open", "silent")

@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
+from pertoken.text.columns import Column
+from pertoken.text.program.choices import Choice
+from pertoken.text.program.key_names import with_keys
+from pertoken.text.sheet import Section, Sheet, sheet
+from pertoken.text.words import literal
 from pertoken.tui.options import SettingLine
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.columns import Column
-from pertoken.tui.text.program.choices import Choice
-from pertoken.tui.text.program.key_names import with_keys
-from pertoken.tui.text.sheet import Section, Sheet, sheet
-from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows

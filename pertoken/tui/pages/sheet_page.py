@@ -10,9 +10,9 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from pertoken.text.sheet import Piece, Section, Sheet, laid_out, text_of
 from pertoken.tui.pages.page import LATE_S, Page
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.sheet import Piece, Section, Sheet, laid_out, text_of
 
 _ALONE = "This page has no rows: esc goes back to the list."
 

@@ -120,7 +120,7 @@ class StoredReadings:
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         """Return the last 24 hours by model. Raises StoreError."""
         from pertoken.costs.hours.hourly import hourly
-        from pertoken.tui.text.hours import HOURS
+        from pertoken.text.costs.hours import HOURS
 
         def read(store: Store) -> tuple[ModelHours, ...]:
             return hourly(store, HOURS, self._now_ts(at), dated=self._past(at) is not None)
@@ -171,7 +171,7 @@ class StoredReadings:
 
     def _course(self, store: Store, subject: Subject, window_s: int, at: int | None) -> Course:
         from pertoken.proof.verdicts import read_verdicts
-        from pertoken.tui.text.lifecycle import verdict_line
+        from pertoken.text.advice.lifecycle import verdict_line
         from pertoken.window.course.course import Mark, read_course
 
         now_ts = self._now_ts(at)
@@ -259,7 +259,7 @@ def _with_verdicts(report: FleetReport, store: Store, as_of: int | None) -> Flee
         if not repository.verdicts(connection):
             return report
     from pertoken.proof.verdicts import standing_verdicts
-    from pertoken.tui.text.proof.events import with_verdicts
+    from pertoken.text.advice.events import with_verdicts
 
     return with_verdicts(report, standing_verdicts(store, as_of))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pertoken.errors import BadInput
 from pertoken.store.connect.open import open_store
+from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
 from pertoken.tui.stored.readings import StoredReadings
-from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import Planner, PlanRequest

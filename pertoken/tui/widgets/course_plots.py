@@ -14,8 +14,8 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from pertoken.tui.text.course.plots import Panel, runs, ticks
-from pertoken.tui.text.sheet import folded
+from pertoken.text.course.plots import Panel, runs, ticks
+from pertoken.text.sheet import folded
 
 if TYPE_CHECKING:
     from pertoken.window.course.course import Course

@@ -10,8 +10,8 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from pertoken.tui.text.program.key_names import key_name
-from pertoken.tui.text.program.targets import Target, candidates, unknown
+from pertoken.text.program.key_names import key_name
+from pertoken.text.program.targets import Target, candidates, unknown
 from pertoken.tui.widgets.plain_text import PlainText
 
 MAX_SHOWN = 6

@@ -7,10 +7,10 @@ from typing import Generic
 from textual import events
 from textual.message import Message
 
-from pertoken.tui.amounts import caption
+from pertoken.text.amounts import caption
+from pertoken.text.columns import GAP, Column, L, arranged, cut, fit
+from pertoken.text.matching import matching, searched
 from pertoken.tui.remembered import Remembered, Table
-from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit
-from pertoken.tui.text.table.matching import matching, searched
 from pertoken.tui.widgets.cursor_lines import HEADER, CursorLines, Line
 
 _SCROLLBAR = 1

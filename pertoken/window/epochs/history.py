@@ -4,9 +4,8 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 from sqlalchemy import Connection
@@ -108,16 +107,9 @@ class History:
         return compare(*outcomes)
 
 
-_HISTORIES: WeakValueDictionary[int, History] = WeakValueDictionary()
-_NUMBERS = count()
-
-
 @dataclass(frozen=True, slots=True)
 class EpochsBefore:
-    """Earlier epochs of deployments, compared when they are first read.
-
-    It is pickled as a reference, for the same process and those forked from it.
-    """
+    """Earlier epochs of deployments, compared when they are first read."""
 
     history: History
     deployment_ids: tuple[int, ...]
@@ -125,15 +117,6 @@ class EpochsBefore:
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the earlier epochs, oldest first of each deployment."""
         return tuple(epoch for one in self.deployment_ids for epoch in self.history.before(one))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        number = next(_NUMBERS)
-        _HISTORIES[number] = self.history
-        return _epochs_before, (number, self.deployment_ids)
-
-
-def _epochs_before(number: int, deployment_ids: tuple[int, ...]) -> EpochsBefore:
-    return EpochsBefore(_HISTORIES[number], deployment_ids)
 
 
 def outcomes_of(

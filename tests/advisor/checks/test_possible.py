@@ -183,4 +183,4 @@ def test_nothing_nonsensical_is_priced(name: str) -> None:
     (row,) = advised(state, own(nonsense, HOSTILE))
     reasons = [row.reason or "", *(variant.unpriced or "" for variant in row.variants)]
     assert any(message in reason for reason in reasons), reasons
-    assert all(variant.bankable is None and variant.capacity is None for variant in row.variants)
+    assert all(variant.net is None and variant.capacity is None for variant in row.variants)

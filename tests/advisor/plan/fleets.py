@@ -36,7 +36,7 @@ QUIET_NIGHTS = Demand(
 )
 P5 = replace(AWS, instance_type="p5.48xlarge", devices_per_instance=2)
 SPOT = Placement(purchase="spot")
-LAMBDA = Placement(provider="lambda", region="any", purchase="on_demand")
+OHIO = Placement(region="us-east-2", purchase="on_demand")
 
 
 def advice(state: Present, asked: Iterable[Asked]) -> tuple[Recommendation, ...]:
@@ -84,7 +84,7 @@ def small(*shapes: tuple[int, int], devices: int = 2, placement: Placement = P5,
 
 def present(fleet: Fleet, price: int | None = AWS_H100, **measured: float) -> Present:
     """Return what an advice run looks at: every deployment is little used."""
-    seen = low_batch(**{"tpot_s": 0.009, "busy_generated_tok_s": 200, **measured})
+    seen = low_batch(**{"tpot_s": 0.009, "ttft_s": 0.05, "busy_generated_tok_s": 200, **measured})
     known = context(fleet, seen, price)
     return replace(gathered(fleet, known), configured_rules=frozenset({"response-cache"}))
 
@@ -106,7 +106,7 @@ def spot(service: Service) -> Asked:
 
 
 def move(service: Service) -> Asked:
-    return "change-provider", service, [propose(service.on(LAMBDA).resized(), excludes=("commit-capacity",))]
+    return "change-provider", service, [propose(service.on(OHIO).resized(), excludes=("commit-capacity",))]
 
 
 def commit(fleet: Fleet, count: int = 1) -> Asked:

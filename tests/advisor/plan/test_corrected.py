@@ -7,7 +7,8 @@ from pertoken.advisor.plan.corrected import correction, record_line
 from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.proof.recommendation import Recommendation, RecordLine
-from pertoken.proof.track_record import corrected_money
+from pertoken.proof.track_record import corrected_saving
+from pertoken.savings.saving import Saving
 from tests.advisor.plan.fleets import advice, present, quantize, scale, small
 
 HALF = RecordLine(receipts=5, ratio=0.5, ratio_sd=0.1, widening=1.2)
@@ -18,13 +19,10 @@ SCALE, QUANTIZE = advice(GATHERED, [scale(GATHERED.fleet.services[0]), quantize(
 def realised(row: Recommendation, record: RecordLine = HALF) -> Recommendation:
     """Return a recommendation as an advice run corrects it."""
 
-    def by(money: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
-        return None if money is None else corrected_money(money, record.ratio, record.widening)
+    def by(saving: Saving | None) -> Saving | None:
+        return None if saving is None else corrected_saving(saving, record.ratio, record.widening)
 
-    variants = tuple(
-        replace(variant, bankable=by(variant.bankable), capacity=by(variant.capacity), record=record)
-        for variant in row.variants
-    )
+    variants = tuple(replace(variant, saving=by(variant.saving), record=record) for variant in row.variants)
     return replace(row, variants=variants)
 
 
@@ -33,7 +31,7 @@ def test_a_plan_of_one_step_saves_the_corrected_estimate_and_gives_the_reason() 
     plan = compose(GATHERED, [realised(SCALE)], sensitivity=True)
     (step,) = plan.steps
     assert plan.bankable[1] == plain.bankable[1] // 2 > 0
-    assert plan.bankable[1] == realised(SCALE).variants[0].bankable[1]  # type: ignore[index]
+    assert plan.bankable[1] == realised(SCALE).variants[0].net[1]  # type: ignore[index]
     assert step.spend_after == step.spend_before - plan.bankable[1]
     assert step.assumptions[-1] == (
         f"50% ± 10% of what {SCALE.rule_id} promised was realised (5 receipts): the step is corrected by it"
@@ -52,9 +50,9 @@ def test_a_combination_is_corrected_by_the_records_of_its_levers_as_far_as_each_
     assert only is not None and (only.ratio, only.widening) == (0.5, 1.2)
     both = correction([one, other])
     assert both is not None and 0.5 < both.ratio < 1
-    assert both.money((100, 200, 300))[1] == round(200 * both.ratio)
+    assert both.saving(Saving((100, 200, 300))).net[1] == round(200 * both.ratio)
 
 
 def test_a_plan_without_receipts_is_not_corrected() -> None:
-    assert compose(GATHERED, [SCALE]).bankable == SCALE.variants[0].bankable
+    assert compose(GATHERED, [SCALE]).bankable == SCALE.variants[0].net
     assert record_line("scale", replace(HALF, receipts=1)).count("(1 receipt)") == 1

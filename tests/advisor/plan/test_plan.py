@@ -14,11 +14,14 @@ from pertoken.advisor.plan.levers.groups import groups
 from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.advisor.plan.search import Chosen
-from pertoken.advisor.plan.states import States, Worth
+from pertoken.advisor.plan.states import States
 from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
+from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import propose
+from pertoken.savings.assumptions.traffic import under_load
+from pertoken.savings.saving import Saving
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device
 from pertoken.state.schedule import Schedule, asleep, off
@@ -46,6 +49,7 @@ from tests.advisor.plan.fleets import (
     small,
     spot,
 )
+from tests.examples import examples
 from tests.savings.fleets import AWS, AWS_H100, host
 
 HOST = 2 * AWS_H100 * HOURS_PER_MONTH
@@ -119,6 +123,60 @@ def test_one_more_rule_never_lowers_a_plan(case: Case) -> None:
     for rule_id in sorted({row.rule_id for row in rows}):
         less = rank(compose(state, rows, Limits(exclude=(rule_id,))))
         assert whole >= (less[0] - len(rows), less[1])
+
+
+LIMITS_MS = st.sampled_from([None, 10.0, 20.0, 100.0, 300.0, 1500.0])
+TRAFFIC = (0.5, 1.0, 2.0)
+
+
+@given(
+    st.sampled_from(SHAPES[:2]),
+    st.builds(Slo, ttft_p50_ms=LIMITS_MS, ttft_p95_ms=LIMITS_MS, tpot_p95_ms=LIMITS_MS),
+    st.floats(0.3, 20.0),
+    st.sampled_from([0.03, 0.2, 1.0, 20.0]),
+    st.sampled_from([0.007, 0.012, 0.03]),
+    st.sampled_from(["", "ttft_s", "tpot_s"]),
+)
+@settings(max_examples=examples(20), deadline=None)
+def test_no_step_fails_or_is_unknown_where_an_objective_is_set_and_more_load_saves_no_more(
+    shape: tuple[tuple[int, int], ...], slo: Slo, times: float, ttft_s: float, tpot_s: float, unmeasured: str
+) -> None:
+    fleet, busy = small(*shape, slo=slo), min(1.0, 0.3 * times)
+    state = present(
+        fleet,
+        generated_tok_s=40 * times,
+        prompt_tok_s=160 * times,
+        requests_s=0.1 * times,
+        busy=busy,
+        running=max(1.0, times),
+        busy_generated_tok_s=max(200.0, 40 * times / busy),
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+    )
+    saved = []
+    for traffic in TRAFFIC:
+        loaded = _under_load(state, traffic, unmeasured)
+        asked = [made(service) for service in fleet.services for made in (scale, quantize, spot)]
+        plan = compose(loaded, [row for row in advice(loaded, asked) if row.variants])
+        assert all(step.slo in ("pass", "near_miss") or slo == Slo() for step in plan.steps)
+        saved.append(plan.bankable[1])
+    assert saved == sorted(saved, reverse=True)
+
+
+def _under_load(state: Present, traffic: float, unmeasured: str) -> Present:
+    """Return a state at a multiple of its load, without one series."""
+
+    def seen(measured: Evidence) -> Evidence:
+        return under_load(Evidence({name: one for name, one in measured.items() if name != unmeasured}), traffic)
+
+    known = state.context
+    context = replace(
+        known,
+        forecasts=known.forecasts.uncached(),
+        deployments={key: seen(measured) for key, measured in known.deployments.items()},
+        services={name: seen(measured) for name, measured in known.services.items()},
+    )
+    return replace(state, context=context)
 
 
 def test_in_a_group_too_large_for_every_combination_no_rule_lowers_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,15 +263,23 @@ def test_hours_off_are_not_priced_beside_another_change_of_their_hosts() -> None
     night: Asked = ("scale-to-zero", service, [service.scheduled(off(range(6)))])
     plan = planned(state, night, spot(service))
     assert len(plan.steps) == 1
-    assert "a schedule and another change on the same hosts" in plan.left_out[0].reason
+    assert "hours off and another change of the devices" in plan.left_out[0].reason
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [off(NIGHTS), asleep(NIGHTS), Schedule(replicas=tuple((hour, 2) for hour in NIGHTS))],
-    ids=["off", "asleep", "numbers"],
-)
-def test_a_schedule_beside_another_number_of_replicas_is_a_conflict_that_is_named(schedule: Schedule) -> None:
+@pytest.mark.parametrize("schedule", [off(NIGHTS), asleep(NIGHTS)], ids=["off", "asleep"])
+def test_hours_off_beside_another_number_of_replicas_save_more_than_either(schedule: Schedule) -> None:
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    timed: Asked = ("scale-to-zero", service, [service.scheduled(schedule)])
+    fewer: Asked = ("scale-replicas", service, [service.scaled_to(2)])
+    plan = planned(state, timed, fewer)
+    assert sorted(rules(plan)) == ["scale-replicas", "scale-to-zero"]
+    assert rank(plan) > max(rank(planned(state, asked)) for asked in (timed, fewer))
+    assert rank(plan) == exhaustive(state, advice(state, (timed, fewer))).rank
+
+
+def test_a_schedule_of_numbers_beside_another_number_of_replicas_is_a_conflict_that_is_named() -> None:
+    schedule = Schedule(replicas=tuple((hour, 2) for hour in NIGHTS))
     state = present(small((4, 0)))
     service = state.fleet.services[0]
     timed: Asked = ("scale-to-zero", service, [service.scheduled(schedule)])
@@ -223,7 +289,7 @@ def test_a_schedule_beside_another_number_of_replicas_is_a_conflict_that_is_name
     for both in ((timed, fewer), (fewer, timed)):
         plan = planned(state, *both)
         assert rules(plan) == rules(best) == ["scale-replicas"] and rank(plan) == rank(best)
-        assert reasons(plan)["scale-to-zero"].startswith("conflicts with step 1 (scale-replicas): a schedule and")
+        assert "a schedule with numbers of replicas" in reasons(plan)["scale-to-zero"]
 
 
 def test_hours_off_a_cache_and_a_faster_model_are_steps_of_one_plan() -> None:
@@ -267,6 +333,23 @@ def test_a_step_that_would_miss_an_objective_is_no_part_of_a_plan() -> None:
     assert all("SLO" in reason or "replicas" in reason for reason in reasons(plan).values())
 
 
+def test_a_step_whose_latency_is_unknown_is_no_part_of_a_plan_where_an_objective_is_set() -> None:
+    """Without an objective nothing has to be known."""
+    fleet = small((4, 0), slo=Slo(ttft_p50_ms=400, tpot_p95_ms=30))
+    measured = present(fleet)
+    dark = {key: Evidence({name: one for name, one in seen.items() if name != "ttft_s"})
+            for key, seen in measured.context.deployments.items()}  # fmt: skip
+    state = replace(measured, context=replace(measured.context, deployments=dark))
+    rows = advice(measured, [scale(fleet.services[0])])
+    assert compose(measured, rows).steps
+    plan = compose(state, rows)
+    assert not plan.steps
+    assert all("TTFT p50 was not measured" in reason for reason in reasons(plan).values())
+    free = replace(state.fleet.services[0], slo=Slo())
+    state = replace(state, fleet=replace(state.fleet, services=(free,)))
+    assert compose(state, advice(state, [scale(free)])).steps
+
+
 def test_a_host_without_a_price_is_named_and_not_counted() -> None:
     state = present(small((2, 0)), price=None)
     plan = compose(state, advice(state, [scale(state.fleet.services[0])]))
@@ -283,10 +366,35 @@ def test_nothing_at_all_is_an_empty_plan() -> None:
     [
         ((1, 2, 3), (1, 2, 3), ((1, 2, 3), (1, 2, 3))),
         ((1, 5, 12), (0, 9, 9), ((1, 5, 10), (0, 0, 0))),
-        ((-3, 4, 6), (2, 9, 9), ((0, 4, 6), (2, 4, 4))),
+        ((-3, 4, 6), (2, 9, 9), ((-3, 4, 6), (2, 4, 4))),
     ],
 )
 def test_money_beyond_the_spend_is_cut(
     bankable: tuple[int, int, int], capacity: tuple[int, int, int], bounded_to: object
 ) -> None:
-    assert bounded(Worth(bankable, capacity), spend=10) == bounded_to
+    assert bounded(Saving(bankable, capacity), spend=10) == bounded_to
+
+
+def test_fewer_replicas_and_hours_off_are_steps_of_one_plan() -> None:
+    state = present(small((4, 0)))
+    (service,) = state.fleet.services
+    plan = planned(state, scale(service), nights(service))
+    assert rules(plan) == ["scale-replicas", "scale-to-zero"]
+    assert plan.bankable == (HOST + HOST // 4,) * 3
+    assert plan.capacity == (HOST // 2 * 3 // 4,) * 3
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_a_row_saves_to_the_cent_what_a_plan_of_that_row_alone_saves(shape: int) -> None:
+    state, rows = known(shape)
+    for row in rows:
+        saving = row.variants[0].saving
+        assert saving is not None
+        plan = compose(state, [replace(row, variants=row.variants[:1])])
+        assert saving.net[2] <= plan.spend
+        if saving.pays_more:
+            assert not plan.steps
+        elif plan.steps:
+            assert (plan.bankable, plan.capacity[1]) == (saving.net, saving.capacity[1])
+        else:
+            assert saving.rank <= (0, 0)

@@ -54,7 +54,7 @@ def assert_storable_and_possible(recommendations: tuple[Recommendation, ...]) ->
             assert variant.commands and variant.undo
             assert all(line.isprintable() for line in (*variant.commands, *variant.undo))
             texts += [*variant.assumptions, *variant.against, variant.unpriced or "", variant.break_even or ""]
-            for money in (variant.bankable, variant.capacity):
+            for money in (variant.net, variant.capacity):
                 if money is not None:
                     assert all(type(end) is int for end in money)
                     assert 0 <= money[0] <= money[1] <= money[2] <= SPEND

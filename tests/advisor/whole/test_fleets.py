@@ -11,12 +11,15 @@ from pertoken.plugins.market.commit_capacity import commit_capacity
 from pertoken.plugins.market.serverless_api import serverless_api
 from pertoken.plugins.market.use_spot import use_spot
 from pertoken.proof.recommendation import State
+from pertoken.savings.estimate import estimate
 from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.testing import Regime, regimes
-from pertoken.tui.text.advice_columns import bankable, best_of_each_target, total
-from pertoken.tui.text.notes import totals
+from pertoken.text.advice.columns import bankable, best_of_each_target, total
+from pertoken.text.advice.notes import totals
 from tests.advisor.gathered import advised, gathered
+from tests.deployments import MARKET
 from tests.savings.fleets import AWS, context, evidence, fleet_of, host, llama, low_batch, replicas
 
 P5 = replace(AWS, instance_type="p5.48xlarge", devices_per_instance=8)
@@ -80,14 +83,14 @@ def test_spot_over_two_hundred_replicas_keeps_one_of_each_service_on_demand() ->
     assert {row.target_key: row.state for row in rows} == {service.name: State.OPEN for service in services}
     for row in rows:
         best, count = row.best, len(fleet.service(row.target_key).deployments)
-        assert best is not None and best.title == f"on_demand → spot on {count - 1} of {count} replicas"
-        assert best.bankable is not None
+        assert best is not None and best.title.startswith(f"on_demand → spot on {count - 1} of {count} replicas: ")
+        assert best.net is not None
         bill = count * 2 * MONTH
-        assert best.bankable[2] < bill * (count - 1) / count
+        assert best.net[2] < bill * (count - 1) / count
         assert any("spot instances are taken back a month" in line for line in best.against)
     # The headline is a range, its assumption beside it.
     headline = totals(rows)
-    assert " to " in headline.splitlines()[0] and "Assumed: H100 SXM5 spot costs" in headline
+    assert " to " in headline.splitlines()[0] and " × p5.48xlarge spot at aws us-east-1 at " in headline
 
 
 @pytest.mark.parametrize("purchase", ["spot", "reserved", "owned"])
@@ -113,7 +116,7 @@ def test_a_commitment_is_advice_over_the_fleet_with_its_term_its_source_and_no_u
     assert commit == "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $38.86 per instance and hour, for 3 years."
     assert command.startswith("gcloud compute commitments create NAME --region=us-central1 --plan=36-month ")
     assert row.best.undo == ("A commitment cannot be cancelled before it ends.",)
-    assert row.best.bankable is not None and row.best.bankable[1] == 730 * 3 * (8 * 11_000_000_000 - 38_864_400_000)
+    assert row.best.net is not None and row.best.net[1] == 730 * 3 * (8 * 11_000_000_000 - 38_864_400_000)
     assert any("copy of Google's Cloud Billing prices, 2026-08-20" in text for text in row.best.assumptions)
 
 
@@ -121,22 +124,25 @@ def test_a_serverless_api_is_a_break_even_until_a_person_names_it_and_then_dolla
     fleet = replicas(2)
     (asked,) = advised(gathered(fleet, context(fleet)), serverless_api)
     assert {variant.break_even is not None for variant in asked.variants} == {True}
-    assert {(variant.bankable, variant.capacity, variant.provenance) for variant in asked.variants} == {
+    assert {(variant.net, variant.capacity, variant.provenance) for variant in asked.variants} == {
         (None, None, "assumed")
     }
     (named,) = advised(gathered(fleet, context(fleet, token_apis=frozenset({"vertex"}))), serverless_api)
-    assert named.best is not None and named.best.bankable is not None and named.best.bankable[1] > 0
+    assert named.best is not None and named.best.net is not None and named.best.net[1] > 0
     assert named.best.title == "on_demand → per_token, aws → vertex on 2 replicas"
     assert "point its clients at vertex" in named.best.commands[1]
     assert total(bankable(row) for row in (asked,)) in (None, (0, 0, 0))
 
 
-def test_a_move_to_another_provider_is_priced_by_its_list_price() -> None:
+def test_a_move_to_another_provider_waits_for_a_person_who_confirms_the_offer() -> None:
     fleet = replicas(2)
-    (row,) = advised(gathered(fleet, context(fleet)), change_provider)
-    assert row.best is not None and "aws → gmi-cloud" in row.best.title
-    assert row.best.bankable is not None and row.best.bankable[1] == round(730e9 * 4 * (6.88 - 2.00))
-    (cheap,) = advised(gathered(fleet, context(fleet, price=1_900_000_000)), change_provider)
+    (row,) = advised(gathered(fleet, context(fleet, market=MARKET)), change_provider)
+    assert row.best is not None and "aws → lambda" in row.best.title
+    assert row.best.net is None and "confirm that lambda sells it" in (row.best.to_confirm or "")
+    moved = fleet.service("chat").on(Placement("lambda", "any", "gpu_4x_h100_sxm5"))
+    confirmed = estimate(fleet, fleet.edit(moved), context(fleet, market=MARKET)).if_confirmed
+    assert confirmed is not None and confirmed.net[1] == round(730e9 * (4 * 6.88 - 16.36))
+    (cheap,) = advised(gathered(fleet, context(fleet, price=1_900_000_000, market=MARKET)), change_provider)
     assert cheap.state == State.REFUSED and "the bill would rise by" in (cheap.reason or "")
 
 

@@ -63,7 +63,7 @@ def test_a_deployment_on_a_mig_device_pays_its_share_and_its_changes_are_unprice
     assert state.fleet.deployments_on(host) == (now,)
     for changed in (now.but(weight_dtype="fp8"), now.on(Placement(purchase="spot"))):
         priced = estimated(state, state.fleet.edit(changed))
-        assert priced.bankable is None and priced.unpriced is not None
+        assert priced.net is None and priced.unpriced is not None
     assert "MIG (1)" in (priced.unpriced or "") and "only whole devices" in (priced.unpriced or "")
     with pytest.raises(InvalidEdit, match="held by tiny"):
         state.fleet.release(host)

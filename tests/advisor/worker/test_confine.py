@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.advisor.worker import confine
-from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.inputs import Limits
 from pertoken.advisor.worker.run import run_plugins
 from tests.advisor.gathered import source_of
 from tests.advisor.hostile import NEIGHBOURS

@@ -68,8 +68,8 @@ def test_equal_proposals_are_one_variant_and_the_best_comes_first() -> None:
 
     (row,) = advised(PRICED, own(two))
     assert [variant.title for variant in row.variants] == [
-        "on_demand → spot on 2 of 3 replicas",
-        "on_demand → spot on 1 of 3 replicas",
+        "on_demand → spot on 2 of 3 replicas: 2 × p5.48xlarge spot at aws us-east-1",
+        "on_demand → spot on 1 of 3 replicas: 1 × p5.48xlarge spot at aws us-east-1",
     ]
     assert len({variant.key for variant in row.variants}) == 2
 

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.advise import advice_of
 from pertoken.advisor.rules.discovery import GROUP, installed
 from pertoken.advisor.rules.load import source_of as source_of_place
-from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.run import halves
-from pertoken.advisor.worker.source import Source
+from pertoken.advisor.run import advice_of
+from pertoken.advisor.worker.inputs import Limits, Source
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Rule, skip
@@ -100,14 +98,3 @@ def test_a_rule_sees_nothing_that_another_one_read() -> None:
     rows = run([own(reads, "reads"), own(reads_nothing, "reads-nothing")])
     assert {row.reason for row in rows["reads-nothing"]} == {"()"}
     assert all(row.evidence for row in rows["reads"]) and not any(row.evidence for row in rows["reads-nothing"])
-
-
-def test_two_workers_have_about_equal_work_each_in_the_order_of_the_plugins() -> None:
-    names = ("a", "commit-capacity", "move-accelerator", *"bcdefghijklm", "stuck-engine")
-    of_ours = [Source(name, "pertoken 1", "pertoken", tuple, own=True) for name in names]
-    one, two = ([source.name for source in half] for half in halves(of_ours))
-    assert one == [name for name in names if name in one] and two == [name for name in names if name in two]
-    assert "commit-capacity" in one and {"move-accelerator", "stuck-engine"} <= set(two)
-    assert sorted([*one, *two]) == sorted(names)
-    of_others = [Source(name, "other 1", "other", tuple) for name in names]
-    assert [len(half) for half in halves(of_others)] == [8, 8]

@@ -15,18 +15,16 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.advise import advice_of
 from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.rules.load import source_of as source_of_place
+from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker import confine
-from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.inputs import Limits, Source
 from pertoken.advisor.worker.run import run_plugins
-from pertoken.advisor.worker.source import Source
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
-from pertoken.rule import skip
-from tests.advisor.gathered import own, source_of
+from tests.advisor.gathered import source_of
 from tests.advisor.hostile import ALONE, GATHERED, HOSTILE, NEIGHBOURS, others, rows
 from tests.advisor.sources import source
 from tests.advisor.worker.plugins import (
@@ -180,33 +178,6 @@ def test_plugins_of_one_distribution_do_not_see_what_another_does(tmp_path: Path
     broken, whole = run_plugins([replace(file, group="theirs") for file in files], None, LIMITS)
     assert [name for name, _ in broken.errors] == ["a"]
     assert [rule.rule.rule_id for rule in whole.rules] == ["b"] and not whole.errors
-
-
-def test_two_workers_share_the_plugins_of_a_large_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    def where(seen: Any, fleet: Any) -> Any:
-        yield skip("folder", tempfile.gettempdir())
-
-    def ends(seen: Any, fleet: Any) -> Any:
-        os._exit(7)
-        yield
-
-    sources = [replace(source_of(own(where, f"rule-{n}")), group="theirs") for n in range(8)]
-    sources.insert(3, replace(source_of(own(ends, "ends")), group="theirs"))
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-
-    def folders() -> list[str]:
-        rows, run = advice_of(sources, GATHERED, LIMITS)
-        assert [rule.name for rule in run.rules] == [f"rule-{n}" for n in (0, 1, 2)] + ["ends"] + [
-            f"rule-{n}" for n in (3, 4, 5, 6, 7)
-        ]
-        failed = {row.rule_id: row.reason for row in rows if row.state is State.FAILED}
-        assert failed == {"ends": "the rule ended its process with status 7"}
-        return [str(row.reason) for row in sorted(rows, key=lambda row: row.rule_id) if row.rule_id != "ends"]
-
-    divided = folders()
-    assert len(set(divided)) == 2 and max(map(divided.count, divided)) < 6
-    monkeypatch.setattr("pertoken.advisor.worker.run.MIN_DIVIDED", 10)
-    assert len(set(folders())) == 1
 
 
 def test_a_rule_that_ends_its_process_keeps_what_it_returned_before(hostile: Callable[[str], Path]) -> None:

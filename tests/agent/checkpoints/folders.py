@@ -9,6 +9,7 @@ Tensors = dict[str, tuple[str, list[int]]]
 """Dtype and shape by name."""
 
 LLAMA: dict[str, Any] = {
+    "model_type": "llama",
     "num_hidden_layers": 2,
     "hidden_size": 64,
     "num_attention_heads": 8,

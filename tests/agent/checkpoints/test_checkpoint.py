@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint, read_files
+from pertoken.agent.checkpoints.checkpoint import read_checkpoint, read_files
+from pertoken.agent.checkpoints.facts import Checkpoint
 from tests.agent.checkpoints.folders import LLAMA, header, write
 from tests.examples import examples
 from tests.llama import write_model

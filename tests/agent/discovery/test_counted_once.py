@@ -45,6 +45,16 @@ def received(work: Work, *sources: tuple[str, str]) -> str:
     return "".join(lines)
 
 
+def prefilling(work: Work) -> str:
+    """Return the page of a vLLM that prefills for another one: each of its requests ends with the first token."""
+    lines = [vllm({key: (prompt, cached, prompt) for key, (prompt, cached, _) in work.items()})]
+    for (model, rank), (prompt, _, _) in work.items():
+        labels = f'model_name="{model}",engine="{rank}"'
+        lines.append(f'vllm:request_success_total{{{labels},finished_reason="length"}} {prompt}\n')
+        lines.append(f"vllm:nixl_bytes_transferred_sum{{{labels}}} 0\n")
+    return "".join(lines)
+
+
 EXTERNAL, P2P = ("by_source", "external_kv_transfer"), ("cached_by_source", "p2p")
 
 
@@ -79,6 +89,10 @@ FLEETS = {
     },
     "a server that prefills for another, which exposes tiers": lambda work: {
         "vllm": vllm({key: (prompt, cached, 0) for key, (prompt, cached, _) in work.items()}),
+        "nim": received(work, EXTERNAL, P2P),
+    },
+    "a server that generates the first token of each prompt": lambda work: {
+        "vllm": prefilling(work),
         "nim": received(work, EXTERNAL, P2P),
     },
     "a frontend before its worker": lambda work: {

@@ -1,16 +1,19 @@
 import gzip
+import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
+from pertoken.agent.engines.locate import with_process
+from pertoken.agent.engines.reader import IDENTITY_S, REMEDIES, EngineReader, answers, detect, kind_at
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.processes import HostProcesses, Process, start_ms
-from pertoken.agent.readings import Endpoint
-from pertoken.agent.scrape.http import Limits, ScrapeError
+from pertoken.agent.readings import LATE, Endpoint, EngineReading
+from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import Answer, answering, dripping, http, pages
 
@@ -346,3 +349,169 @@ def test_an_endpoint_of_this_host_is_detected_with_its_process() -> None:
         endpoint = detect(url, QUICK)
     assert (endpoint.kind, endpoint.found_by, endpoint.pid) == ("vllm", "setting", os.getpid())
     assert endpoint.process_start_ms == start_ms(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ((), "bf16"),
+        (("--quantization", "bitsandbytes"), None),
+        (("--config", "/etc/serve.yaml"), None),
+        (("-q", "fp8"), "fp8"),
+        (("--dtype", "auto"), "bf16"),
+    ],
+)
+def test_a_checkpoint_decides_the_weights_unless_a_flag_or_a_file_may_ask_for_others(
+    tmp_path: Path, flags: tuple[str, ...], dtype: str | None
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "torch_dtype": "bfloat16"}')
+    argv = ("vllm", "serve", str(tmp_path), *flags)
+    with answering(pages(VLLM | {"/v1/models": b'{"data": [{"id": "tiny-llama"}]}'})) as url:
+        own = Process(os.getpid(), 1, argv, start_ms(os.getpid()))
+        endpoint = with_process(remote(url), own, (own.pid,), argv)
+        reading = read_one(EngineReader(endpoint, QUICK, processes=lambda: HostProcesses({own.pid: own})))
+    assert reading.knobs.get("weight_dtype") == dtype
+
+
+def test_a_router_of_llama_cpp_is_a_fault_that_names_it() -> None:
+    refusal = {"/metrics": (400, b'{"error": {"message": "model name is missing"}}')}
+    with answering(pages(refusal)) as url:
+        reading = read_one(EngineReader(remote(url, "llama.cpp"), QUICK, processes=no_processes))
+    assert (reading.fault_kind, reading.counters) == ("router", {})
+    assert reading.fault is not None and "a router, which starts servers of its own" in reading.fault
+
+
+def test_the_router_of_the_production_stack_is_not_taken_for_a_vllm() -> None:
+    page = b'vllm:current_qps{server="http://a"} 3\nvllm:num_requests_running{server="http://a"} 1\n'
+    with answering(pages({"/metrics": page})) as url, pytest.raises(ScrapeError, match="is a router") as raised:
+        detect(url, QUICK, no_processes)
+    assert raised.value.kind in REMEDIES
+
+
+@pytest.mark.parametrize("models", [b'{"data": []}', b'{"data": [{"id": "hf.co/a/b", "owned_by": "hf.co"}]}'])
+def test_ollama_is_known_by_its_greeting_whoever_owns_its_newest_model(models: bytes) -> None:
+    with answering(pages({"/v1/models": models, "/": b"Ollama is running"})) as url:
+        assert kind_at(url, QUICK) == "ollama"
+
+
+def test_tokens_of_vllm_in_triton_count_for_each_of_its_models() -> None:
+    page = (
+        'nv_inference_request_success{model="a",version="1"} 4\n'
+        'vllm:prompt_tokens_total{model="a",version="1"} 1000\n'
+        'vllm:generation_tokens_total{model="a",version="1"} 50\n'
+        'vllm:prompt_tokens_total{model="b",version="2"} 7\n'
+        'vllm:generation_tokens_total{model="b",version="2"} 3\n'
+    )
+    with answering(pages({"/metrics": page.encode()})) as url:
+        assert kind_at(url, QUICK) == "triton"
+        readings = EngineReader(remote(url, "triton"), QUICK, processes=no_processes).read()
+    assert [(reading.served_model, reading.fault) for reading in readings] == [("a", None), ("b", None)]
+    assert [reading.counters[f'prompt_tokens{{model="{model}",version="{version}"}}']
+            for reading, model, version in zip(readings, "ab", "12", strict=True)] == [1000, 7]  # fmt: skip
+    assert not any(missing.metric == "tokens" for reading in readings for missing in reading.unavailable)
+
+
+def test_a_model_of_another_backend_of_triton_is_named_and_has_no_tokens() -> None:
+    page = b'nv_inference_request_success{model="resnet",version="1"} 4\n'
+    with answering(pages({"/metrics": page})) as url:
+        reading = read_one(EngineReader(remote(url, "triton"), QUICK, processes=no_processes))
+    assert (reading.served_model, reading.fault) == ("resnet", None)
+    assert any(missing.metric == "tokens" for missing in reading.unavailable)
+
+
+@pytest.mark.parametrize(
+    ("config", "series", "is_marked"),
+    [
+        ('{"kv_connector":"MooncakeConnector","kv_role":"kv_both"}', "", True),
+        ('{"kv_connector":"MooncakeConnector","kv_role":"kv_consumer"}', "", False),
+        ('{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}', "", False),
+        (
+            '{"kv_connector":"NixlConnector","kv_role":"kv_both"}',
+            'vllm:prompt_tokens_by_source_total{source="external_kv_transfer",model_name="m"} 0\n',
+            False,
+        ),
+    ],
+)
+def test_prompts_that_two_servers_may_count_are_marked(config: str, series: str, is_marked: bool) -> None:
+    argv = ("vllm", "serve", "m", "--kv-transfer-config", config)
+    page = 'vllm:prompt_tokens_total{model_name="m"} 9\nvllm:generation_tokens_total{model_name="m"} 4\n' + series
+    with answering(pages({"/metrics": page.encode()})) as url:
+        own = Process(os.getpid(), 1, argv, start_ms(os.getpid()))
+        endpoint = with_process(remote(url), own, (own.pid,), argv)
+        reading = read_one(EngineReader(endpoint, QUICK, processes=lambda: HostProcesses({own.pid: own})))
+    assert any(missing.metric == "transferred_tokens" for missing in reading.unavailable) == is_marked
+
+
+class SleepingServer:
+    """A llama-server that unloads its model when idle, and what it is asked."""
+
+    def __init__(self, build: str = "b9760-6ee0f6579") -> None:
+        self.build, self.is_sleeping, self.tokens, self.running = build, False, 5, 0
+        self.asked: list[str] = []
+        self.clock = Clock()
+
+    def get(self, url: str, limits: Limits) -> Reply:
+        path = "/" + url.rpartition("/")[2]
+        self.asked.append(path)
+        if path == "/metrics":
+            text = f"llamacpp:tokens_predicted_total {self.tokens}\nllamacpp:requests_processing {self.running}\n"
+            return Reply(text.encode(), "text/plain")
+        if path == "/props":
+            props = {"model_path": "/m.gguf", "build_info": self.build, "is_sleeping": self.is_sleeping}
+            return Reply(json.dumps(props).encode(), "application/json")
+        raise ScrapeError("http", "none", 404)
+
+    def reader(self, monkeypatch: pytest.MonkeyPatch, sleep_after_s: int | None = 60) -> EngineReader:
+        monkeypatch.setattr("pertoken.agent.engines.reader.get", self.get)
+        knobs: dict[str, object] = {} if sleep_after_s is None else {"sleep_after_s": sleep_after_s}
+        own = Process(os.getpid(), 1, ("llama-server",), start_ms(os.getpid()))
+        endpoint = replace(
+            remote("http://127.0.0.1:9", "llama.cpp"), pid=own.pid, process_start_ms=own.start_ms, knobs=knobs
+        )
+        return EngineReader(endpoint, QUICK, processes=no_processes, clock=self.clock)
+
+    def read(self, reader: EngineReader, after_s: float = 0) -> EngineReading:
+        """Return the reading after some time, with `asked` of this read alone."""
+        self.clock.s += after_s
+        self.asked.clear()
+        return read_one(reader)
+
+
+def test_a_server_that_its_page_keeps_awake_is_left_alone_until_it_may_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = SleepingServer()
+    reader = server.reader(monkeypatch)
+    assert server.read(reader).counters == {"generated_tokens": 5}
+    for _ in range(6):
+        reading = server.read(reader, 10)
+        assert (reading.fault_kind, server.asked) == (LATE, ["/props"])
+    server.is_sleeping = True
+    reading = server.read(reader, 10)
+    assert (reading.fault, reading.counters, reading.gauges["awake"]) == (None, {"generated_tokens": 5}, 0)
+    assert server.asked == ["/props"]
+
+
+def test_a_server_that_woke_or_did_not_fall_asleep_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = SleepingServer()
+    reader = server.reader(monkeypatch)
+    server.read(reader)
+    server.tokens = 9
+    assert server.read(reader, 63).counters == {"generated_tokens": 9}
+    server.is_sleeping = True
+    assert server.read(reader, 63).gauges["awake"] == 0
+    server.is_sleeping, server.tokens, server.running = False, 12, 1
+    for _ in range(3):
+        assert server.read(reader, 5).counters == {"generated_tokens": 12}
+        assert "/metrics" in server.asked
+
+
+@pytest.mark.parametrize(
+    ("build", "sleep_after_s"), [("b9760", None), ("b11549-1", 60), ("b12001-1", 60), ("b20000", 60)]
+)
+def test_a_server_that_its_page_does_not_keep_awake_is_read_each_time(
+    monkeypatch: pytest.MonkeyPatch, build: str, sleep_after_s: int | None
+) -> None:
+    server = SleepingServer(build)
+    reader = server.reader(monkeypatch, sleep_after_s)
+    for _ in range(3):
+        assert server.read(reader, 5).fault is None
+        assert "/metrics" in server.asked

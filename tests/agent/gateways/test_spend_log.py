@@ -73,6 +73,49 @@ def test_answers_from_the_gateways_own_cache_and_repeated_rows_do_not_count(tmp_
     assert (rows.requests, rows.cached, rows.repeated) == (1, 1, 1)
 
 
+def test_tokens_of_failed_requests_and_of_stored_answers_fetched_again_do_not_count(tmp_path: Path) -> None:
+    rows = [
+        row(1),
+        row(2, status="failure", prompt_tokens=9_000, completion_tokens=0),
+        row(3, call_type="aget_responses"),
+        row(4, call_type="retrieve_batch", endTime=None),
+    ]
+    log = read_spend_log(written(tmp_path, rows), GATEWAY)
+    assert sum(sum(tokens.values()) for tokens in log.tokens.values()) == 120
+    assert (log.requests, log.failed, log.repeated) == (1, 1, 2)
+
+
+def test_a_log_of_failures_alone_counts_no_tokens(tmp_path: Path) -> None:
+    log = read_spend_log(written(tmp_path, [row(1, status="FAILURE")]), GATEWAY)
+    assert (dict(log.tokens), log.requests, log.failed) == ({}, 0, 1)
+
+
+def page(number: int, pages: int, *rows: Any, **fields: Any) -> dict[str, Any]:
+    return {"data": list(rows), "page": number, "total_pages": pages, "page_size": 1, **fields}
+
+
+def test_pages_on_lines_of_one_file_are_read_together(tmp_path: Path) -> None:
+    lines = "\n".join(json.dumps(page(number, 3, row(number), total=3)) for number in (2, 1, 3))
+    assert read_spend_log(written(tmp_path, lines), GATEWAY).requests == 3
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (page(1, 20, row(1)), "lacks 19 of 20 pages of the reply, page 2 among them"),
+        (page(3, 3, row(1)), "lacks 2 of 3 pages of the reply, page 1 among them"),
+        ({"data": [row(1)], "total_pages": 2}, "lacks 1 of 2 pages"),
+        ({"data": [row(1)], "total": 50}, "holds 1 of 50 rows of the reply"),
+        ({"data": [], "total": 50}, "holds 0 of 50 rows of the reply"),
+        ([{"startTime": "2026-09-21", "spend": 0.5, "models": {"chat": 0.5}}], "row 1 is a summary of a day"),
+        ([row(1), {"group_by_day": "2026-09-21", "total_spend": 2}], "row 2 is a summary of a day"),
+    ],
+)
+def test_a_part_of_a_log_is_refused_with_what_is_missing(tmp_path: Path, document: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_spend_log(written(tmp_path, document), GATEWAY)
+
+
 def test_without_aliases_the_key_is_its_hash_and_end_users_are_kept_apart_only_where_that_is_set(
     tmp_path: Path,
 ) -> None:

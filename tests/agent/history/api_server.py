@@ -15,23 +15,29 @@ Value = Callable[[int], float | None]
 
 @contextmanager
 def serving(
-    series: Mapping[tuple[tuple[str, str], ...], Value], asked: list[str] | None = None, padding: int = 0
+    series: Mapping[tuple[tuple[str, str], ...], Value],
+    asked: list[str] | None = None,
+    padding: int = 0,
+    limit: tuple[int, int] = (10**9, 0),
 ) -> Iterator[str]:
-    """URL of the server; each point of a reply is followed by `padding` bytes."""
+    """URL of the server; each point of a reply is followed by `padding` bytes.
+
+    `limit`: points of a query, and the status with which it refuses more.
+    """
 
     def answer(connection: socket.socket, path: str) -> None:
         query = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
         if "query" not in query:  # an agent of another test looks for servers of this process
             connection.sendall(http(b"", status=404))
             return
-        names = re.findall(r'__name__=~"([^"]*)"', query["query"])
-        wanted = set(names[0].split("|"))
-        if " and on " in query["query"]:
-            wanted = {query["query"].partition("{")[0]}
+        pattern = re.findall(r'__name__=~"([^"]*)"', query["query"])[0]
         start, end, step = (int(query[name]) for name in ("start", "end", "step"))
+        if (end - start) // step + 1 > limit[0]:
+            connection.sendall(http(b"{}", status=limit[1]))
+            return
         result = []
         for labels, value in series.items():
-            if dict(labels)["__name__"] in wanted:
+            if re.fullmatch(pattern, dict(labels)["__name__"]):
                 points = [[ts, str(value(ts))] for ts in range(start, end + 1, step) if value(ts) is not None]
                 result.append({"metric": dict(labels), "values": points})
         points_n = (end - start) // step + 1

@@ -31,6 +31,24 @@ def test_a_reply_that_is_too_large_is_asked_for_in_halves() -> None:
             PrometheusApi(url, Limits(page_bytes=500)).ranges('{__name__=~"a"}', STEPS)
 
 
+@pytest.mark.parametrize("status", [413, 422, 503, 504])
+def test_a_query_that_loads_too_much_for_the_server_is_asked_for_in_halves(status: int) -> None:
+    asked: list[str] = []
+    with serving({labels("a"): lambda ts: ts / 60}, asked, limit=(1, status)) as url:
+        (series,) = PrometheusApi(url, Limits()).ranges('{__name__=~"a"}', STEPS)
+        assert series.values == [10.0, 11.0, 12.0, 13.0]
+        assert len(asked) == 7
+    with serving({}, limit=(0, status)) as url, pytest.raises(BadInput):
+        PrometheusApi(url, Limits()).ranges('{__name__=~"a"}', STEPS)
+
+
+def test_headers_of_a_tenant_are_sent_with_each_query() -> None:
+    asked: list[str] = []
+    with answering(pages({}), asked=asked) as url, pytest.raises(BadInput):
+        PrometheusApi(url, Limits(), {"X-Scope-OrgID": "team-a"}).ranges("a", STEPS)
+    assert "X-Scope-OrgID: team-a" in asked[0]
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -38,6 +56,8 @@ def test_a_reply_that_is_too_large_is_asked_for_in_halves() -> None:
         (b'{"status": "success", "data": {"resultType": "vector", "result": []}}', "does not answer"),
         (b"[]", "does not answer"),
         ((401, b""), "--token-file or --token-env"),
+        ((401, b"no org id"), "X-Scope-OrgID"),
+        ((429, b""), "try again later"),
         ((400, b""), "check --match"),
         ((302, b""), "check that the URL"),
     ],

@@ -1,7 +1,7 @@
 """An import from a real Prometheus against what the agent makes of the same pages."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,29 @@ def test_latencies_are_imported_across_a_restart(imported: tuple[Store, ImportRe
         for page in (_vllm(START), _vllm(END))
     )
     assert observed == 2 * after - before
+
+
+def _added_label(ts: int) -> Iterator[dict[str, str]]:
+    yield {"team": "search"} if ts >= START + 5000 else {}
+
+
+def _pair(ts: int) -> Iterator[dict[str, str]]:
+    for replica in ("0", "1"):
+        if replica == "0" or not 4000 <= ts - START < 5000:
+            yield {"prometheus_replica": replica}
+
+
+@pytest.mark.parametrize("more", [_added_label, _pair])
+def test_tokens_are_the_same_under_a_label_that_is_added_and_from_a_pair_of_servers(
+    more: Callable[[int], Iterator[dict[str, str]]], tmp_path: Path
+) -> None:
+    scrapes = ((ts, page, {**target, **labels}) for ts, page, target in _scrapes() for labels in more(ts))
+    with prometheus(tmp_path, scrapes) as url:
+        store = _new_store(tmp_path / "db")
+        _imported(url, store)
+    assert _sums(store, t.deployment_rollup[60], *TOKENS) == _agents_own_sums()
+    sums = _sums(store, t.device_rollup[3600], "duration_ms", "energy_counter_mj")
+    assert sums == {"duration_ms": 2 * 1000 * HOURS * 3600, "energy_counter_mj": 370 * 1000 * HOURS * 3600}
 
 
 def test_a_second_import_changes_nothing(server: str, imported: tuple[Store, ImportReport]) -> None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from pertoken.agent.history.api import PrometheusApi, Steps
-from pertoken.agent.history.series import Chunk, Source, read_chunk
+from pertoken.agent.history.series import Chunk, Source, found_names, read_chunk, wanted_names
 from pertoken.agent.scrape.http import Limits
 from tests.agent.history.api_server import Value, labels, serving
 
@@ -94,3 +96,65 @@ def test_histograms_are_read_now_and_then_and_where_an_engine_appears() -> None:
         }
     )
     assert sorted(chunk_read.engines[0].buckets) == [0, 1]
+
+
+def test_an_engine_is_on_the_host_of_the_gpu_that_names_its_pod() -> None:
+    exporter = {"UUID": "GPU-1", "Hostname": "gpu-node-1", "pod": "dcgm-exporter-abcde", "namespace": "gpu"}
+    target = {"instance": "10.2.3.4:8000", "model_name": "m", "pod": "llama-0", "namespace": "prod"}
+    chunk_read = chunk(
+        {
+            labels(UTIL, **exporter, exported_pod="llama-0", exported_namespace="prod", instance="10.2.3.9:9400"): one,
+            labels(TOKENS, **target): one,
+            labels(TOKENS, **{**target, "namespace": "dev", "instance": "10.2.3.5:8000"}): one,
+        }
+    )
+    assert {engine.address: engine.host for engine in chunk_read.engines} == {
+        "10.2.3.4:8000": "gpu-node-1",
+        "10.2.3.5:8000": "10.2.3.5",
+    }
+
+
+def test_the_exporter_s_own_pod_is_no_host_name() -> None:
+    exporter = {"UUID": "GPU-1", "instance": "10.2.3.9:9400", "exported_pod": "llama-0"}
+    target = {"instance": "10.2.3.4:8000", "model_name": "m", "pod": "llama-0"}
+    for own in ({"Hostname": "nvidia-dcgm-exporter-x7k2p"}, {"Hostname": "exporter-0", "pod": "exporter-0"}):
+        by_engine = chunk({labels(UTIL, **exporter, **own): one, labels(TOKENS, **target, node="gpu-7"): one})
+        assert [device.host for device in by_engine.devices] == ["gpu-7"]
+        by_node = chunk({labels(UTIL, **exporter, **own, node="gpu-8"): one})
+        assert [device.host for device in by_node.devices] == ["gpu-8"]
+
+
+def test_engines_on_localhost_of_two_hosts_are_two() -> None:
+    target = {"instance": "localhost:8000", "model_name": "m"}
+    for name in ("node", "host"):
+        chunk_read = chunk({labels(TOKENS, **target, **{name: host}): one for host in ("gpu-1", "gpu-2")})
+        assert [(engine.host, engine.address) for engine in chunk_read.engines] == [
+            ("gpu-1", "localhost:8000"),
+            ("gpu-2", "localhost:8000"),
+        ]
+
+
+@pytest.mark.parametrize("prefix", ["", "kserve_", "ray_", "our_own_"])
+@pytest.mark.parametrize("colon", [":", "_"])
+def test_engines_are_read_under_names_that_a_rule_changed(prefix: str, colon: str) -> None:
+    renamed = prefix + TOKENS.replace(":", colon)
+    chunk_read = chunk({labels(renamed, instance="h:1", model_name="m"): one})
+    (engine,) = chunk_read.engines
+    assert [(name, row) for name, row, _ in engine.rows] == [(TOKENS, (("model_name", "m"),))]
+
+
+def test_an_engine_under_its_own_and_under_a_changed_name_counts_once() -> None:
+    target = {"instance": "h:1", "model_name": "m"}
+    chunk_read = chunk({labels(TOKENS, **target): one, labels(f"kserve_{TOKENS}", **target): one})
+    (engine,) = chunk_read.engines
+    assert len(engine.rows) == 1
+
+
+def test_names_that_count_tokens_are_found_under_any_name() -> None:
+    with serving({labels("our_llm_tokens_total"): one, labels(UTIL): one}) as url:
+        assert found_names(Source(PrometheusApi(url, Limits())), STEPS) == ["our_llm_tokens_total"]
+    assert TOKENS in wanted_names()
+
+
+def one(ts: int) -> float:
+    return 1

@@ -1,7 +1,8 @@
-"""The whole sampler over the real `amdsmi` package over a compiled stand-in for ROCm's library."""
+"""The whole sampler, torch and vLLM over the real `amdsmi` package over a compiled stand-in for ROCm's library."""
 
 import ctypes
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from pertoken.agent.readings import DeviceProcess
 from pertoken.agent.sampler.client import Sampler
 from pertoken.agent.sampler.drivers import Drivers
 from tests.agent.probes.standin_amdsmi import RocmLibrary, rocm
+from tests.vllm import FOLDER
 
 SOURCE = Path(__file__).parent / "standin_amdsmi.c"
 PATIENCE_S = 60.0
@@ -109,3 +111,38 @@ def test_the_daemons_drivers_read_it_too(rocm_path: Path, monkeypatch: pytest.Mo
     finally:
         drivers.close()
     assert [device.vendor for device in reading.devices if device.kind == "gpu"] == ["AMD"] and events == ()
+
+
+def beside_torch(tmp_path: Path, *, wheel: bool, rocm: Path | None) -> dict[str, object]:
+    """Import torch as a ROCm build, with pertoken's `amdsmi` in its environment or without."""
+    python = FOLDER / "bin/python"
+    if not python.exists():
+        pytest.skip("needs the environment of python -m tests.vllm")
+    arguments: list[str] = []
+    if wheel:
+        spec = importlib.util.find_spec("amdsmi")
+        assert spec is not None and spec.origin is not None
+        (tmp_path / "amdsmi").symlink_to(Path(spec.origin).parent)
+        arguments = [str(tmp_path)]
+    paths = {} if rocm is None else {"ROCM_PATH": str(rocm)}
+    script = Path(__file__).with_name("beside_torch.py")
+    done = subprocess.run(
+        [python, script, *arguments], env=os.environ | paths, check=True, capture_output=True, text=True
+    )
+    result: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_torch_for_rocm_does_not_start_beside_the_wheel_where_rocms_library_is_not_found(tmp_path: Path) -> None:
+    assert beside_torch(tmp_path, wheel=True, rocm=None) == {"torch": "KeyError('libamd_smi.so')"}
+
+
+def test_torch_for_rocm_starts_in_an_environment_of_its_own(tmp_path: Path) -> None:
+    assert beside_torch(tmp_path, wheel=False, rocm=None) == {"torch": "imported", "amdsmi": False, "vllm": None}
+
+
+def test_torch_for_rocm_and_vllm_find_a_card_through_the_wheel_over_rocms_library(
+    tmp_path: Path, rocm_path: Path
+) -> None:
+    answer = {"torch": "imported", "amdsmi": True, "vllm": "vllm.platforms.rocm.RocmPlatform"}
+    assert beside_torch(tmp_path, wheel=True, rocm=rocm_path) == answer

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+from tests.agent.checkpoints.folders import write
 from tests.cli.builders import run
 
 ASKED = ("--requests-per-s", "5", "--prompt", "1000", "--output", "250", "--tpot-p95", "60ms")
@@ -33,9 +34,32 @@ def test_a_folder_with_a_config_describes_a_model_that_is_not_in_the_catalog(tmp
     (folder / "config.json").write_text(json.dumps(config))
     done = run("size", str(folder), *ASKED, *SOME, "--ttft-p95", "800ms")
     assert done.exit_code == 0 and done.output.startswith("ours at 5 requests/s")
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "strange"}))
-    refused = run("size", str(folder), *ASKED, "--ttft-p95", "800ms")
-    assert refused.exit_code == 2 and "does not give params_total" in refused.output
+
+
+def test_a_config_that_is_not_understood_is_refused_with_the_numbers_that_would_do(tmp_path: Path) -> None:
+    config = {"model_type": "strange", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = ("size", str(tmp_path), *ASKED, *SOME, "--ttft-p95", "800ms")
+    refused = run(*asked)
+    assert refused.exit_code == 2
+    for words in (
+        "which layers of a strange",
+        "params_total, params_active, n_kv_heads, kv_values by --param",
+        "safetensors",
+    ):
+        assert words in refused.output
+    given = ("params_total=8e9", "params_active=8e9", "n_kv_heads=8", "kv_values=65536")
+    params = [word for number in given for word in ("--param", number)]
+    assert run(*asked, *params).exit_code == 0
+    for wrong in ("size=8", "params_total=many", "params_total=0", "params_total=1.5", "n_layers=1e99"):
+        assert run(*asked, "--param", wrong).exit_code == 2
+
+
+def test_a_mixture_whose_active_experts_are_not_known_is_not_sized_as_a_dense_model(tmp_path: Path) -> None:
+    config = {"model_type": "qwen3", "num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 64, "head_dim": 8}
+    write(tmp_path, {**config, "moe_expert_num": 8}, model={"layers.0.mlp.experts.0.w": ("BF16", [640, 640])})
+    refused = run("size", str(tmp_path), *ASKED, *SOME, "--ttft-p95", "800ms")
+    assert refused.exit_code == 2 and "Give params_active by --param" in refused.output
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:

@@ -1,5 +1,6 @@
 """Bills by hand: an instance of four GPUs, billed for three hours of which two were recorded."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,12 @@ from pertoken.costs.invoice.billed import HostDevices, billed_prices
 from pertoken.costs.invoice.compare import Compared, compared
 from pertoken.costs.invoice.computed import ComputedDay
 from pertoken.costs.invoice.read import Invoice, InvoiceLine, read_invoice
-from pertoken.costs.invoice.reconcile import DAY, matched, names_of, reconcile
+from pertoken.costs.invoice.reconcile import DAY, Reconciliation, matched, names_of, reconcile
 from pertoken.costs.prices.book import BILLED
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
-from pertoken.tui.text.money.invoice import CENT, cents, invoice_plain, invoice_text
+from pertoken.text.costs.invoice import CENT, cents, invoice_plain, invoice_text
 from pertoken.units import NANO_USD
 from tests.scenario import LOW_BATCH_70B, seed
 
@@ -40,6 +41,11 @@ def of(store: Store, name: str) -> tuple[Compared, Invoice]:
     return compared(store, invoice, STATED, NOW), invoice
 
 
+def parts_of(reconciliation: Reconciliation) -> list[int]:
+    unmatched = (nano for _, nano, _ in reconciliation.unmatched)
+    return [reconciliation.instance_hours, reconciliation.beside, *unmatched]
+
+
 @pytest.mark.parametrize(
     ("name", "total", "beside"),
     [
@@ -60,7 +66,7 @@ def test_every_format_names_unseen_hours_and_the_discount_of_one_instance(
     assert row.billed == row.computed + row.unseen + row.discount + row.price
     if name != "google.jsonl":  # its list prices are the sum of its SKUs, computed in another currency
         assert (row.discount, row.price) == (round(-5.04 * usd), 0)
-    assert invoice.nano_usd == round(float(total) * usd) == compared.reconciliation.lines_sum
+    assert invoice.nano_usd == round(float(total) * usd) == sum(parts_of(compared.reconciliation))
     assert compared.reconciliation.beside == round(float(beside) * usd)
 
 
@@ -154,11 +160,10 @@ def test_the_parts_of_any_bill_sum_to_it_and_every_difference_is_named_to_the_na
 ) -> None:
     computed = {(7, 1): ComputedDay(computed_nano, {1: round(recorded_h * 3_600_000)})}
     reconciliation = reconcile(invoice, {"box": 7, "crate": 8}, computed)
-    assert reconciliation.lines_sum == reconciliation.total == sum(line.nano_usd for line in invoice.lines)
+    assert sum(parts_of(reconciliation)) == reconciliation.total == sum(line.nano_usd for line in invoice.lines)
     for row in reconciliation.rows:
         assert row.billed == row.computed + row.unseen + row.discount + row.price
-    parts = [reconciliation.instance_hours, reconciliation.beside, *(nano for _, nano, _ in reconciliation.unmatched)]
-    assert sum(cents(parts)) == (reconciliation.total + CENT // 2) // CENT
+    assert sum(cents(parts_of(reconciliation))) == (reconciliation.total + CENT // 2) // CENT
 
 
 def written(folder: Path, text: str) -> Path:
@@ -195,3 +200,195 @@ def test_an_unmatched_bill_explains_how_a_line_is_matched(store: Store) -> None:
     assert "No line belongs to a recorded host" in text and "Recorded: gpu-1." in text
     later = replace(invoice, lines=tuple(replace(line, start_ts=NOW * 2, end_ts=NOW * 2 + 1) for line in invoice.lines))
     assert compared(store, later, STATED, NOW).reconciliation.rows == () or later.span[0] > NOW
+
+
+SPAN = "2026-09-21T12:00:00Z,2026-09-21T15:00:00Z"
+AWS = (
+    "line_item_resource_id,line_item_usage_start_date,line_item_usage_end_date,line_item_line_item_type,"
+    "line_item_unblended_cost,line_item_currency_code,line_item_usage_amount,pricing_unit,"
+    "savings_plan_savings_plan_effective_cost,split_line_item_parent_resource_id\n"
+)
+QUANTITIES = (
+    "BilledCost,EffectiveCost,BillingCurrency,ResourceId,ResourceName,ChargePeriodStart,ChargePeriodEnd,ChargeCategory,"
+    "ConsumedQuantity,ConsumedUnit,PricingQuantity,PricingUnit\n"
+)
+
+
+def prices_of(store: Store, invoice: Invoice) -> list[int | None]:
+    return [price.nano_usd_per_device_hour for price in compared(store, invoice, STATED, NOW).prices("bill", NOW)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"gpu-1,{SPAN},Usage,0.0,USD,3,Hrs,,\n,{SPAN},Fee,2000,USD,1,,,\n",
+        f"gpu-1,{SPAN},DiscountedUsage,0,USD,3,Hrs,,\n",
+        f"gpu-1,{SPAN},SavingsPlanCoveredUsage,75,USD,3,Hrs,,\ngpu-1,{SPAN},SavingsPlanNegation,-75,USD,3,Hrs,,\n",
+        f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,\ngpu-1,{SPAN},EdpDiscount,-75,USD,3,Hrs,,\n",
+    ],
+    ids=["capacity block", "reservation without its part", "savings plan without its part", "discount of all of it"],
+)
+def test_hours_that_are_paid_on_another_line_never_become_a_price(tmp_path: Path, store: Store, lines: str) -> None:
+    invoice = read_invoice(written(tmp_path, AWS + lines))
+    assert prices_of(store, invoice) == []
+    if "EdpDiscount" not in lines:
+        assert "3.0 billed hours give no price" in invoice_text(compared(store, invoice, STATED, NOW), invoice)
+
+
+def test_hours_at_no_cost_do_not_lower_the_price_of_others_of_the_day(tmp_path: Path, store: Store) -> None:
+    later = "2026-09-21T15:00:00Z,2026-09-21T17:00:00Z"
+    lines = f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,\ngpu-1,{later},Usage,0,USD,2,Hrs,,\n"
+    covered = f"gpu-1,{SPAN},SavingsPlanCoveredUsage,75,USD,3,Hrs,45,\n"
+    assert prices_of(store, read_invoice(written(tmp_path, AWS + lines))) == [round(25 / 4 * NANO_USD)] * 4
+    assert prices_of(store, read_invoice(written(tmp_path, AWS + covered))) == [round(15 / 4 * NANO_USD)] * 4
+
+
+def google(*credits: dict[str, object], global_name: str = "", unit: str = "seconds", **more: object) -> str:
+    path = global_name or "//compute.googleapis.com/projects/1/zones/z/instances/5731447681477044785"
+    return json.dumps(
+        {
+            **{"usage_start_time": "2026-09-21 12:00:00 UTC", "usage_end_time": "2026-09-21 15:00:00 UTC"},
+            **{"cost": 75.0, "cost_type": "regular", "currency": "USD", "usage": {"unit": unit, "amount": 10800}},
+            **{"sku": {"description": "GPU"}, "resource": {"name": "gpu-1", "global_name": path}, "credits": credits},
+            **more,
+        }
+    )
+
+
+def test_a_promotion_pays_a_bill_and_leaves_the_price_and_a_commitment_leaves_none(
+    tmp_path: Path, store: Store
+) -> None:
+    promoted = read_invoice(written(tmp_path, google({"type": "PROMOTION", "amount": -75})))
+    assert promoted.nano_usd == 0 and prices_of(store, promoted) == [round(25 / 4 * NANO_USD)] * 4
+    lower = read_invoice(written(tmp_path, google({"type": "SUSTAINED_USAGE_DISCOUNT", "amount": -15})))
+    assert prices_of(store, lower) == [round(20 / 4 * NANO_USD)] * 4
+    for amount in (-75, -30):
+        credit: dict[str, object] = {"type": "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE", "amount": amount}
+        assert prices_of(store, read_invoice(written(tmp_path, google(credit)))) == []
+
+
+def test_an_instance_is_matched_by_its_name_beside_a_path_that_ends_in_a_number(tmp_path: Path, store: Store) -> None:
+    disk = google(global_name="//compute.googleapis.com/projects/1/zones/z/disks/99", unit="byte-seconds", cost=1.0)
+    invoice = read_invoice(written(tmp_path, f"{google()}\n{disk}\n"))
+    result = compared(store, invoice, {}, NOW).reconciliation
+    assert [(row.billed, row.billed_hours) for row in result.rows] == [(75 * NANO_USD, 3)]
+    assert result.beside == NANO_USD  # a disk of that name has no hours
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        ("Date,ResourceId,MeterCategory,Quantity,UnitOfMeasure,Cost,BillingCurrency,ChargeType", "USD,Usage"),
+        ("UsageDate,InstanceId,MeterCategory,UsageQuantity,UnitOfMeasure,PreTaxCost,Currency,ChargeType", "USD,Usage"),
+        ("date,resourceId,meterCategory,quantity,unitOfMeasure,costInUsd,billingCurrency,chargeType", "EUR,Usage"),
+        (
+            "date,resourceId,meterCategory,quantity,unitOfMeasure,costInBillingCurrency,billingCurrency,chargeType,"
+            "exchangeRatePricingToBilling,pricingCurrency",
+            "EUR,Usage,1,USD",
+        ),
+    ],
+    ids=["enterprise agreement", "older", "customer agreement", "customer agreement with a rate"],
+)
+def test_azure_agreements_name_their_columns_differently(
+    tmp_path: Path, store: Store, columns: str, values: str
+) -> None:
+    path = "/subscriptions/x/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/gpu-1"
+    text = f"{columns}\n09/21/2026,{path},Virtual Machines,3,1 Hour,75,{values}\n"
+    assert prices_of(store, read_invoice(written(tmp_path, text))) == [round(25 / 4 * NANO_USD)] * 4
+
+
+def test_texts_for_a_missing_value_are_no_values(tmp_path: Path) -> None:
+    credit = f"0.01,0.01,USD,NULL,NULL,{SPAN},Credit,NULL,NULL,null,N/A\n"
+    usage = f"75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,NULL,NULL\n"
+    invoice = read_invoice(written(tmp_path, QUANTITIES + usage + credit))
+    assert [(line.resource, line.hours) for line in invoice.lines] == [("gpu-1", 3), ("", None)]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "unit", "hours"),
+    [
+        ("3", "Hours", 3),
+        ("12", "GPU Hours", 3),
+        ("12", "gpu-hrs", 3),
+        ("12", "GPUs·h", 3),
+        ("720", "GPU Minutes", 3),
+        ("3", "Instance-Hours", 3),
+        ("3", "VM Hours", 3),
+        ("10800", "Seconds", 3),
+        ("0.125", "Days", 3),
+        ("3", "1 Hour", 3),
+    ],
+)
+def test_hours_of_hosts_and_of_their_gpus_are_told_apart_by_the_unit(
+    tmp_path: Path, store: Store, quantity: str, unit: str, hours: float
+) -> None:
+    text = f"75,75,USD,gpu-1,x,{SPAN},Usage,{quantity},{unit},,\n"
+    invoice = read_invoice(written(tmp_path, QUANTITIES + text))
+    (row,) = compared(store, invoice, STATED, NOW).reconciliation.rows
+    assert row.billed_hours == pytest.approx(hours)
+    priced = f"75,75,USD,gpu-1,x,{SPAN},Usage,,,{quantity},{unit}\n"
+    assert read_invoice(written(tmp_path, QUANTITIES + priced)).lines[0].hours == invoice.lines[0].hours
+
+
+@pytest.mark.parametrize("unit", ["vCPU-Hours", "GB-Hours", "GPU Months", "Requests", ""])
+def test_amounts_in_another_unit_have_no_hours_and_the_unit_is_named(tmp_path: Path, store: Store, unit: str) -> None:
+    invoice = read_invoice(written(tmp_path, f"{QUANTITIES}75,75,USD,gpu-1,x,{SPAN},Usage,3,{unit},,\n"))
+    text = invoice_text(compared(store, invoice, STATED, NOW), invoice)
+    assert "Lines of recorded hosts have no hours" in text and (unit or "none") in text
+    assert "No line belongs" not in text
+
+
+EURO = "BilledCost,EffectiveCost,BillingCurrency,ResourceId,ChargePeriodStart,ChargePeriodEnd,ChargeCategory,"
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        ("x_BillingExchangeRate", "0.8"),
+        ("x_BilledCostInUsd,x_EffectiveCostInUsd", "75,75"),
+        ("PricingCurrency,PricingCurrencyEffectiveCost", "USD,75"),
+        ("x_PricingCurrency,x_BillingExchangeRate", "USD,0.8"),
+    ],
+)
+def test_a_bill_in_another_currency_is_read_by_the_rate_beside_it(tmp_path: Path, columns: str, values: str) -> None:
+    text = f"{EURO}{columns}\n60,60,EUR,gpu-1,{SPAN},Usage,{values}\n"
+    (read,) = read_invoice(written(tmp_path, text)).lines
+    assert (read.nano_usd, read.effective_nano_usd) == (75 * NANO_USD, 75 * NANO_USD)
+
+
+def test_a_rate_to_another_currency_than_dollars_is_no_rate(tmp_path: Path) -> None:
+    text = f"{EURO}PricingCurrency,x_BillingExchangeRate\n60,60,EUR,gpu-1,{SPAN},Usage,GBP,0.8\n"
+    with pytest.raises(BadInput, match="no rate to dollars"):
+        read_invoice(written(tmp_path, text))
+
+
+def test_lines_that_divide_the_cost_of_an_instance_among_pods_are_not_added(tmp_path: Path, store: Store) -> None:
+    pod = "arn:aws:eks:us-east-1:1:pod/cluster/prod/llama-0/u"
+    lines = f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,\n{pod},{SPAN},Usage,0,USD,3,vCPU-Hours,,gpu-1\n"
+    no_cost = f"{pod},{SPAN},Usage,,USD,3,GB-Hours,,gpu-1\n"
+    invoice = read_invoice(written(tmp_path, AWS + lines + no_cost))
+    assert (len(invoice.lines), invoice.split, invoice.unreadable) == (1, 2, 0)
+    assert "2 lines divide the cost of another line" in invoice_text(compared(store, invoice, STATED, NOW), invoice)
+    with pytest.raises(BadInput, match="no line but those that divide"):
+        read_invoice(written(tmp_path, AWS + no_cost))
+
+
+def test_a_line_that_cannot_be_read_is_counted_and_shown_and_the_rest_is_read(tmp_path: Path, store: Store) -> None:
+    text = f"{QUANTITIES}many,1,USD,gpu-1,x,{SPAN},Usage,3,Hours,,\n75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,,\n"
+    invoice = read_invoice(written(tmp_path, text))
+    assert (len(invoice.lines), invoice.unreadable) == (1, 1)
+    result = compared(store, invoice, STATED, NOW)
+    shown = " ".join(invoice_text(result, invoice).split())
+    assert "1 line could not be read" in shown and "row 1: billedcost 'many' is not a number" in shown
+    plain = invoice_plain(result, invoice)
+    assert plain["unreadable_lines"] == 1 and plain["first_unreadable"] and plain["unpriced_hours"] == 0
+
+
+def test_columns_of_the_older_aws_report_are_the_same_columns(tmp_path: Path) -> None:
+    text = (
+        "lineItem/ResourceId,lineItem/UsageStartDate,lineItem/UsageEndDate,lineItem/LineItemType,"
+        "lineItem/UnblendedCost,lineItem/CurrencyCode,lineItem/UsageAmount,pricing/unit\n"
+        f"gpu-1,{SPAN},Usage,75,USD,3,Hrs\n"
+    )
+    (read,) = read_invoice(written(tmp_path, text)).lines
+    assert (read.resource, read.hours, read.nano_usd) == ("gpu-1", 3, 75 * NANO_USD)

@@ -28,7 +28,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
 )
 from pertoken.store.write.writer import Writer
-from pertoken.tui.text.summary import summary
+from pertoken.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.rows.ticks import run
 from tests.agent.values import START_MS, engine, gpu, probe
@@ -78,6 +78,16 @@ def test_a_deployment_with_unknown_tokens_adds_neither_dollars_nor_tokens_to_the
     assert per_mtok_together([line, idle]) == pytest.approx(2 * (line.nano_usd_per_mtok or 0), abs=1)
     assert per_mtok_together([unknown]) is None
     assert per_mtok_together([idle]) is None
+
+
+def test_prompt_tokens_of_encoders_are_the_headline_only_where_nothing_generates(folder: Path) -> None:
+    from pertoken.store.connect.location import locate
+
+    (line,) = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END).deployments
+    encoder = replace(line, generated_tokens=0, pooling=True)
+    assert encoder.prompt_tokens and encoder.nano_usd
+    assert per_mtok_together([line, encoder]) == line.nano_usd_per_mtok
+    assert per_mtok_together([encoder]) == pytest.approx(encoder.nano_usd * 1e6 / encoder.prompt_tokens)
 
 
 def test_the_bill_adds_up_to_the_paid_dollars(folder: Path) -> None:

@@ -135,5 +135,5 @@ def test_no_digit_of_a_latency_depends_on_the_other_queries_of_its_batch() -> No
         for calibration in (known, Calibration())
     ]
     assert [latencies([query], MARKET)[0] for query in asked] == latencies(asked, MARKET)
-    limits = (300.0, 900.0, 12.0, 30.0)
-    assert [overruns([query], limits, MARKET)[0] for query in asked] == overruns(asked, limits, MARKET)
+    several = [(query, limits) for query in asked for limits in ((300.0, 900.0, 12.0, 30.0), (None, 900.0, None, None))]
+    assert [overruns([one], MARKET)[0] for one in several] == overruns(several, MARKET)

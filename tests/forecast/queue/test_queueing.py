@@ -114,8 +114,7 @@ def test_quantiles_are_where_a_distribution_function_passes_their_shares(kind: s
     shares = (0.1, 0.5, 0.95, 0.999)
     predicted = under_load(its, rate, generated, shares)
     for factor, later in ((1 + 1e-9, False), (1 - 1e-9, True)):
-        ttft, tpot = ([float(value) * factor for value in row] for row in (predicted.ttft_s[0], predicted.tpot_s[0]))
-        late = overruns_under(its, rate, generated, ttft, tpot)
+        late = overruns_under(its, rate, generated, predicted.ttft_s * factor, predicted.tpot_s * factor)
         for column, share in enumerate(shares):
             assert (late.ttft[0, column] > 1 - share + 1e-12) == later
             assert (late.tpot[0, column] > 1 - share + 1e-12) == later

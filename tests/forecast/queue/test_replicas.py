@@ -31,7 +31,7 @@ FACTORS = (0.5, 1.0, 30.0, 1e6)
 @pytest.mark.parametrize("limits", [(None, None), (400.0, 60.0), (None, 9.0)])
 def test_many_are_counted_side_by_side_as_each_is_alone(limits: tuple[float | None, float | None]) -> None:
     asked = [LatencyQuery(deployment(max_num_seqs=n), CHAT, load, Calibration()) for load in LOADS for n in (8, 256)]
-    together = fewest_all([(query, FACTORS) for query in asked], limits, MARKET)
+    together = fewest_all([(query, FACTORS, limits) for query in asked], MARKET)
     for query, counts in zip(asked, together, strict=True):
         assert not isinstance(counts, Abstained)
         assert counts[-1] is None
@@ -40,11 +40,19 @@ def test_many_are_counted_side_by_side_as_each_is_alone(limits: tuple[float | No
             assert count == fewest_replicas(query.deployment, CHAT, load, MARKET, None, limits)
 
 
+def test_each_is_counted_by_objectives_of_its_own() -> None:
+    query = LatencyQuery(deployment(), CHAT, LOADS[1], Calibration())
+    several = [(None, None), (400.0, None), (None, 9.0), (0.01, 9.0)]
+    together = fewest_all([(query, (1.0,), limits) for limits in several], MARKET)
+    assert together == [fewest_all([(query, (1.0,), limits)], MARKET)[0] for limits in several]
+    assert together[0] != together[2] and together[3] == (None,)
+
+
 def test_a_failed_forecast_costs_no_other_its_count() -> None:
     asked = [
         LatencyQuery(deployment(engine=engine), CHAT, LOADS[0], Calibration()) for engine in ("vllm", "nobody", "vllm")
     ]
-    first, unknown, last = fewest_all([(query, (1.0,)) for query in asked], (None, None), MARKET)
+    first, unknown, last = fewest_all([(query, (1.0,), (None, None)) for query in asked], MARKET)
     assert first == last == (1,)
     assert isinstance(unknown, Abstained)
-    assert fewest_all([], (None, None), MARKET) == []
+    assert fewest_all([], MARKET) == []

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pertoken.plugins.engine.quantize_weights import quantize_weights
-from pertoken.rule import FEWEST, Placement
+from pertoken.rule import FEWEST, Placement, Skip
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
 
@@ -66,6 +66,14 @@ def test_it_refuses_quantized_and_unknown_weights(fields: dict[str, Any], code: 
 def test_it_refuses_hardware_without_eight_bit_products_under_load() -> None:
     v100 = chat(placement=Placement(accelerator="V100 SXM2 32GB"))
     assert refusal(quantize_weights, v100, low_batch(running=60))[0] == "no-format"
+
+
+def test_it_refuses_a_format_that_no_source_lists_for_its_engine_and_device() -> None:
+    for device, engine in (("V100 SXM2 32GB", "vllm"), ("MI210", "vllm")):
+        seen = proposals(quantize_weights, chat(placement=Placement(accelerator=device), engine=engine, tp=1))
+        dtypes = {state.deployments[0].weight_dtype for state in seen if not isinstance(state, Skip)}
+        assert "int4" not in dtypes and "format-not-run" in {state.code for state in seen if isinstance(state, Skip)}
+    assert ("fp8", 2) not in tried(engine="trtllm", placement=Placement(accelerator="A100 80GB SXM4"))
 
 
 def test_it_refuses_replicas_that_differ() -> None:

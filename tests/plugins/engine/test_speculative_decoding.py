@@ -6,6 +6,7 @@ import pytest
 from pertoken.catalog.knob_commands import commands
 from pertoken.plugins.engine.speculative_decoding import METHODS, speculative_decoding
 from pertoken.testing import regimes, run
+from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
 
@@ -70,3 +71,14 @@ def test_every_engine_it_proposes_for_has_flags_and_their_undo(engine: str) -> N
         changes["speculative_method"] = None, METHODS[engine]
     written = commands(engine, changes)
     assert len(written.apply) == len(written.undo) == len(changes) and not written.manual
+
+
+def test_a_mixture_with_a_head_for_several_tokens_drafts_up_to_the_batch_with_a_published_gain() -> None:
+    deepseek: dict[str, Any] = {"model": model("DeepSeek-V3"), "engine": "sglang", "weight_dtype": "fp8", "tp": 8}
+    (after,) = proposals(speculative_decoding, chat(**deepseek), low_batch(running=32))
+    drafted = after.deployments[0]
+    assert (drafted.speculative_method, drafted.num_speculative_tokens) == ("eagle", 4)
+    for seen in ({"running": 49}, {"running": 20, "waiting": 3}):
+        assert refusal(speculative_decoding, chat(**deepseek), low_batch(**seen))[0] in ("mixture", "saturated")
+    other: dict[str, Any] = {**deepseek, "engine": "vllm"}
+    assert refusal(speculative_decoding, chat(**other), low_batch(running=32))[0] == "mixture", "no gain is published"

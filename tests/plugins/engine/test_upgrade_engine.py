@@ -3,10 +3,12 @@ from typing import Any
 
 import pytest
 
+from pertoken.catalog.market import load_market
 from pertoken.plugins.engine.upgrade_engine import upgrade_engine
-from pertoken.rule import Epoch
+from pertoken.rule import Epoch, Placement
 from pertoken.testing import Result, deployment, earlier, evidence, fleet, regime, run, service
 
+V100 = Placement(accelerator="V100 SXM2 32GB")
 CHEAPER = replace(earlier("0.31.0", (0.77, 0.8, 0.83)), deployment_id=1)
 
 
@@ -58,3 +60,36 @@ def test_it_refuses_without_a_like_deployment_that_shows_a_saving(
 
 def test_a_newer_version_that_costs_more_is_not_advised() -> None:
     assert run(upgrade_engine, "upgraded-dearer").proposals == ()
+
+
+@pytest.mark.parametrize(("engine", "version"), [("vllm", "0.6.3"), ("vllm", "v0.10.2"), ("sglang", "0.3.6")])
+def test_a_version_from_before_a_faster_release_is_upgraded_to_the_newest_known_without_a_stated_saving(
+    engine: str, version: str
+) -> None:
+    present = fleet(service("chat", deployment(engine=engine, engine_version=version)))
+    (proposal,) = run(upgrade_engine, regime(present, {"chat": evidence(running=2)})).proposals
+    newest = load_market().newer_releases(engine, version)[-1].version
+    assert proposal.diff.knobs(1)["engine_version"] == (version, newest)
+    assert proposal.state.deployments[0].expected is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"engine_version": "0.31.0"}, "no-newer-seen"),
+        ({"engine_version": None}, "no-newer-seen"),
+        ({"engine_version": "0.6.3", "placement": V100, "weight_dtype": "fp16"}, "newest-not-run"),
+        ({"engine": "lmdeploy", "engine_version": "0.1.0"}, "no-newer-seen"),
+    ],
+)
+def test_it_names_no_newer_version_without_a_faster_one_or_where_that_does_not_start(
+    fields: dict[str, Any], code: str
+) -> None:
+    present = fleet(service("chat", deployment(**fields)))
+    only = run(upgrade_engine, regime(present, {"chat": evidence(running=2)}))
+    assert (only.proposals, only.codes) == ((), (code,))
+
+
+def test_hours_of_a_newer_version_in_the_fleet_come_before_release_notes() -> None:
+    slower = replace(earlier("0.6.3", (0.9, 0.99, 1.1)), deployment_id=1)
+    assert result(slower, versions=("0.32.0", "0.6.3")).codes == ("not-cheaper",)

@@ -1,6 +1,7 @@
 import pytest
 
-from pertoken.plugins.engine.versions import is_newer, judged, numbers, percent
+from pertoken.plugins.engine.versions import is_newer, judged, percent
+from pertoken.rule import version_numbers
 from pertoken.testing import earlier
 
 
@@ -9,7 +10,7 @@ from pertoken.testing import earlier
     [("0.31.0", (0, 31, 0)), ("v0.9.2.post1", (0, 9, 2)), ("b6721-0c1e570", (6721,)), ("main", None), (None, None)],
 )
 def test_a_version_is_ordered_by_the_numbers_it_begins_with(version: str | None, known: tuple[int, ...] | None) -> None:
-    assert numbers(version) == known
+    assert version_numbers(version) == known
 
 
 def test_only_versions_with_numbers_are_known_to_be_newer() -> None:

@@ -40,6 +40,32 @@ def test_two_services_of_one_model_become_one_engine_on_either_host() -> None:
     assert (first.risk, first.effort) == ("latency", "high") and "move-accelerator" in first.excludes
 
 
+def test_all_quiet_services_of_one_model_become_one_engine() -> None:
+    quieter = {place: evidence(**{**QUIET, "busy": series(0.1, p95=0.12)}) for place in range(4)}
+    first, last, *pair = ran(*[deployment()] * 4, seen=quieter).proposals
+    assert [len(proposal.diff.removed) for proposal in pair] == [2, 2], "in case that one for all is too slow"
+    for proposal in (first, last):
+        assert [len(proposal.diff.removed), len(proposal.diff.added), len(proposal.diff.released)] == [4, 1, 3]
+        assert sorted(name for name, _ in proposal.diff.added[0].serves) == ["a", "b", "c", "d"]
+    assert [proposal.diff.added[0].device_ids for proposal in (first, last)] == [(10,), (40,)]
+
+
+def test_a_group_ends_where_the_busy_shares_of_its_services_would_interfere() -> None:
+    busy = {place: evidence(**{**QUIET, "busy": series(0.2, p95=0.25)}) for place in range(4)}
+    groups = {
+        tuple(sorted(name for name, _ in made.diff.added[0].serves))
+        for made in ran(*[deployment()] * 4, seen=busy).proposals
+    }
+    assert groups == {("a", "b"), ("c", "d")}
+
+
+def test_four_engines_with_adapters_of_one_base_become_one() -> None:
+    quieter = {place: evidence(**{**QUIET, "busy": series(0.1, p95=0.12)}) for place in range(4)}
+    tunes = [deployment(lora_adapters=(name,)) for name in ("law", "medicine", "tax", "sport")]
+    first, *_ = ran(*tunes, seen=quieter).proposals
+    assert first.diff.added[0].lora_adapters == ("law", "medicine", "tax", "sport") and len(first.diff.released) == 3
+
+
 def test_fine_tunes_of_one_base_become_adapters_of_one_engine() -> None:
     first, _ = ran(deployment(lora_adapters=("law",)), deployment(lora_adapters=("medicine",))).proposals
     (made,) = first.diff.added
@@ -121,13 +147,11 @@ def test_engines_on_different_accelerators_or_without_one_are_left() -> None:
     assert ran(deployment(), deployment(placement=Placement())).codes == ("no-accelerator", "nothing-alike")
 
 
-def test_each_service_is_in_one_pair_and_pairs_are_limited() -> None:
-    many = [deployment() for _ in range(6)]
-    assert len(ran(*many).proposals) == 2 * 3
+def test_each_service_is_in_one_pair_or_group_and_these_are_limited() -> None:
+    half = evidence(**{**QUIET, "busy": series(0.2, p95=0.25)})
+    assert len(ran(*[deployment()] * 6, seen=dict.fromkeys(range(6), half)).proposals) == 2 * 3
     names = "abcdef"
-    quiet_fleet = regime(
-        fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, evidence(**QUIET))
-    )
+    quiet_fleet = regime(fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, half))
     few = run(consolidate, quiet_fleet, pairs=1)
     assert len(few.proposals) == 2 and few.codes == ("enough-pairs",)
     assert few.refusals[0].reason == "4 more quiet services are left until these 1 pairs are decided"

@@ -1,3 +1,4 @@
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +18,22 @@ def moves(fleet: Fleet | None = None) -> list[Service]:
 
 def test_every_other_accelerator_with_offers_that_holds_the_weights_is_a_candidate() -> None:
     yielded = moves(chat(2))
-    ranks = {service.deployments[0].accelerator: service.deployments[1].tp for service in yielded}
-    assert (ranks["H200 SXM"], ranks["B200 SXM"], ranks["L40S"], ranks["A100 80GB SXM4"]) == (2, 1, 4, 2)
+    ranks: defaultdict[str | None, list[int | None]] = defaultdict(list)
+    for service in yielded:
+        ranks[service.deployments[0].accelerator].append(service.deployments[1].tp)
+    fewest = [ranks[name][0] for name in ("H200 SXM", "B200 SXM", "L40S", "A100 80GB SXM4")]
+    assert fewest == [2, 1, 4, 2]
     assert "H100 SXM5" not in ranks
     assert all(name is not None and MARKET.offers(name) for name in ranks)
     assert all(service.replicas == FEWEST for service in yielded)
+
+
+def test_more_ranks_than_the_fewest_are_tried_while_one_replica_lists_below_the_present_ones() -> None:
+    tried = [(service.deployments[0].accelerator, service.deployments[0].tp) for service in moves(chat(2))]
+    assert [ranks for name, ranks in tried if name == "A100 80GB SXM4"] == [2, 4, 8]
+    assert [ranks for name, ranks in tried if name == "B200 SXM"] == [1], "two list above four H100"
+    one = [(service.deployments[0].accelerator, service.deployments[0].tp) for service in moves(chat(1))]
+    assert [ranks for name, ranks in one if name == "A100 80GB SXM4"] == [2, 4]
 
 
 def test_architectures_without_bfloat16_are_left_out() -> None:
@@ -41,18 +53,20 @@ def test_it_refuses_committed_or_unknown_deployments(fields: dict[str, Any], cod
     assert refusal(move_accelerator, chat(**fields))[0] == code
 
 
-def test_an_accelerator_that_no_price_can_be_compared_with_is_refused_before_it_is_forecast() -> None:
+def test_an_accelerator_that_the_provider_does_not_rent_is_refused_before_it_is_forecast() -> None:
     yielded = proposals(move_accelerator)
-    reasons = [refused.reason for refused in yielded if isinstance(refused, Skip)]
-    lambda_alone = "only lambda lists GH200 96GB on-demand beside H100 SXM5: name your provider if it is yours"
-    assert f"prices cannot be compared: {lambda_alone}" in reasons
-    providers = [reason.partition(" lists ")[0] for reason in reasons]
-    assert len(providers) == len(set(providers)), "one reason names all accelerators that it holds for"
-    assert {refused.code for refused in yielded if isinstance(refused, Skip)} == {"prices-not-comparable"}
-    assert "GH200 96GB" not in {service.deployments[0].accelerator for service in moves()}
+    (refused,) = [refused for refused in yielded if isinstance(refused, Skip)]
+    assert refused.code == "not-offered-here" and "MI300X (tp 1)" in refused.reason and "at aws" in refused.reason
+    assert not {"MI300X", "GH200 96GB"} & {service.deployments[0].accelerator for service in moves()}
 
 
-def test_prices_of_the_service_s_own_provider_are_enough() -> None:
+def test_an_instance_must_hold_all_ranks_of_a_replica() -> None:
+    ranks = {service.deployments[0].accelerator: service.deployments[0].tp for service in moves()}
+    assert ranks["L40S"] == 4, "g6e.12xlarge holds four"
+    assert "L4" not in ranks or ranks["L4"] == 8
+
+
+def test_only_instances_of_the_service_s_own_provider_count() -> None:
     assert AWS.provider == "aws"
     assert "A10G" in {service.deployments[0].accelerator for service in moves(chat(placement=AWS))}
     elsewhere = chat(placement=replace(AWS, provider="lambda", region=None, instance_type=None))
@@ -60,7 +74,7 @@ def test_prices_of_the_service_s_own_provider_are_enough() -> None:
 
 
 def test_it_refuses_a_service_that_generated_nothing() -> None:
-    assert refusal(move_accelerator, chat(), low_batch(generated_tok_s=0))[0] == "no-load"
+    assert refusal(move_accelerator, chat(), low_batch(generated_tok_s=0, prompt_tok_s=0))[0] == "no-load"
 
 
 def test_it_refuses_where_the_market_offers_nothing_else() -> None:

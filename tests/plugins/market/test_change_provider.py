@@ -20,7 +20,9 @@ def places(fleet: Any, **options: Any) -> list[tuple[str, str]]:
 
 
 def test_a_cheaper_provider_of_the_same_accelerator_is_proposed() -> None:
-    assert [provider for provider, _ in places(chat(2))] == ["gmi-cloud"]
+    assert [provider for provider, _ in places(chat(2))] == ["lambda"]
+    one = chat(2, tp=1, device_ids=(10,))
+    assert "gmi-cloud" in [provider for provider, _ in places(one)], "it lists single devices alone"
 
 
 def test_a_cheaper_region_of_the_same_provider_is_a_proposal_of_its_own() -> None:

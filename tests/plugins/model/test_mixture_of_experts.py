@@ -37,9 +37,16 @@ def test_memory_is_not_reduced_few_requests_do_not_pay_for_more_devices() -> Non
 
 
 def test_a_model_with_images_is_replaced_only_by_one_with_images() -> None:
-    for present, images in (("Qwen3-32B", False), ("Qwen3-VL-32B", True)):
+    for present, images in (("Qwen3-32B", False), ("Qwen2.5-VL-32B", True)):
         services = proposals(mixture_of_experts, chat(model=model(present), tp=1), low_batch(running=30))
         assert services and all(("-VL-" in name) == images for name, _ in names(services))
+
+
+def test_neither_an_older_mixture_nor_one_under_a_narrower_licence_takes_over() -> None:
+    services = proposals(mixture_of_experts, chat(model=model("Llama-3.3-70B"), tp=2), low_batch(running=30))
+    assert services and "Mixtral-8x7B" not in dict(names(services))
+    apache = proposals(mixture_of_experts, chat(model=model("Qwen2.5-32B"), tp=1), low_batch(running=30))
+    assert apache and not {"DeepSeek-V3", "MiniMax-M2.5"} & set(dict(names(apache)))
 
 
 def test_a_person_names_the_mixtures_that_may_take_over() -> None:

@@ -4,37 +4,33 @@ import pytest
 
 from pertoken.plugins.model.prune import prune
 from pertoken.rule import FEWEST, Model
-from pertoken.testing import run
 from tests.deployments import MARKET, model
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
 
 
-def test_half_of_a_model_without_a_smaller_one_near_in_size_is_another_model() -> None:
-    (after,) = proposals(prune, chat(2))
+def test_a_published_checkpoint_that_was_pruned_from_the_model_replaces_it() -> None:
+    after, *_ = proposals(prune, chat(2))
     pruned = after.deployments[0].model
-    assert (pruned.name, pruned.params_total) == ("meta-llama/Llama-3.3-70B-pruned-50", 35_300_000_000)
-    assert MARKET.model(pruned.name) is None and after.replicas == FEWEST
+    assert (pruned.name, pruned.params_total) == ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", 49_900_000_000)
+    assert after.replicas == FEWEST
 
 
-@pytest.mark.parametrize("method", ["2:4", "unstructured"])
-def test_single_weights_are_never_pruned_no_engine_skips_them(method: str) -> None:
-    result = run(prune, "bandwidth-bound", method=method)
-    assert (result.codes, result.proposals) == (("no-sparse-path",), ())
-    assert result.refusals[0].reason.startswith(f"{method} sparsity saves nothing: none of 5 engines")
+def test_every_model_that_it_proposes_is_in_the_catalog() -> None:
+    for present in MARKET.models:
+        yielded = proposals(prune, chat(model=present, tp=None, pp=None, dp=None))
+        names = [state.deployments[0].model.name for state in yielded if hasattr(state, "deployments")]
+        assert all(MARKET.model(name) is not None for name in names), present.name
 
 
 @pytest.mark.parametrize(
     ("fields", "busy", "code"),
     [
-        ({"model": model("Qwen3-14B")}, 0.6, "smaller-exists"),
-        ({"model": model("Qwen3-30B-A3B")}, 0.6, "mixture"),
-        ({"model": model("Qwen3-0.6B")}, 0.6, "small"),
+        ({"model": model("Qwen3-14B")}, 0.6, "no-published-checkpoint"),
+        ({"model": model("Qwen3-30B-A3B")}, 0.6, "no-published-checkpoint"),
         ({"model": Model("secret")}, 0.6, "size-unknown"),
         ({}, 0.01, "hardly-busy"),
     ],
 )
-def test_it_refuses_where_a_trained_model_is_near_or_too_little_would_remain(
-    fields: dict[str, Any], busy: float, code: str
-) -> None:
+def test_it_refuses_without_a_published_checkpoint_or_load(fields: dict[str, Any], busy: float, code: str) -> None:
     assert refusal(prune, chat(**fields), low_batch(busy=busy))[0] == code

@@ -9,7 +9,8 @@ from tests.savings.fleets import low_batch
 
 
 def test_a_70b_is_replaced_by_the_8b_of_its_family_on_one_device_each() -> None:
-    (made,) = yielded(smaller_model, chat(2))
+    made, wider = yielded(smaller_model, chat(2, model=model("Llama-3.1-70B")))
+    assert [deployment.tp for deployment in wider.state.deployments] == [2, 2]
     assert (made.risk, made.effort, made.excludes) == (
         "quality",
         "high",
@@ -25,7 +26,18 @@ def test_the_largest_smaller_models_are_variants_and_mixtures_are_left_to_their_
     models = [
         proposal.deployments[0].model.name for proposal in proposals(smaller_model, chat(model=model("Qwen3-32B")))
     ]
-    assert models == ["Qwen/Qwen3-14B", "Qwen/Qwen3-8B", "Qwen/Qwen3-4B"]
+    assert models == 2 * ["Qwen/Qwen3-14B", "Qwen/Qwen3-8B", "Qwen/Qwen3-4B"], "on one rank each, then on two"
+
+
+def test_a_model_whose_family_has_only_older_ones_gets_the_newer_one_with_the_best_published_score() -> None:
+    *refused, made = yielded(smaller_model, chat(2, model=model("Llama-3.3-70B")))
+    assert {one.code for one in refused} == {"older-model"} and "Llama-3.1-8B" in refused[0].reason
+    assert made.state.deployments[0].model.name == "Qwen/Qwen3-32B"
+
+
+def test_a_model_under_a_narrower_licence_is_left_out() -> None:
+    models = [state.deployments[0].model.name for state in proposals(smaller_model, chat(model=model("Qwen2.5-7B")))]
+    assert models == ["Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-0.5B"]
 
 
 def test_a_person_names_the_models_that_may_take_over() -> None:
@@ -34,9 +46,8 @@ def test_a_person_names_the_models_that_may_take_over() -> None:
         proposal.diff.changes
         for proposal in run(smaller_model, regime_name, models=["Qwen3-14B", "Qwen3-235B-A22B"]).proposals
     ]
-    assert [{change.after.name for change in changes if change.field == "model"} for changes in models] == [
-        {"Qwen/Qwen3-14B"}
-    ]
+    named = {change.after.name for changes in models for change in changes if change.field == "model"}
+    assert named == {"Qwen/Qwen3-14B"}
     assert run(smaller_model, regime_name, models=["unheard-of"]).codes == ("no-smaller-model",)
 
 
@@ -46,6 +57,7 @@ def test_a_person_names_the_models_that_may_take_over() -> None:
         (model("Qwen3-0.6B"), 0.6, "no-smaller-model"),
         (Model("secret"), 0.6, "size-unknown"),
         (model("Llama-3.3-70B"), 0.01, "hardly-busy"),
+        (model("Llama-3.1-8B"), 0.6, "no-smaller-model"),
     ],
 )
 def test_it_refuses_without_a_smaller_model_or_without_load(served: Model, busy: float, code: str) -> None:

@@ -9,8 +9,8 @@ from pertoken.proof.judging.record import corrected_by, outcomes, records
 from pertoken.proof.receipts.receipt import Change, receipt
 from pertoken.proof.track_record import NO_RECORD
 from pertoken.proof.verification.question import Promise
-from pertoken.tui.text.advice_sheet import advice_sheet
-from pertoken.tui.text.lifecycle import record_line
+from pertoken.text.advice.lifecycle import record_line
+from pertoken.text.advice.sheet import advice_sheet
 from pertoken.window.inventory import Inventory
 from tests.proof.histories import UNTIL, asked
 from tests.proof.rows import FP8 as VARIANT
@@ -50,7 +50,7 @@ def test_the_next_estimate_of_a_rule_is_corrected_by_its_record_and_money_follow
     assert VARIANT.throughput_ratio is not None and best.throughput_ratio is not None
     before, after = (1 - 1 / ratio[1] for ratio in (VARIANT.throughput_ratio, best.throughput_ratio))
     assert after == pytest.approx(before * best.record.ratio)
-    assert best.bankable is not None and best.bankable[1] == pytest.approx(2e9 * best.record.ratio, rel=1e-6)
+    assert best.net is not None and best.net[1] == pytest.approx(2e9 * best.record.ratio, rel=1e-6)
     assert "of what its rule promised was realised (4 receipts)" in record_line(best.record)
     assert "track record" in dict(line for line in advice_sheet(row, 0)[1].lines if not isinstance(line, str))
 

@@ -15,6 +15,7 @@ from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.receipts.markdown import to_markdown
 from pertoken.proof.recommendation import Edit, State
 from pertoken.proof.stored import store_acts, stored
+from pertoken.savings.saving import Saving
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store, writing
@@ -45,7 +46,7 @@ VARIANT = replace(
     edits=(Edit("deployment", 18, "running", True, False),),
     released=("spare",),
     throughput_ratio=None,
-    bankable=(2_000_000_000_000, 2_190_000_000_000, 2_300_000_000_000),
+    saving=Saving((2_000_000_000_000, 2_190_000_000_000, 2_300_000_000_000)),
 )
 
 

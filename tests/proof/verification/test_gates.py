@@ -57,7 +57,7 @@ def test_a_history_that_jumps_widens_the_interval_until_one_date_in_twenty_shows
     # As if blocks had hidden it: noise of a steady history beside costs that jump.
     made.noise = estimator(1)[0].noise
     gate = placebo(made, base, 60)
-    assert gate.false_share > 0.05
+    assert gate.false / gate.dates > 0.05
     assert gate.factor > 1
     assert gate.dates >= MIN_DATES
 

@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.savings.assumptions.sensitivity import Sensitivity, sensitivities
+from pertoken.savings.assumptions.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.savings.context import EnergyPrice
 from pertoken.savings.estimate import estimate
 from pertoken.state.demand import to
+from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
+from pertoken.state.service import Service, Slo
 from pertoken.units import NANO_USD
-from tests.savings.fleets import FOUR, ONE, context, evidence, low_batch
+from tests.savings.fleets import FOUR, ONE, context, evidence, fleet_of, host, llama, low_batch, usd_month
 
 CHAT = FOUR.services[0]
 FASTER = FOUR.edit(CHAT.but(weight_dtype="fp8"))
@@ -33,7 +36,7 @@ def test_assumptions_are_sorted_by_how_much_they_move_the_result() -> None:
 
 def test_a_list_price_that_is_not_paid_scales_the_dollars() -> None:
     known = context(FOUR, listed={device.device_id: "list price" for device in FOUR.devices})
-    base = estimate(FOUR, FP8, known).bankable
+    base = estimate(FOUR, FP8, known).net
     sensitivity = named(sensitivities(FOUR, FP8, known), "the list price is paid")
     assert base is not None
     assert sensitivity.low.bankable == pytest.approx(0.7 * base[1], rel=1e-6)
@@ -102,3 +105,34 @@ def test_an_end_at_which_nothing_would_be_saved_states_why() -> None:
     assumptions = sensitivities(fleet, fleet.edit(near.but(weight_dtype="fp8").resized()), context(fleet, busy))
     ends = [end for sensitivity in assumptions for end in (sensitivity.low, sensitivity.high)]
     assert all((end.bankable, end.capacity) == (0, 0) for end in ends if end.refused is not None)
+
+
+def test_a_step_that_is_refused_at_one_end_drops_out_of_that_end_alone() -> None:
+    tight = [llama(n, (10 * n, 10 * n + 1), gpu_memory_utilization=None) for n in range(1, 5)]
+    loose = [llama(n, (10 * n, 10 * n + 1), "code") for n in range(5, 9)]
+    chat = Service("chat", tuple(tight), CHAT.demand, min_replicas=4, slo=Slo(tpot_p95_ms=200.0))
+    code = Service("code", tuple(loose), CHAT.demand)
+    fleet = fleet_of([chat, code], [host(number) for number in range(1, 9)])
+    changes = (chat.but(weight_dtype="fp8", tp=1, max_model_len=1024).resized(), code.resized())
+
+    def extended(chosen: frozenset[int], step: int) -> Fleet:
+        after = fleet
+        for change in sorted(chosen | {step}):
+            after = after.edit(changes[change])
+        return after
+
+    both, known = extended(frozenset({0}), 1), context(fleet)
+    memory = named(sensitivities(fleet, both, known, Steps(((0,), (1,)), extended)), "gpu_memory_utilization is 0.9")
+    assert memory.low.refused is None and memory.low.bankable == 3 * usd_month(2 * 6.88)
+    assert len(memory.low.without) == 1 and memory.low.without[0].startswith("it would not start")
+    assert memory.high.bankable == 5 * usd_month(2 * 6.88) and memory.high.without == ()
+    alone = named(sensitivities(fleet, both, known), "gpu_memory_utilization is 0.9")
+    assert alone.low.bankable == 0 and (alone.low.refused or "").startswith("it would not start")
+
+
+def test_the_price_of_devices_elsewhere_is_an_assumption_of_a_move() -> None:
+    moved = FOUR.edit(CHAT.on(Placement(purchase="spot"), all_but=1))
+    elsewhere = named(sensitivities(FOUR, moved, context(FOUR)), "devices elsewhere")
+    saving = estimate(FOUR, moved, context(FOUR)).saving
+    assert saving is not None and elsewhere.ends is None
+    assert elsewhere.high.bankable < saving.net[1] < elsewhere.low.bankable

@@ -30,11 +30,11 @@ def test_neither_one_recommendation_nor_the_plan_saves_more_than_is_spent(usd: f
     bill, unpriced = spend(state.fleet, state.context)
     assert bill == pytest.approx(usd * NANO_USD, rel=1e-6) and not unpriced
     rows = advice(state, everything(state.fleet))
-    offered = [variant for row in rows for variant in row.variants if variant.bankable is not None]
+    offered = [variant for row in rows for variant in row.variants if variant.net is not None]
     assert offered
     for variant in offered:
-        assert variant.bankable is not None and variant.capacity is not None
-        assert variant.bankable[2] <= bill and variant.bankable[2] + variant.capacity[2] <= bill
+        assert variant.net is not None and variant.capacity is not None
+        assert variant.net[2] <= bill and variant.net[2] + variant.capacity[2] <= bill
     plan = compose(state, rows)
     assert plan.bankable[2] + plan.capacity[2] <= bill
 
@@ -50,8 +50,8 @@ def test_no_recommendation_for_a_workload_saves_more_than_the_hosts_it_runs_on_c
     for row in rows:
         (service,) = (service for service in state.fleet.services if service.name == row.target_key)
         for variant in row.variants:
-            if variant.bankable is not None and variant.capacity is not None:
-                assert variant.bankable[2] + variant.capacity[2] <= cost_of_hosts(service, state)
+            if variant.net is not None and variant.capacity is not None:
+                assert variant.net[2] + variant.capacity[2] <= cost_of_hosts(service, state)
 
 
 def cost_of_hosts(service: Service, state: Present) -> int:

@@ -228,5 +228,5 @@ def test_isolated_clients_keep_the_host_that_sharing_an_engine_would_release() -
         return priced(fleet, fleet.merge((one, other), one).release(2))
 
     shared, apart = merged(), merged(isolation="tenant")
-    assert shared.released == ("gpu-2",) and shared.bankable is not None and shared.bankable[1] > 0
-    assert apart.bankable is None and 'isolation = "tenant"' in (apart.infeasible or "")
+    assert shared.released == ("gpu-2",) and shared.net is not None and shared.net[1] > 0
+    assert apart.net is None and 'isolation = "tenant"' in (apart.infeasible or "")

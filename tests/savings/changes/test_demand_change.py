@@ -12,7 +12,7 @@ from tests.savings.fleets import AWS_H100, FOUR, ONE, chat, context, low_batch, 
 
 def test_a_changed_demand_yields_a_break_even_and_no_dollars() -> None:
     estimate = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3)))
-    assert estimate.bankable is None and estimate.capacity is None
+    assert estimate.net is None and estimate.capacity is None
     assert estimate.break_even is not None and "frees 30% of its busy time" in estimate.break_even
     assert estimate.unpriced is not None and "a proposal, not a measurement" in estimate.unpriced
     unknown = priced(ONE, chat(ONE).serving(requests_per_s=times(0.5)))
@@ -22,7 +22,7 @@ def test_a_changed_demand_yields_a_break_even_and_no_dollars() -> None:
 def test_a_share_that_a_person_supplied_is_priced_as_capacity() -> None:
     estimate = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3, "as set", confirmed=True)))
     busy = 0.6 * 2 * AWS_H100 * HOURS_PER_MONTH
-    assert estimate.unpriced is None and estimate.bankable == (0, 0, 0)
+    assert estimate.unpriced is None and estimate.net == (0, 0, 0)
     assert estimate.capacity is not None and estimate.capacity[1] == pytest.approx(0.3 * busy, rel=0.01)
     assert "response cache share 0.3: as set" in estimate.assumptions
 
@@ -65,5 +65,5 @@ def test_one_replica_fewer_serves_what_fewer_are_counted_for(rate: float) -> Non
     loads = [(replace(arrivals, requests_per_s=arrivals.requests_per_s * x), forecast.load) for x in factors]
     counted = [sizes(service, one, forecast, some, given, load) for some, load in loads]
     fewer = [not isinstance(size, str) and size.likely < len(service.deployments) for size in counted]
-    assert one_fewer_serves(service, one, forecast, loads, given, (one.model,)) == fewer
+    assert one_fewer_serves(service, one, forecast, loads, given) == fewer
     assert len(set(fewer)) == 2

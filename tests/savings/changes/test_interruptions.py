@@ -52,7 +52,7 @@ def test_a_move_to_spot_banks_less_where_replicas_start_slowly() -> None:
     fleet = fleet_of([Service("chat", (llama(1, one.device_ids, placement=one.placement),))], [one])
     quick, slow = (low_batch(), low_batch(load_s=36_000.0))
     estimates = [priced(fleet, chat(fleet).on(Placement(purchase="spot")), seen=seen) for seen in (quick, slow)]
-    saved = [estimate.bankable for estimate in estimates]
+    saved = [estimate.net for estimate in estimates]
     assert saved[0] is not None and saved[1] is not None
     assert saved[1][1] < saved[0][1]
     assert any("taken back a month" in line for line in estimates[1].assumptions)

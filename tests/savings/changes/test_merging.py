@@ -32,22 +32,22 @@ def joined(fleet: Fleet, into: Deployment | None = None, seen: Evidence | None =
 
 def test_one_engine_for_two_services_banks_the_host_of_the_other() -> None:
     estimate = joined(twins())
-    assert estimate.released == ("gpu-2",) and estimate.bankable is not None
-    assert estimate.bankable[1] == usd_month(2 * 6.88)
+    assert estimate.released == ("gpu-2",) and estimate.net is not None
+    assert estimate.net[1] == usd_month(2 * 6.88)
     assert estimate.capacity == (0, 0, 0)
     assert "the p95 demands of all parts are taken to come at once" in estimate.assumptions
 
 
 def test_a_merge_keeps_the_objectives_of_every_service_it_serves() -> None:
     tight = joined(twins(slo=Slo(tpot_p95_ms=10.0)))
-    assert tight.bankable is None and (tight.infeasible or "").startswith("code: TPOT p95 would be about")
+    assert tight.net is None and (tight.infeasible or "").startswith("code: TPOT p95 would be about")
     assert joined(twins(slo=Slo(tpot_p95_ms=200.0))).slo == "pass"
 
 
 def test_a_merge_that_one_engine_cannot_hold_is_refused() -> None:
     full = low_batch(generated_tok_s=4000, busy_generated_tok_s=4200, running=140, prompt_tok_s=16000, requests_s=10)
     estimate = joined(twins(), seen=full)
-    assert estimate.bankable is None and "would not hold the demand of all" in (estimate.infeasible or "")
+    assert estimate.net is None and "would not hold the demand of all" in (estimate.infeasible or "")
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,17 @@ def api_usd_per_hour(tok_s: float) -> float:
 def test_confirmed_it_saves_the_hosts_it_releases_less_the_tokens_by_hand() -> None:
     estimate = moved(ONE, token_apis=CONFIRMED)
     saved = 2 * 6.88 - api_usd_per_hour(160 + 40)
-    assert estimate.bankable is not None and estimate.released == ("gpu-1",)
-    assert estimate.bankable[1] == pytest.approx(usd_month(saved), rel=1e-9)
+    assert estimate.net is not None and estimate.released == ("gpu-1",)
+    assert estimate.net[1] == pytest.approx(usd_month(saved), rel=1e-9)
     assert estimate.provenance is not None and estimate.provenance.label == "listed"
 
 
 def test_unconfirmed_it_shows_the_break_even_and_no_dollars_that_could_be_totalled() -> None:
     estimate = moved(ONE)
-    assert (estimate.bankable, estimate.capacity) == (None, None)
-    assert estimate.unpriced is not None and "market.token_apis" in estimate.unpriced
+    assert (estimate.net, estimate.capacity) == (None, None)
+    assert estimate.to_confirm is not None and "market.token_apis" in estimate.to_confirm
+    confirmed = moved(ONE, token_apis=CONFIRMED)
+    assert estimate.if_confirmed == confirmed.saving and confirmed.to_confirm is None
     times = 2 * 6.88 / api_usd_per_hour(200)
     assert estimate.break_even is not None and f"pays below {times:.2g} times its tokens" in estimate.break_even
     assert "of full batches" in estimate.break_even and "$0.720/Mtok in" in estimate.break_even

@@ -17,7 +17,7 @@ def routed(fleet: Fleet) -> Estimate:
 
 def test_routing_names_the_share_from_which_it_pays_and_saves_no_dollars() -> None:
     estimate = routed(FOUR)
-    assert estimate.bankable is None and estimate.unpriced is not None
+    assert estimate.net is None and estimate.unpriced is not None
     assert "is not measured: label a sample, then route" in estimate.unpriced
     assert any("must be evaluated on your own tasks" in line for line in estimate.against)
 
@@ -43,10 +43,10 @@ def test_a_small_model_on_a_cheap_device_elsewhere_is_paid_for_at_its_own_price(
         return priced(FOUR, split, slo=Slo(tpot_p95_ms=100.0), market=load_market("aws"))
 
     estimate = at(0.2)
-    assert estimate.bankable is None and estimate.break_even is not None
+    assert estimate.net is None and estimate.break_even is not None
     share = float(estimate.break_even.partition("once it takes ")[2].partition("%")[0])
     assert share < 10, "an L4 costs a small part of four pairs of H100"
-    assert any(line.startswith("L4 on-demand costs") for line in estimate.assumptions)
+    assert any(line.startswith("1 × g6.xlarge at aws us-east-1 at $0.805/h") for line in estimate.assumptions)
 
 
 def test_a_small_model_must_hold_its_share_of_the_load_and_the_token_time() -> None:
@@ -72,21 +72,21 @@ def shared(fleet: Fleet, share: float, source: str | None) -> Estimate:
 def test_a_share_that_a_person_supplied_gives_back_the_replicas_the_rest_does_not_need() -> None:
     estimate = shared(FOUR, 0.2, "by a labelled sample of 500")
     assert estimate.unpriced is None and estimate.break_even is None
-    assert estimate.bankable is not None and estimate.released and estimate.replicas is not None
+    assert estimate.net is not None and estimate.released and estimate.replicas is not None
     assert estimate.replicas[1] == 4 - len(estimate.released)
     whole = priced(FOUR, FOUR.edit(chat(FOUR).scaled_to(estimate.replicas[1])))
-    assert whole.bankable is not None
-    assert 0 < estimate.bankable[1] < whole.bankable[1], "the new device is paid for"
+    assert whole.net is not None
+    assert 0 < estimate.net[1] < whole.net[1], "the new device is paid for"
     assert any("20% of the requests as well, by a labelled sample of 500" in line for line in estimate.assumptions)
 
 
 def test_a_supplied_share_that_releases_no_replica_frees_busy_time_and_costs_a_device() -> None:
     estimate = shared(ONE, 0.2, "by a labelled sample of 500")
-    assert estimate.unpriced is None and estimate.bankable == (0, 0, 0)
-    assert estimate.capacity is not None and estimate.capacity[1] > 0
+    assert estimate.unpriced is None and estimate.saving is not None and estimate.saving.pays_more
+    assert estimate.saving.capacity[1] > 0
     assert any("the bill would rise by" in line for line in estimate.against)
 
 
 def test_the_same_share_as_a_guess_has_no_money_in_it() -> None:
     estimate = shared(FOUR, 0.2, None)
-    assert estimate.bankable is None and estimate.capacity is None and estimate.break_even is not None
+    assert estimate.net is None and estimate.capacity is None and estimate.break_even is not None

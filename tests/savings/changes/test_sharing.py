@@ -12,7 +12,9 @@ from tests.deployments import model
 from tests.savings.fleets import context, fleet_of, host, llama, low_batch, usd_month
 
 SMALL: dict[str, Any] = {"model": model("Llama-3.1-8B"), "max_model_len": 4096}
-QUIET = low_batch(busy=0.15, generated_tok_s=20, busy_generated_tok_s=130, running=1.2, tpot_s=0.009, kv_use=0.02)
+QUIET = low_batch(
+    busy=0.15, generated_tok_s=20, busy_generated_tok_s=130, running=1.2, tpot_s=0.009, ttft_s=0.06, kv_use=0.02
+)
 LOOSE = Slo(ttft_p95_ms=2000.0, tpot_p95_ms=60.0)
 
 
@@ -34,7 +36,7 @@ def shared(fleet: Fleet, seen: Evidence = QUIET, memory: float = 0.45, **knobs: 
 def test_a_quiet_engine_beside_another_one_banks_the_host_that_it_leaves() -> None:
     estimate = shared(apart())
     assert estimate.infeasible is None and estimate.unpriced is None
-    assert estimate.released == ("gpu-2",) and estimate.bankable is not None and estimate.bankable[1] == usd_month(6.88)
+    assert estimate.released == ("gpu-2",) and estimate.net is not None and estimate.net[1] == usd_month(6.88)
     assert any("has the time that the others leave at their p95" in assumption for assumption in estimate.assumptions)
     assert estimate.slo == "pass"
 
@@ -44,7 +46,7 @@ def test_each_keeps_its_objectives_in_the_time_that_the_other_leaves() -> None:
     limit = Slo(tpot_p95_ms=22.0)
     assert shared(apart(limit), one).infeasible is None
     estimate = shared(apart(limit), three_quarters)
-    assert estimate.bankable is None and "TPOT p95 would be about" in (estimate.infeasible or "")
+    assert estimate.net is None and "TPOT p95 would be about" in (estimate.infeasible or "")
 
 
 def known(seen: Evidence) -> dict[str, float]:

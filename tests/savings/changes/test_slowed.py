@@ -4,39 +4,39 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
-from pertoken.savings.speed import calibrated
 from pertoken.state.service import Slo
 from tests.savings.fleets import ONE, chat, context
 
 CONTEXT = context(ONE)
 KNOWN = measured(chat(ONE).deployments[0], CONTEXT)
-ASKED = LatencyQuery(
-    KNOWN.deployment, KNOWN.load.load, KNOWN.arrivals, calibrated(KNOWN.deployment, KNOWN.load, CONTEXT)
-)
+PRESENT = present_latency(KNOWN, CONTEXT)
 
 
 def test_on_half_of_the_time_everything_takes_twice_as_long_and_more_waits() -> None:
-    present, half = present_latency(KNOWN, CONTEXT), slowed(ASKED, 2.0, CONTEXT)
-    assert slowed(ASKED, 1.0, CONTEXT) == present
-    assert present.tpot_p50_ms is not None and half.tpot_p50_ms is not None
-    assert half.tpot_p50_ms[1] >= 2 * present.tpot_p50_ms[1]
-    assert half.utilization == pytest.approx(2 * present.utilization, rel=0.01)
+    whole, half = (slowed(PRESENT, PRESENT.query, factor, CONTEXT).after for factor in (1.0, 2.0))
+    assert whole is not None and half is not None
+    assert whole.tpot_p50_ms == PRESENT.measured["tpot_p50_ms"]
+    assert half.tpot_p50_ms is not None and half.tpot_p50_ms[1] >= 2 * whole.tpot_p50_ms[1]
+    assert half.utilization == pytest.approx(2 * whole.utilization, rel=0.01)
 
 
 def test_the_worst_of_all_services_decides_and_a_near_miss_is_held_against_it() -> None:
-    latency = present_latency(KNOWN, CONTEXT)
-    present = {KNOWN.deployment.deployment_id: latency}
-    assert latency.tpot_p95_ms is not None
-    likely = latency.tpot_p95_ms[1]
+    latency_of = {KNOWN.deployment.deployment_id: slowed(PRESENT, PRESENT.query, 1.1, CONTEXT)}
     against: list[str] = []
-    near = replace(chat(ONE), slo=Slo(tpot_p95_ms=likely / 1.1))
-    assert worst_verdict([near], [KNOWN.deployment], latency, present, CONTEXT, against) == ("near_miss", None)
-    assert against[0].startswith("chat: TPOT p95 would be about")
-    missed = replace(chat(ONE), slo=Slo(tpot_p95_ms=likely / 2))
-    verdict, refusal = worst_verdict([near, missed], [KNOWN.deployment], latency, present, CONTEXT, [])
-    assert verdict == "fail" and refusal is not None
+    near = replace(chat(ONE), slo=Slo(tpot_p95_ms=29.0))
+    verdict, refusal = worst_verdict([near], latency_of, CONTEXT, against)
+    assert verdict[0] == "near_miss" and refusal is None
+    assert against[0].startswith("chat: TPOT p95 would be about 31 ms")
+    missed = replace(chat(ONE), slo=Slo(tpot_p95_ms=15.0))
+    verdict, refusal = worst_verdict([near, missed], latency_of, CONTEXT, [])
+    assert verdict[0] == "fail" and refusal is not None
+
+
+def test_without_an_objective_tokens_may_not_come_much_more_slowly() -> None:
+    twice = {KNOWN.deployment.deployment_id: slowed(PRESENT, PRESENT.query, 2.0, CONTEXT)}
+    verdict, refusal = worst_verdict([chat(ONE)], twice, CONTEXT, [])
+    assert verdict[0] == "fail" and refusal is not None and "times as slowly, and no SLO allows it" in refusal
 
 
 def test_tenants_are_kept_apart() -> None:

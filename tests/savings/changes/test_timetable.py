@@ -10,6 +10,7 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import Slo
 from tests.savings.fleets import (
+    AWS_H100,
     ONE,
     chat,
     context,
@@ -44,22 +45,22 @@ def counts(hours: frozenset[int], count: int) -> tuple[tuple[int, int], ...]:
 
 def test_hours_with_fewer_replicas_bank_the_hosts_of_the_others() -> None:
     estimate = saved_by(Schedule(replicas=counts(MORNING, 1)))
-    assert estimate.bankable is not None and estimate.capacity == NOTHING
-    assert estimate.bankable[1] == pytest.approx(3 * HOST * 28 / 168, abs=2)
+    assert estimate.net is not None and estimate.capacity == NOTHING
+    assert estimate.net[1] == pytest.approx(3 * HOST * 28 / 168, abs=2)
     both = saved_by(Schedule(off=NIGHT, replicas=counts(MORNING, 2)))
-    assert both.bankable is not None
-    assert both.bankable[1] == pytest.approx(4 * HOST * 42 / 168 + 2 * HOST * 28 / 168, abs=2)
+    assert both.net is not None
+    assert both.net[1] == pytest.approx(4 * HOST * 42 / 168 + 2 * HOST * 28 / 168, abs=2)
 
 
 def test_no_replicas_in_an_hour_is_the_hour_off() -> None:
-    assert saved_by(Schedule(replicas=counts(NIGHT, 0))).bankable == saved_by(off(NIGHT)).bankable
+    assert saved_by(Schedule(replicas=counts(NIGHT, 0))).net == saved_by(off(NIGHT)).net
 
 
 def test_hours_off_and_hours_asleep_are_bankable_and_capacity_apart() -> None:
     half = frozenset(sorted(NIGHT)[:21])
     estimate = saved_by(Schedule(off=half, asleep=NIGHT - half))
-    assert estimate.bankable is not None and estimate.capacity is not None
-    assert estimate.bankable[1] == estimate.capacity[1] == pytest.approx(4 * HOST * 21 / 168, abs=2)
+    assert estimate.net is not None and estimate.capacity is not None
+    assert estimate.net[1] == estimate.capacity[1] == pytest.approx(4 * HOST * 21 / 168, abs=2)
 
 
 def test_too_few_replicas_for_the_busiest_of_their_hours_are_refused_by_its_name() -> None:
@@ -70,7 +71,7 @@ def test_too_few_replicas_for_the_busiest_of_their_hours_are_refused_by_its_name
     fleet = replace(fleet, services=(replace(fleet.services[0], demand=demand),))
     estimate = saved_by(Schedule(replicas=counts(frozenset({49, 50}), 1)), fleet, seen=heavy)
     assert estimate.infeasible is not None and "1 replicas do not do on Wednesday at 02:00 UTC" in estimate.infeasible
-    assert saved_by(Schedule(replicas=counts(frozenset({49}), 1)), fleet, seen=heavy).bankable is not None
+    assert saved_by(Schedule(replicas=counts(frozenset({49}), 1)), fleet, seen=heavy).net is not None
 
 
 def test_the_objectives_of_the_service_hold_in_every_scheduled_hour() -> None:
@@ -85,19 +86,20 @@ def test_minimum_replicas_hold_in_every_hour() -> None:
     one = saved_by(Schedule(replicas=counts(MORNING, 1)), fleet)
     assert one.infeasible is not None and "2 replicas are the minimum set for chat" in one.infeasible
     two = saved_by(Schedule(replicas=counts(MORNING, 2)), fleet)
-    assert two.bankable is not None and two.bankable[1] == pytest.approx(2 * HOST * 28 / 168, abs=2)
+    assert two.net is not None and two.net[1] == pytest.approx(2 * HOST * 28 / 168, abs=2)
 
 
 def test_more_replicas_than_there_are_is_unpriced_with_its_range() -> None:
     estimate = saved_by(Schedule(replicas=((100, 9),)))
-    assert estimate.bankable is None and estimate.unpriced == "chat has 4 replicas: schedule a number from 0 to 4"
+    assert estimate.net is None and estimate.unpriced == "chat has 4 replicas: schedule a number from 0 to 4"
 
 
-def test_a_schedule_beside_a_change_of_replicas_is_not_half_priced() -> None:
+def test_a_schedule_beside_a_change_of_replicas_saves_the_hours_of_those_that_stay() -> None:
     fleet = four()
     changed = fleet.services[0].resized()
     priced = estimate(fleet, fleet.edit(changed.scheduled(off(NIGHT))), context(fleet))
-    assert priced.bankable is None and "apply one, then the other" in (priced.unpriced or "")
+    host = 2 * AWS_H100 * 730
+    assert priced.net == (3 * host + host * len(NIGHT) // 168,) * 3
 
 
 def with_nights(fleet: Fleet) -> Fleet:
@@ -112,9 +114,9 @@ NIGHTS = [hour for hour in range(168) if hour % 24 < 6]
 def test_nights_off_bank_their_hours_and_nights_asleep_are_capacity() -> None:
     fleet = with_nights(ONE)
     estimate = priced(fleet, chat(fleet).scheduled(off(NIGHTS)))
-    assert estimate.bankable is not None and estimate.bankable[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
+    assert estimate.net is not None and estimate.net[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
     slept = priced(fleet, chat(fleet).scheduled(asleep(NIGHTS)))
-    assert slept.bankable == NOTHING and slept.capacity is not None
+    assert slept.net == NOTHING and slept.capacity is not None
     assert slept.capacity[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
 
 
@@ -132,7 +134,8 @@ def test_a_request_in_an_hour_without_replicas_waits_for_the_start_beside_its_ob
     assert any("waits for a start" in name and "its TTFT objective is 800 ms" in name for name in late)
     slept = priced(fleet, chat(fleet).scheduled(asleep(NIGHTS))).against
     assert any("waits for the wake-up" in name and "objective" not in name for name in slept)
-    assert not saved_by(Schedule(replicas=counts(MORNING, 1))).against
+    (single,) = saved_by(Schedule(replicas=counts(MORNING, 1))).against
+    assert single.startswith("in hours with 1 replica: 1 replica remains, and a failure")
 
 
 def test_the_first_request_after_the_night_waits_for_the_measured_start() -> None:

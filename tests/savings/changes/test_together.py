@@ -10,7 +10,7 @@ from pertoken.state.demand import to
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.state.schedule import Schedule, asleep, off
-from tests.savings.fleets import AWS_H100, ONE, chat, priced, usd_month
+from tests.savings.fleets import AWS_H100, FOUR, ONE, chat, priced, usd_month
 
 NIGHTS = [hour for hour in range(168) if hour % 24 < 6]
 CACHE = {"response_cache_share": to(0.3, "as set", confirmed=True)}
@@ -28,8 +28,19 @@ def test_hours_off_and_a_faster_model_save_what_each_saves_alone() -> None:
     faster = chat(fleet).but(kv_dtype="fp8")
     alone, nights = priced(fleet, faster), priced(fleet, chat(fleet).scheduled(off(NIGHTS)))
     both = priced(fleet, faster.scheduled(off(NIGHTS)))
-    assert nights.bankable is not None and both.bankable == nights.bankable == (usd_month(13.76 / 4),) * 3
+    assert nights.net is not None and both.net == nights.net == (usd_month(13.76 / 4),) * 3
     assert both.capacity == alone.capacity and both.slo == alone.slo
+
+
+def test_hours_off_of_fewer_replicas_free_the_hosts_of_those_that_still_run() -> None:
+    hours = tuple(0.0 if hour % 24 < 6 else 0.2 for hour in range(168))
+    service = chat(FOUR)
+    fleet = replace(FOUR, services=(replace(service, demand=replace(service.demand, requests_by_hour_of_week=hours)),))
+    fewer = chat(fleet).resized()
+    alone, both = priced(fleet, fewer), priced(fleet, fewer.scheduled(off(NIGHTS)))
+    assert alone.replicas == both.replicas == (4, 1)
+    assert alone.net == (usd_month(3 * 13.76),) * 3
+    assert both.net == (usd_month(3.25 * 13.76),) * 3
 
 
 def test_hours_asleep_and_a_faster_model_never_free_more_than_is_paid() -> None:
@@ -51,14 +62,14 @@ def test_a_changed_demand_frees_its_share_of_the_busy_time_that_a_faster_model_l
 
 def test_an_unconfirmed_part_gives_the_whole_no_money() -> None:
     both = priced(ONE, chat(ONE).but(weight_dtype="fp8").serving(response_cache_share=to(0.3)))
-    assert both.bankable is None and both.capacity is None and "not a measurement" in (both.unpriced or "")
+    assert both.net is None and both.capacity is None and "not a measurement" in (both.unpriced or "")
 
 
 def test_hours_off_are_not_priced_beside_a_move_or_fewer_devices() -> None:
     fleet = quiet_nights()
     for changed in (chat(fleet).on(Placement(purchase="spot")), chat(fleet).but(weight_dtype="fp8", tp=1)):
         estimate = priced(fleet, changed.scheduled(off(NIGHTS)))
-        assert estimate.bankable is None and estimate.unpriced == OTHER_DEVICES
+        assert estimate.net is None and estimate.unpriced == OTHER_DEVICES
 
 
 def test_a_schedule_with_numbers_of_replicas_is_priced_alone() -> None:

@@ -9,7 +9,7 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
 from pertoken.errors import BadInput
 from pertoken.forecast.queue.latency import Latency, latencies
-from pertoken.savings.size.choices import Rented, cheapest, instances
+from pertoken.savings.size.choices import Rented, cheapest
 from pertoken.savings.size.ends import at, ends, fewest_replicas, figures
 from pertoken.savings.size.layouts import formats, layouts
 from pertoken.savings.size.models import known_model
@@ -42,8 +42,24 @@ def offer(n_devices: int, usd: float, instance_type: str = "box") -> Offer:
     return Offer("p", instance_type, "H100 SXM5", n_devices, "any", "on_demand", nano, date(2026, 11, 1), "list")
 
 
+def in_four_bits(choice: Rented) -> bool:
+    return choice.deployment.weight_dtype in ("int4", "fp4")
+
+
+def test_four_bits_rank_before_eight_only_where_they_are_cheaper_by_more_than_15_percent() -> None:
+    rented = size(LLAMA_8B, replace(CHAT, requests_per_s=0.5), MARKET).rented
+    price = {choice: choice.nano_usd_per_mtok(CHAT)[1] for choice in rented}
+    pairs = [
+        (a, b) for place, a in enumerate(rented) for b in rented[place:] if in_four_bits(a) and not in_four_bits(b)
+    ]
+    assert pairs and all(price[b] >= 1.15 * price[a] * (1 - 1e-9) for a, b in pairs)
+
+
 def test_choices_are_ranked_by_dollars_per_mtok_with_apis_among_them(sizing: Sizing) -> None:
-    likely = [choice.nano_usd_per_mtok(CHAT)[1] for choice in sizing.choices]
+    likely = [
+        choice.nano_usd_per_mtok(CHAT)[1] * (1.15 if isinstance(choice, Rented) and in_four_bits(choice) else 1)
+        for choice in sizing.choices
+    ]
     assert likely == sorted(likely) and sizing.rented and sizing.serverless and sizing.nearest_miss is None
     assert {choice.offer.provider for choice in sizing.choices} <= set(PROVIDERS)
 
@@ -51,7 +67,7 @@ def test_choices_are_ranked_by_dollars_per_mtok_with_apis_among_them(sizing: Siz
 def test_dollars_per_mtok_are_whole_instances_over_all_tokens_by_hand(sizing: Sizing) -> None:
     assert CHAT.mtok_per_hour == pytest.approx(5 * 1250 * 3600 / 1e6)
     for rented in sizing.rented:
-        count = instances(rented.replicas[1], rented.deployment, rented.offer)
+        count = rented.offer.instances_for(rented.replicas[1], rented.deployment.tp or 1)
         assert rented.nano_usd_per_mtok(CHAT)[1] == pytest.approx(count * rented.offer.nano_usd_per_hour / 22.5)
         assert rented.devices <= count * rented.offer.n_devices
 
@@ -68,8 +84,8 @@ def test_an_api_costs_its_mix_of_tokens_and_its_cache_the_low_end(sizing: Sizing
 
 def test_three_replicas_of_one_device_take_one_instance_of_eight() -> None:
     deployment = one(LLAMA_8B, "H100 SXM5", 1, "bf16")
-    assert instances(3, deployment, offer(8, 80)) == 1 and instances(9, deployment, offer(8, 80)) == 2
-    assert instances(3, one(LLAMA_70B, "H100 SXM5", 4, "bf16"), offer(8, 80)) == 2
+    assert offer(8, 80).instances_for(3, 1) == 1 and offer(8, 80).instances_for(9, 1) == 2
+    assert offer(8, 80).instances_for(3, 4) == 2
     single, eight = offer(1, 20, "one"), offer(8, 80, "eight")
     assert cheapest(deployment, 3, [single, eight]) == single and cheapest(deployment, 5, [single, eight]) == eight
     assert cheapest(one(LLAMA_70B, "H100 SXM5", 4, "bf16"), 1, [single]) is None
@@ -143,6 +159,16 @@ def test_layouts_begin_where_the_weights_fit_and_formats_are_those_the_device_co
     assert [layout.tp for layout in layouts(LLAMA_70B, ["bf16"], [h100], CHAT, MARKET)] == [2, 4, 8]
     tight = size(LLAMA_70B, replace(CHAT, prompt_len=60_000), MARKET, providers=["lambda"], dtypes=["fp8"])
     assert tight.left_out[NO_MEMORY] > 0
+
+
+def test_a_format_that_the_engine_does_not_run_on_a_device_is_left_out_with_its_reason() -> None:
+    volta = [device.name for device in MARKET.accelerators if device.arch == "Volta"]
+    for dtypes in (None, ["int4"]):
+        sizing = size(LLAMA_8B, CHAT, MARKET, dtypes=dtypes)
+        assert not [choice for choice in sizing.rented if choice.deployment.accelerator in volta]
+        assert sizing.left_out["no source lists that vllm runs int4 weights on Volta"] > 0
+        combinations = [choice.deployment for choice in sizing.rented]
+        assert all(MARKET.not_run(now.engine, now.weight_dtype, now.accelerator) is None for now in combinations)
 
 
 def test_below_the_break_even_share_the_api_costs_as_much_as_the_devices(sizing: Sizing) -> None:

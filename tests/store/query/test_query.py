@@ -15,7 +15,6 @@ from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store, writing
 from pertoken.store.query.read import first_and_last
-from pertoken.store.query.rollups import device_history
 from pertoken.store.query.segments import MAX_SUM, whole
 from pertoken.store.schema.telemetry import agent_sample
 from pertoken.store.write.rollup import ROLLUPS
@@ -30,7 +29,6 @@ GROWING = {agent_sample.name, *(rollup.samples.name for rollup in ROLLUPS)} | {
 def history(store: Store) -> None:
     with store.read() as connection:
         first_and_last(connection)
-        device_history(connection, [1, 2], END - 7 * 86_400, END)
 
 
 ASKED: dict[str, Callable[[Store], object]] = {
@@ -38,7 +36,7 @@ ASKED: dict[str, Callable[[Store], object]] = {
     "the fleet over a week": lambda store: fleet_report(store, 7 * 86_400, END).whole(),
     "dollars by model and hour": lambda store: hourly(store, 24, END),
     "what rules are given": lambda store: present(store, load_market(), 86_400, END),
-    "a host's week, and since when there is anything": history,
+    "since when there is anything": history,
 }
 
 

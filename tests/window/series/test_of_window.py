@@ -1,7 +1,5 @@
 """Series beyond their summary: quantiles, hours of the week, long windows."""
 
-import gc
-import pickle
 import sqlite3
 from pathlib import Path
 
@@ -80,19 +78,6 @@ def test_a_window_of_28_days_is_read_by_the_hour_where_minutes_are_deleted_and_r
     assert seen.requests_s.mean == 2.5
     assert seen.hours.requests_s[0] == 2.5
     assert (seen.requests_s.by_hour, seen.requests_s.origin) == (True, "counter, by the hour")
-
-
-def test_a_copy_by_pickle_finds_the_observations_of_the_window_it_is_of(tmp_path: Path) -> None:
-    seen = recorded(tmp_path, {MONDAY + 60 * n: 60 * (n + 1) for n in range(100)}, DAY, MONDAY + 6000)
-    text = pickle.dumps(seen.fresh())
-    assert len(text) < 10_000
-    copy: Evidence = pickle.loads(text)
-    assert copy.requests_s.p99 == 99
-    assert copy.hours.requests_s == seen.hours.requests_s
-    del seen, copy
-    gc.collect()
-    with pytest.raises(LookupError):
-        pickle.loads(text)
 
 
 def test_a_series_that_is_missing_has_no_hours_either(tmp_path: Path) -> None:

@@ -35,13 +35,19 @@ def conflict(one: Lever, other: Lever) -> str | None:
             return "they commit to the same instances"
         if stated.committed & beside.hosts:
             return "one commits for years to instances that the other may release"
-        if stated.is_schedule and stated.hosts & beside.hosts:
+        if stated.is_schedule and stated.hosts & beside.hosts and not _of_one_service(stated, beside):
             return (
                 "a schedule and another change on the same hosts are not priced together: apply one, then run "
                 "`pertoken advise` again"
             )
     clashes = [_clash(one, other), _clash(other, one)]
     return clashes[0] if None not in clashes else None  # it is enough if they combine in one order
+
+
+def _of_one_service(one: Lever, other: Lever) -> bool:
+    """Return whether both change the same single service, whose parts are priced together."""
+    services = [{name for name in lever.touches if name.startswith("service:")} for lever in (one, other)]
+    return len(services[0]) == 1 and services[0] == services[1] and not other.change.diff.released
 
 
 def _clash(first: Lever, second: Lever) -> str | None:

@@ -110,9 +110,8 @@ def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Lim
         return f"{row.rule_id} is excluded"
     if _ORDER.index(EFFORTS[variant.effort]) > _ORDER.index(limits.max_effort):
         return f"it takes {EFFORTS[variant.effort]}, and at most {limits.max_effort} are asked for"
-    unpriced = variant.unpriced or variant.break_even
-    if unpriced is not None:
-        return f"no money is counted for it: {unpriced}"
+    if variant.uncounted is not None:
+        return f"no money is counted for it: {variant.uncounted}"
     if not variant.proposal:
         return "it was stored by an older version: run `pertoken advise` again"
     base, market = gathered.fleet, gathered.context.market

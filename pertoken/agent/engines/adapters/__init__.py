@@ -10,6 +10,7 @@ from pertoken.agent.engines.adapters import (
     ollama,
     ray,
     sglang,
+    tei,
     tgi,
     triton,
     trtllm,
@@ -17,7 +18,7 @@ from pertoken.agent.engines.adapters import (
 )
 from pertoken.agent.engines.adapters.adapter import Adapter
 
-_MODULES = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, ollama)
+_MODULES = (trtllm, nim, ray, triton, vllm, sglang, lmdeploy, tgi, tei, llamacpp, ollama)
 ADAPTERS: Mapping[str, Adapter] = {
     adapter.kind: adapter for adapter in (*dynamo.WORKERS, dynamo.FRONTEND, *(module.ADAPTER for module in _MODULES))
 }

@@ -62,6 +62,8 @@ class Counter(Metric):
     """Names of a sample that must be on the page for this one to be read."""
     unless: tuple[str, ...] = ()
     """Names of a sample in whose place this one is read: on a page that has it, this one is not read."""
+    plus: tuple[str, ...] = ()
+    """Names of samples with more of the same, by the same labels."""
     at_most: "tuple[Counter, ...]" = ()
     """Counters of parts of this one, with the same labels beside `where`: it counts no more than their sum."""
 
@@ -120,6 +122,13 @@ class Adapter:
     """None: it has no metrics page; `identify` is called at each tick instead."""
     metrics_off_status: int | None = None
     """Status of the metrics page when metrics are switched off."""
+    router_status: int | None = None
+    """Status of that page at a router, whose servers have pages of their own."""
+    asleep: tuple[str, str, re.Pattern[str]] | None = None
+    """Of an engine that its metrics page keeps awake: the path and member of JSON that show it asleep, and the versions
+    of which that is no longer so."""
+    greeting: tuple[str, re.Pattern[str]] | None = None
+    """Path, and text there by which it is known where neither a page nor an owner of models names it."""
     never_read: str | None = None
     """Path that looks like the metrics page, but drops values when it is read."""
     counters: tuple[Counter, ...] = ()
@@ -129,12 +138,18 @@ class Adapter:
     """Counters that rise in one step when a request finishes, so that they lag over windows as short as requests."""
     absent_is_zero: bool = False
     """Whether token counters are missing from the page until they have counted, while other series are there."""
+    never_counted: tuple[str, ...] = ()
+    """Counters without a series because what they count does not happen: they are 0."""
     no_tokens: Unavailable | None = None
-    """Why it counts no tokens, and how to have them counted."""
+    """Why it counts no tokens, and how to have them counted; a page that counts some all the same is read."""
     model_label: str | None = "model_name"
     """Label of its series that names the served model."""
     copies: frozenset[str] = frozenset()
     """Labels whose values distinguish copies of one count: one copy counts, the largest."""
+    stages: tuple[str, ...] = ()
+    """Labels that name the stages of one request: tokens, requests and latencies are those of the first one."""
+    staged: tuple[str, ...] = ()
+    """Names of samples of a page of stages: `engine` numbers them there where no label of `stages` does."""
     owned_by: str | None = None
     """Value of `owned_by` in its `/v1/models`."""
     info: tuple[str, ...] = ()
@@ -159,7 +174,7 @@ class Adapter:
     @property
     def wanted(self) -> frozenset[str]:
         """Names of all series read from a page."""
-        return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
+        return frozenset({name for _, name in self._named()} | {*self.info, *self.staged, PROCESS_START})
 
     def read(self, page: Page) -> Values:
         """Return counters and gauges of the page by our names; empty if the page has none of its series.
@@ -175,10 +190,14 @@ class Adapter:
                 if metric.name not in ENGINE_TIMES:
                     raise
                 continue  # a sum of seconds that is no number leaves busy time unknown, not the tokens
+            for further in (name for name in metric.plus if name in page.samples):
+                more = page.counter(further, metric.unit)
+                counts = {labels: count + more.get(labels, 0) for labels, count in counts.items()}
             if metric.at_most:
                 counts = _limited(page, metric, counts)
             for key, copies in series.items():
                 counters[key] = max((counts[copy] for copy in copies), default=0)
+        counters |= dict.fromkeys(self.never_counted if counters else (), 0)
         gauges: dict[str, float] = {}
         for gauge, name, series in page_series.gauges:
             values = page.gauge(name)
@@ -199,7 +218,8 @@ class Adapter:
         for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
             buckets = page.histogram(name)
             for key, copies in series.items():
-                histograms[key] = HistogramReading(*max((buckets[copy] for copy in copies), key=_observations))
+                if copies:
+                    histograms[key] = HistogramReading(*max((buckets[copy] for copy in copies), key=_observations))
         return histograms
 
     def models(self, page: Page) -> tuple[str, ...]:
@@ -221,7 +241,7 @@ class Adapter:
         for metric in (*self.counters, *limits, *self.gauges):
             yield from ((metric, name) for name in metric.engine_names)
             if isinstance(metric, Counter):
-                yield from ((metric, name) for name in (*metric.only_with, *metric.unless))
+                yield from ((metric, name) for name in (*metric.plus, *metric.only_with, *metric.unless))
         for metric in self.histograms:
             yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
@@ -233,10 +253,35 @@ class Adapter:
             if not finished or (name == "cached_tokens" and "prompt_tokens" in on_page):
                 yield name
 
+    def _later_stages(self, page: Page) -> frozenset[tuple[str, str]]:
+        """Return the labels on a page of stages to which another one hands a request on."""
+        if not self.stages:
+            return frozenset()
+        series = (labels for _, name in _present(page, self.counters) for labels in page.samples[name])
+        pairs = {pair for labels in series for pair in labels}
+        staged = any(name in page.samples for name in self.staged)
+        label = next(
+            (name for name in self.stages if any(name == key for key, _ in pairs)), "engine" if staged else None
+        )
+        values = {value for key, value in pairs if key == label}
+        first = _first_stage(values)
+        return frozenset((str(label), value) for value in values if first is not None and value != first)
+
     def _page_series(self, page: Page) -> _PageSeries:
+        stages = self._later_stages(page)
         return _PageSeries(
             counters=tuple(
-                (metric, name, self._copies(metric, page.samples[name], metric.reason, metric.elsewhere))
+                (
+                    metric,
+                    name,
+                    self._copies(
+                        metric,
+                        page.samples[name],
+                        metric.reason,
+                        metric.elsewhere,
+                        frozenset() if metric.name in ENGINE_TIMES else stages,
+                    ),
+                )
                 for metric, name in _present(page, self.counters)
                 if _is_read(metric, page)
             ),
@@ -246,8 +291,9 @@ class Adapter:
         )
 
     def _series_of_histograms(self, page: Page) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
+        stages = self._later_stages(page)
         return tuple(
-            (name, self._copies(metric, page.histogram(name)))
+            (name, self._copies(metric, page.histogram(name), stages=stages))
             for metric, name in _present(page, self.histograms, "_bucket")
         )
 
@@ -257,6 +303,7 @@ class Adapter:
         candidates: Iterable[Labels],
         reason: str | None = None,
         elsewhere: tuple[tuple[str, str], ...] = (),
+        stages: frozenset[tuple[str, str]] = frozenset(),
     ) -> dict[str, list[Labels]]:
         """Return the series of a metric by our series: those that differ only in `copies`, without those counted
         elsewhere."""
@@ -265,7 +312,7 @@ class Adapter:
             if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
                 copies = series.setdefault(metric.name + _braces(own, reason), [])
-                if not set(elsewhere) & set(own):
+                if not stages.intersection(labels) and not set(elsewhere) & set(own):
                     copies.append(labels)
         return series
 
@@ -283,6 +330,7 @@ def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapt
         return tuple(
             replace(
                 counter,
+                plus=renamed_all(counter.plus),
                 only_with=renamed_all(counter.only_with),
                 unless=renamed_all(counter.unless),
                 at_most=counters_of(counter.at_most),
@@ -377,6 +425,14 @@ def _limited(page: Page, counter: Counter, counts: Mapping[Labels, int]) -> dict
         return sum(parts.get(tuple(sorted({*rest, *where})), 0) for where, parts in limits)
 
     return {labels: min(count, limit_of(labels)) for labels, count in counts.items()}
+
+
+def _first_stage(values: set[str]) -> str | None:
+    """Return the stage that gets the request: the lowest number, or the thinker; None where neither is known."""
+    numbers = {value: int(digits[0]) for value in values if (digits := re.search("[0-9]{1,9}$", value))}
+    if numbers and len(numbers) == len(values):
+        return min(numbers, key=lambda value: numbers[value])
+    return "thinker" if "thinker" in values else None
 
 
 def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:

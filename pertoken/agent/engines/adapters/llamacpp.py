@@ -48,7 +48,10 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
 
 
 def _recognises(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] == "llama-server"
+    program, arguments = invocation(argv)
+    return program == "llama-server" or (
+        program in ("llama", "llama-cli") and arguments[:1] in (("serve",), ("server",))
+    )
 
 
 ADAPTER = Adapter(
@@ -60,9 +63,13 @@ ADAPTER = Adapter(
     metrics_off="start llama-server with --metrics (xllamacpp: endpoint_metrics = True)",
     recognises=_recognises,
     metrics_off_status=501,
+    router_status=400,
+    # Since a build between b9760 and b11549 (pull request 27376 of August 2026) the page neither wakes nor delays it.
+    asleep=("/props", "is_sleeping", re.compile(r"b?(1154[9]|115[5-9]\d|11[6-9]\d\d|1[2-9]\d{3}|[2-9]\d{4})\b")),
     counters=(
         Counter("computed_tokens", ("llamacpp:prompt_tokens_total",)),
         Counter("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
+        Counter("prompt_tokens", ("llamacpp:prompt_tokens_total",), unless=("llamacpp:prompt_tokens_cached_total",)),
         Counter("generated_tokens", ("llamacpp:tokens_predicted_total",)),
         Counter("prefill_ms", ("llamacpp:prompt_seconds_total",), unit=MILLISECOND),
         Counter("decode_ms", ("llamacpp:tokens_predicted_seconds_total",), unit=MILLISECOND),
@@ -78,6 +85,13 @@ ADAPTER = Adapter(
         Gauge("requests_per_step", ("llamacpp:n_busy_slots_per_decode",)),
     ),
     at_finish=frozenset({"generated_tokens"}),
+    limits=(
+        "Builds without `llamacpp:prompt_tokens_cached_total` count no cached tokens: "
+        "their prompt is what they computed. Before a change of August 2026 (b11549 has it) a read of the page "
+        "keeps the model from sleeping or wakes it: with `--sleep-idle-seconds` an idle server is asked by `/props` "
+        "alone whether it sleeps, and its page is read once it may have fallen asleep and has not. A router has no "
+        "page of its own: its models' servers have."
+    ),
     model_label=None,
     owned_by="llamacpp",
     library=re.compile(r"/xllamacpp[^/]*\.so$|/libllama\.so[.0-9]*$"),

@@ -56,5 +56,7 @@ ADAPTER = Adapter(
         "serve the same GGUF file with llama-server --metrics, or the model with vLLM",
     ),
     model_label=None,
+    # Of a model that is not from its library the owner is another one, and without models there is none.
     owned_by="library",
+    greeting=("/", re.compile("Ollama is running")),
 )

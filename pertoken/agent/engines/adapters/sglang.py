@@ -28,7 +28,7 @@ from pertoken.agent.engines.adapters.adapter import (
     text,
 )
 from pertoken.agent.scrape.page import Page
-from pertoken.catalog.knobs import read_word
+from pertoken.catalog.knobs import read_words
 
 _PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)
 _ARGS: Mapping[str, str] = {
@@ -44,11 +44,13 @@ _ARGS: Mapping[str, str] = {
 
 def _identify(get_json: GetJson, page: Page) -> Identity:
     info, model = get_json("/server_info"), get_json("/model_info")
-    weights = text(pick(info, "quantization")) or text(pick(info, "dtype")) or ""
+    weights = text(pick(info, "quantization")) or text(pick(info, "dtype"))
     eager, no_cache = pick(info, "disable_cuda_graph"), pick(info, "disable_radix_cache")
     knobs: dict[str, object] = {knob: positive(pick(info, name)) for knob, name in _ARGS.items()}
-    knobs["weight_dtype"] = read_word("sglang", "weight_dtype", weights)
-    knobs["kv_dtype"] = read_word("sglang", "kv_dtype", text(pick(info, "kv_cache_dtype")) or "")
+    if pick(info, "enable_dp_attention") is True:  # the replicas of attention are inside the tensor-parallel ranks
+        tp, dp = positive(knobs["tp"]), positive(knobs["dp"]) or 1
+        knobs["tp"] = tp // dp if tp is not None and tp % dp == 0 else None
+    knobs |= read_words("sglang", {"weight_dtype": weights, "kv_dtype": text(pick(info, "kv_cache_dtype"))})
     knobs["enforce_eager"] = eager if isinstance(eager, bool) else None
     knobs["enable_prefix_caching"] = not no_cache if isinstance(no_cache, bool) else None
     return Identity(
@@ -61,7 +63,8 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
 
 def _recognises(argv: Sequence[str]) -> bool:
     program, arguments = invocation(argv)
-    return program == "sglang.launch_server" or (program == "sglang" and arguments[:1] == ("serve",))
+    programs = ("sglang.launch_server", "sglang_router.launch_server")
+    return program in programs or (program == "sglang" and arguments[:1] == ("serve",))
 
 
 ADAPTER = Adapter(

@@ -22,13 +22,13 @@ from pertoken.agent.engines.adapters.adapter import (
     text,
 )
 from pertoken.agent.scrape.page import Page
-from pertoken.catalog.knobs import read_word
+from pertoken.catalog.knobs import read_words
 
 
 def _identify(get_json: GetJson, page: Page) -> Identity:
     info = get_json("/info")
     knobs = {
-        "weight_dtype": read_word("tgi", "weight_dtype", text(pick(info, "model_dtype")) or ""),
+        **read_words("tgi", {"weight_dtype": text(pick(info, "model_dtype"))}),
         "max_num_seqs": positive(pick(info, "max_batch_size")),
         "max_num_batched_tokens": positive(pick(info, "max_batch_total_tokens")),
         "max_model_len": positive(pick(info, "max_total_tokens")),

@@ -22,7 +22,7 @@ from pertoken.agent.engines.adapters.adapter import (
     text,
 )
 from pertoken.agent.scrape.page import Page
-from pertoken.catalog.knobs import read_word
+from pertoken.catalog.knobs import read_words
 
 _INFO = (
     "trtllm_model_config_info",
@@ -40,13 +40,13 @@ _WHOLE: Mapping[str, str] = {
 def _identify(get_json: GetJson, page: Page) -> Identity:
     labels = {name: value for info in _INFO for series in page.samples.get(info, {}) for name, value in series}
     quantized = labels.get("quantization", "none").lower()
-    weights = labels.get("dtype", "") if quantized in ("none", "") else quantized
+    weights = labels.get("dtype") if quantized in ("none", "") else quantized
     knobs: dict[str, object] = {
         knob: int(labels[name])
         for knob, name in _WHOLE.items()
         if re.fullmatch("[1-9][0-9]{0,17}", labels.get(name, ""))
     }
-    knobs["weight_dtype"] = read_word("trtllm", "weight_dtype", weights)
+    knobs |= read_words("trtllm", {"weight_dtype": weights})
     knobs["enable_prefix_caching"] = {"true": True, "false": False}.get(labels.get("enable_block_reuse", "").lower())
     return Identity(
         served_model=text(pick(get_json("/v1/models"), "data", 0, "id")),
@@ -57,7 +57,11 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
 
 
 def _recognises(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] == "trtllm-serve"
+    program, arguments = invocation(argv)
+    return program in ("trtllm-serve", "tensorrt_llm.commands.serve") and arguments[:1] not in (
+        ("disaggregated",),
+        ("disaggregated_mpi_worker",),
+    )
 
 
 ADAPTER = Adapter(

@@ -24,8 +24,9 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
+from pertoken.agent.readings import CONNECTOR
 from pertoken.agent.scrape.page import Page
-from pertoken.catalog.knobs import read_word
+from pertoken.catalog.knobs import merged, read_words
 
 _CACHE_CONFIG = "vllm:cache_config_info"
 _BY_SOURCE = "vllm:prompt_tokens_by_source_total"
@@ -35,6 +36,9 @@ _BY_TIER = "vllm:prompt_tokens_cached_by_source_total"
 """Cached prompt tokens by the tier that supplied them: `p2p` is another vLLM server.
 
 Counted at admission, up to some readings before the prompt, so that these only limit what a source counts."""
+_CACHED = "vllm:prompt_tokens_cached_total"
+_EXTERNAL_HITS = "vllm:external_prefix_cache_hits_total"
+"""Prompt tokens that a connector supplied, beside those of the server's own prefix cache."""
 _NIXL = "vllm:nixl_bytes_transferred_sum"
 """On pages of servers that receive KV caches from prefill servers by NIXL."""
 _OTHER_CACHES = (
@@ -61,12 +65,14 @@ _CONFIG: Mapping[str, tuple[str, str]] = {
 def _identify(get_json: GetJson, page: Page) -> Identity:
     models = get_json("/v1/models")
     config = pick(get_json("/server_info?config_format=json"), "vllm_config")
-    knobs = {
+    reported: dict[str, object] = {
         **_from_cache_config(page),
         "max_model_len": positive(pick(models, "data", 0, "max_model_len")),
         "lora_adapters": adapters_of(models),
-        **_from_server_info(config),
     }
+    knobs = merged(reported, _from_server_info(config))
+    if _NIXL in page.samples:
+        knobs[CONNECTOR] = "NixlConnector"
     return Identity(
         served_model=text(pick(models, "data", 0, "id")),
         version=text(pick(get_json("/version"), "version")),
@@ -79,7 +85,7 @@ def _from_cache_config(page: Page) -> dict[str, object]:
     labels = next((dict(labels) for labels in page.samples.get(_CACHE_CONFIG, {})), {})
     share = labels.get("gpu_memory_utilization", "")
     return {
-        "kv_dtype": read_word("vllm", "kv_dtype", labels.get("cache_dtype", "")),
+        **read_words("vllm", {"kv_dtype": labels.get("cache_dtype")}),
         "gpu_memory_utilization": float(share) if share.replace(".", "", 1).isdecimal() else None,
         "enable_prefix_caching": {"True": True, "False": False}.get(labels.get("enable_prefix_caching", "")),
     }
@@ -89,15 +95,25 @@ def _from_server_info(config: object) -> dict[str, object]:
     knobs = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
     # Quantized weights keep the dtype of their activations beside them, which does not describe the weights.
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
-    knobs["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
-    return {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
+    knobs["dp"] = _own_replicas(pick(config, "parallel_config"), knobs["dp"])
+    known = {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
+    return known | read_words("vllm", {"weight_dtype": weights})
+
+
+def _own_replicas(parallel: object, replicas: object) -> object:
+    """Return the data-parallel replicas of this server, of all that a load balancer outside of it has."""
+    if pick(parallel, "data_parallel_external_lb") is True:
+        return 1
+    return pick(parallel, "data_parallel_size_local") if pick(parallel, "data_parallel_hybrid_lb") is True else replicas
 
 
 def _recognises(argv: Sequence[str]) -> bool:
     program, arguments = invocation(argv)
     if program in ("vllm", "vllm.entrypoints.cli.main"):
         return arguments[:1] == ("serve",)
-    return program in ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")
+    # KServe's server runs vLLM in itself and takes its flags.
+    servers = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "huggingfaceserver")
+    return program in servers
 
 
 ADAPTER = Adapter(
@@ -110,9 +126,12 @@ ADAPTER = Adapter(
     recognises=_recognises,
     counters=(
         Counter("prompt_tokens", ("vllm:prompt_tokens_total",)),
+        Counter("cached_tokens", (_CACHED,)),
         Counter(
             "cached_tokens",
-            ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+            ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+            unless=(_CACHED,),
+            plus=(_EXTERNAL_HITS,),
         ),
         Counter("transferred_tokens", (_BY_SOURCE,), where=_EXTERNAL, unless=(_BY_TIER, *_OTHER_CACHES)),
         Counter(
@@ -129,6 +148,12 @@ ADAPTER = Adapter(
             ),
         ),
         Counter("transferred_tokens", (_BY_TIER,), where=(("source", "p2p"),), unless=(_BY_SOURCE,)),
+        Counter(
+            "transferred_tokens",
+            (_EXTERNAL_HITS,),
+            only_with=(_NIXL,),
+            unless=(_BY_SOURCE, _BY_TIER, *_OTHER_CACHES),
+        ),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),
         Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
         Counter("requests_failed", ("vllm:admission_rejections_total",), reason="reason"),
@@ -177,10 +202,16 @@ ADAPTER = Adapter(
     limits=(
         "Where one server prefills for another, both count the prompt. Tokens that the second one received are no part "
         "of its prompt or cached tokens and count as transferred: by the tier `p2p` where cached tokens have tiers "
-        "(0.32), before that, since 0.17, all external tokens of a page without series of another cache. Older servers "
-        "count twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
+        "(0.32), before that, since 0.17, all external tokens of a page without series of another cache; of older "
+        "servers the hits of NIXL's connector, or all prompt tokens of a server whose command line makes it a KV "
+        "consumer. What a prefill server generates, a token for each request, and the ends of its requests count at "
+        "the decode server. Of vLLM-Omni's stages the first one counts the tokens and requests. A request for several "
+        "samples (`n` above 1) is a request of its own for each sample, "
         "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
+    # Of vLLM-Omni, whose stages are engines that hand one request on.
+    stages=("stage", "stage_id"),
+    staged=("vllm:omni_num_requests_running", "vllm_omni:num_requests_running"),
     owned_by="vllm",
     info=(_CACHE_CONFIG,),
 )

@@ -328,3 +328,63 @@ def test_ollama_reports_the_loaded_models() -> None:
     assert (both.served_model, both.knobs) == ("gemma:2b + llama3.1:8b", {})
     assert identity("ollama", None, {"/api/ps": {"models": []}}).served_model is None
     assert identity("ollama", None, {"/api/ps": ["?"]}).served_model is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (
+            "nim",
+            'prompt_tokens_total 5\ngeneration_tokens_total 2\nrequest_finish_total{finished_reason="stop"} 3\n',
+            {"prompt_tokens": 5, "generated_tokens": 2, 'requests_finished{reason="stop"}': 3},
+        ),
+        (
+            "ray",
+            'ray_sglang_prompt_tokens_total{model_name="m"} 9\nray_sglang_generation_tokens_total{model_name="m"} 4\n',
+            {'prompt_tokens{model_name="m"}': 9, 'generated_tokens{model_name="m"}': 4},
+        ),
+        (
+            "ray",
+            'ray_vllm:prompt_tokens_total{model_name="m"} 9\nray_vllm:generation_tokens_total{model_name="m"} 4\n',
+            {'prompt_tokens{model_name="m"}': 9, 'generated_tokens{model_name="m"}': 4},
+        ),
+        (
+            "llama.cpp",
+            "llamacpp:prompt_tokens_total 9\nllamacpp:tokens_predicted_total 4\n",
+            {"prompt_tokens": 9, "computed_tokens": 9, "generated_tokens": 4},
+        ),
+    ],
+)
+def test_series_under_other_names_of_a_release_or_a_wrapper_are_read(
+    kind: str, text: str, expected: dict[str, int]
+) -> None:
+    adapter = ADAPTERS[kind]
+    assert adapter.marks.search(text)
+    assert adapter.read(parse(text.encode(), adapter.wanted, eof_required=False)).counters == expected
+
+
+def test_an_embedding_server_counts_prompt_tokens_and_generates_none() -> None:
+    info = {"/info": {"model_id": "org/embed", "version": "1.8.0", "model_dtype": "float16", "max_batch_tokens": 16384}}
+    identity = ADAPTERS["tei"].identify(info.get, Page({}))
+    assert (identity.served_model, identity.version) == ("org/embed", "1.8.0")
+    assert identity.knobs == {"weight_dtype": "fp16", "max_num_batched_tokens": 16384}
+
+
+@pytest.mark.parametrize(
+    ("parallel", "dp"),
+    [
+        ({"data_parallel_size": 4}, 4),
+        ({"data_parallel_size": 4, "data_parallel_external_lb": True}, 1),
+        ({"data_parallel_size": 8, "data_parallel_size_local": 2, "data_parallel_hybrid_lb": True}, 2),
+    ],
+)
+def test_vllm_reports_the_replicas_of_the_server_itself(parallel: dict[str, object], dp: int) -> None:
+    document = {"vllm_config": {"parallel_config": parallel}}
+    identity = ADAPTERS["vllm"].identify(lambda path: document if "server_info" in path else None, Page({}))
+    assert identity.knobs["dp"] == dp
+
+
+def test_sglang_reports_attention_replicas_inside_its_tensor_parallel_ranks() -> None:
+    info = {"tp_size": 8, "dp_size": 4, "enable_dp_attention": True, "kv_cache_dtype": "fp4_e2m1"}
+    identity = ADAPTERS["sglang"].identify(lambda path: info if path == "/server_info" else None, Page({}))
+    assert identity.knobs == {"tp": 2, "dp": 4, "undetermined": "kv_dtype"}

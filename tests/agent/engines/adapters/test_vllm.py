@@ -349,3 +349,74 @@ def test_tiers_alone_name_the_transferred_tokens_too() -> None:
     page = parse(f"{body}\n".encode(), ADAPTERS["vllm"].wanted)
     alone = tokens(word_totals(ADAPTERS["vllm"].read(page).counters))
     assert (alone["prompt_tokens"], alone["cached_tokens"], alone["transferred_tokens"]) == (300, 0, 700)
+
+
+def read(text: str) -> dict[str, int]:
+    """Return sums of the counters of a page by name, over its series."""
+    sums: dict[str, int] = {}
+    for series, count in (
+        ADAPTERS["vllm"].read(parse(text.encode(), ADAPTERS["vllm"].wanted, eof_required=False)).counters.items()
+    ):
+        name = series.partition("{")[0]
+        sums[name] = sums.get(name, 0) + count
+    return sums
+
+
+OLDER = (
+    'vllm:prompt_tokens_total{engine="0",model_name="m"} 100\n'
+    'vllm:generation_tokens_total{engine="0",model_name="m"} 5\n'
+    'vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40\n'
+    'vllm:external_prefix_cache_hits_total{engine="0",model_name="m"} 30\n'
+)
+NIXL_SERIES = 'vllm:nixl_bytes_transferred_sum{engine="0",model_name="m"} 9\n'
+
+
+def test_hits_of_a_connector_are_cached_tokens_beside_those_of_the_servers_own_cache() -> None:
+    assert read(OLDER)["cached_tokens"] == 70
+    newer = OLDER + 'vllm:prompt_tokens_cached_total{engine="0",model_name="m"} 66\n'
+    assert read(newer)["cached_tokens"] == 66
+
+
+def test_hits_of_a_connector_between_servers_are_transferred_tokens_of_older_releases() -> None:
+    assert tokens(dict(read(OLDER + NIXL_SERIES))) == {
+        "prefix_hits": 40,
+        "prompt_tokens": 70,
+        "cached_tokens": 40,
+        "computed_tokens": 30,
+        "transferred_tokens": 30,
+        "generated_tokens": 5,
+    }
+    with_another_cache = OLDER + NIXL_SERIES + 'vllm:kv_offload_total_bytes_total{engine="0",model_name="m"} 9\n'
+    assert "transferred_tokens" not in read(with_another_cache)
+
+
+@pytest.mark.parametrize(
+    ("labels", "beside"),
+    [
+        (('stage="0",replica="0"', 'stage="1",replica="0"', 'stage="2",replica="0"'), ""),
+        (('stage="thinker"', 'stage="talker"', 'stage="code2wav"'), ""),
+        (('stage="stage_1"', 'stage="stage_2"', 'stage="stage_10"'), ""),
+        (('stage_id="0",engine="0"', 'stage_id="1",engine="1"', 'stage_id="2",engine="2"'), ""),
+        (('engine="0"', 'engine="1"', 'engine="2"'), 'vllm:omni_num_requests_running{model_name="m"} 0\n'),
+        (('engine="0"', 'engine="1"', 'engine="2"'), 'vllm_omni:num_requests_running{model_name="m"} 0\n'),
+    ],
+)
+def test_stages_of_one_request_count_it_once(labels: tuple[str, ...], beside: str) -> None:
+    page = beside
+    for label, prompt, generated in zip(labels, (1000, 4000, 1500), (500, 3000, 1000), strict=True):
+        series = f'{{{label},model_name="m"}}'
+        page += f"vllm:prompt_tokens_total{series} {prompt}\nvllm:generation_tokens_total{series} {generated}\n"
+        page += f'vllm:request_success_total{{{label},finished_reason="stop",model_name="m"}} 10\n'
+        page += f"vllm:iteration_tokens_total_count{series} 7\n"
+    counts = read(page)
+    assert (counts["prompt_tokens"], counts["generated_tokens"], counts["requests_finished"]) == (1000, 500, 10)
+    assert counts["steps"] == 21
+
+
+def test_replicas_of_the_first_stage_add_up() -> None:
+    page = "".join(
+        f'vllm:prompt_tokens_total{{stage="{stage}",replica="{replica}",model_name="m"}} 10\n'
+        for stage in (0, 1)
+        for replica in (0, 1)
+    )
+    assert read(page)["prompt_tokens"] == 20

@@ -1,0 +1,389 @@
+"""One advice run, in its order: load, read, shard, run the rules, price, merge and keep.
+
+The rules are loaded first, in workers, since they declare the windows that are read. This process reads everything in
+one transaction. Shards, which are forks of it, measure the load of their services, run rules for them, and price what
+these propose; one more shard runs the rules over the fleet. The result does not depend on the number of shards.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+
+from pertoken.advisor.configuration import claim, configuration_of
+from pertoken.advisor.forks import in_forks, processors
+from pertoken.advisor.nature import Target
+from pertoken.advisor.plan.what_if import WhatIf
+from pertoken.advisor.present import Present, present
+from pertoken.advisor.rows import PricedRun, priced_runs
+from pertoken.advisor.worker.inputs import Inputs, Limits, Shard, Source
+from pertoken.advisor.worker.run import PluginRun, RuleInfo, RuleRun, ended, run_plugins
+from pertoken.catalog.market import Market
+from pertoken.config import Settings
+from pertoken.printable import natural_key
+from pertoken.proof.detection import detect
+from pertoken.proof.findings import keep
+from pertoken.proof.judging.go_back import go_back
+from pertoken.proof.judging.go_back_page import RULE
+from pertoken.proof.judging.judge import judge_changes
+from pertoken.proof.judging.receipts import read_receipts
+from pertoken.proof.judging.record import corrected_by_receipts
+from pertoken.proof.recommendation import Recommendation, State, identity
+from pertoken.proof.stored import stored
+from pertoken.proof.verdicts import read_verdicts
+from pertoken.rule import EFFORTS, RISKS, subject_key
+from pertoken.state.fleet import Fleet
+from pertoken.store.connect.open import Store
+from pertoken.store.repository import AdviceRepository
+from pertoken.window.progress import Progress, no_progress, ticking
+from pertoken.window.reading import DAY, Window
+
+MIN_SHARD = 100
+"""Minimum deployments of a shard: a smaller one costs more in processes than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """Record of the run of one rule, or of a plugin that could not be loaded."""
+
+    name: str
+    """Id of the rule, or name of a plugin that could not be loaded."""
+    origin: str
+    """The distribution and version, or the file."""
+    confinement: str
+    """`confined`, or `not confined` with the reasons."""
+    seconds: float | None = None
+    """Run time in its worker, seconds; None if it did not run."""
+    pricing_seconds: float = 0.0
+    output: str = ""
+    """Output and log of the plugin while it was loaded."""
+    failed: str | None = None
+    """First error of the rule; None if it had none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Record of a run, with the parts that differ between equal runs: times, and restrictions by the kernel."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by phase: `reading`, `rules` (with their workers) and `pricing`."""
+    rules: tuple[RuleRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The outcome of one run, best first."""
+
+    now_ts: int
+    window_s: int
+    recommendations: tuple[Recommendation, ...]
+    run: RunRecord = field(default_factory=RunRecord)
+    gathered: Present | None = field(default=None, compare=False, repr=False)
+    """The fleet and evidence that the rules ran on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCall:
+    """Recommendations of one rule for one target."""
+
+    place: int
+    """Position of the target among all targets of the rule."""
+    rows: tuple[Recommendation, ...]
+    ended: bool
+    """Whether the rule is not run for targets after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRule:
+    """Recommendations of one rule for the targets of a shard."""
+
+    calls: tuple[PricedCall, ...]
+    seconds: float
+    pricing_seconds: float
+
+
+def advise(
+    store: Store,
+    sources: Iterable[Source],
+    market: Market,
+    settings: Settings,
+    window_s: int,
+    now_ts: int,
+    progress: Progress = no_progress,
+    *,
+    dated: bool = False,
+    what_if: WhatIf | None = None,
+    shards: int | None = None,
+) -> Advice:
+    """Run the rules of every source over the window ending at `now_ts`. `progress` is called with each phase.
+
+    With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `what_if`
+    replaces measured or configured values. `shards`: their number, by default one for each processor. A broken rule is
+    a recommendation in state FAILED. Raises StoreError if the database cannot be read, BadInput if `what_if` names an
+    unknown subject.
+    """
+    assumed = what_if or WhatIf()
+    limits = Limits.of_call(settings.advisor_rule_timeout)
+    plugins = run_plugins(tuple(sources), None, limits, progress)
+    began = time.monotonic()
+    gathered = assumed.present(
+        present(
+            store,
+            market,
+            window_s,
+            now_ts,
+            settings,
+            progress,
+            dated=dated,
+            assumed=assumed.prices,
+            series_by_window=_series_by_window(plugins, window_s),
+        )
+    )
+    reading_s = time.monotonic() - began
+    recommendations, run = _advice(plugins, gathered, limits, progress, shards)
+    run = replace(run, seconds={"reading": reading_s, **run.seconds})
+    return Advice(now_ts, window_s, recommendations, run, gathered)
+
+
+def advice_of(
+    sources: Iterable[Source],
+    gathered: Present,
+    limits: Limits | None = None,
+    progress: Progress = no_progress,
+    shards: int | None = None,
+) -> tuple[tuple[Recommendation, ...], RunRecord]:
+    """Run the rules of every source over a gathered fleet; return recommendations, best first.
+
+    A rule whose own window is not among the gathered ones gets the window of the run.
+    """
+    limits = limits or Limits()
+    plugins = run_plugins(tuple(sources), None, limits, progress)
+    return _advice(plugins, gathered, limits, progress, shards)
+
+
+# -- read ----------------------------------------------------------------------------------------------------------
+
+
+def _series_by_window(plugins: Sequence[PluginRun], window_s: int) -> dict[int, Collection[str] | None]:
+    """Return the series that rules read in windows other than that of the run, by length in seconds."""
+    series: dict[int, Collection[str] | None] = {}
+    for rule in (run.rule for plugin in plugins for run in plugin.rules):
+        if rule.window_s is not None and rule.window_s != window_s:
+            before = series.get(rule.window_s, ())
+            series[rule.window_s] = None if before is None or rule.series is None else {*before, *rule.series}
+    return dict(sorted(series.items()))
+
+
+# -- shard ---------------------------------------------------------------------------------------------------------
+
+
+def shards_of(fleet: Fleet, count: int) -> tuple[Shard, ...]:
+    """Return a shard for the rules over the fleet and `count` shards of about as many deployments each.
+
+    A count of 1 is one shard of everything.
+    """
+    if count <= 1:
+        return (Shard(),)
+    names: list[set[str]] = [set() for _ in range(count)]
+    sizes = [0] * count
+    for service in sorted(fleet.services, key=lambda service: (-len(service.deployments), service.name)):
+        smallest = sizes.index(min(sizes))
+        names[smallest].add(service.name)
+        sizes[smallest] += len(service.deployments)
+    return Shard(frozenset(), fleet=True), *(Shard(frozenset(own), fleet=False) for own in names if own)
+
+
+def _advice(
+    plugins: Sequence[PluginRun],
+    gathered: Present,
+    limits: Limits,
+    progress: Progress,
+    shards: int | None,
+) -> tuple[tuple[Recommendation, ...], RunRecord]:
+    began = time.monotonic()
+    count = min(processors(), len(gathered.fleet.deployments) // MIN_SHARD) if shards is None else shards
+    works = [partial(_of_shard, plugins, gathered, shard, limits) for shard in shards_of(gathered.fleet, count)]
+    recommendations, records = _merged(plugins, in_forks(works, progress), gathered.context.now_ts)
+    pricing_s = sum(record.pricing_seconds for record in records) / len(works)
+    seconds = {"rules": time.monotonic() - began - pricing_s, "pricing": pricing_s}
+    return recommendations, RunRecord(seconds, records)
+
+
+def _of_shard(
+    plugins: Sequence[PluginRun],
+    gathered: Present,
+    shard: Shard,
+    limits: Limits,
+    progress: Progress,
+) -> list[list[PricedRule]]:
+    """Measure the load of the targets of a shard, run the rules for them, and price what these propose.
+
+    Return each rule of each plugin.
+    """
+    inputs = Inputs(gathered.fleet, gathered.context.market, gathered.measured, gathered.windows, shard)
+    _measure(gathered, inputs, progress)
+    runs = _run_rules(plugins, inputs, limits, progress)
+    priced = iter(priced_runs([*chain.from_iterable(runs)], gathered, progress))
+    return [[_priced(run, next(priced), inputs) for run in runs_of_plugin] for runs_of_plugin in runs]
+
+
+def _measure(gathered: Present, inputs: Inputs, progress: Progress) -> None:
+    """Measure the load and the arrivals of the deployments and services of a shard, with the series of most rules.
+
+    Rules run in forks of this process: series computed here are computed once for all of them.
+    """
+    subjects = [subject_key(target) for scope in ("deployment", "service") for target in inputs.targets(scope)]
+    for subject in ticking(subjects, len(subjects), "measuring loads", progress):
+        if subject in inputs.measured:
+            gathered.context.forecasts.measure(inputs.measured[subject])
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------
+
+
+def _run_rules(plugins: Sequence[PluginRun], inputs: Inputs, limits: Limits, progress: Progress) -> list[list[RuleRun]]:
+    """Run the loaded rules for the targets of a shard; return each rule of each plugin."""
+    is_due = [any(inputs.targets(run.rule.scope) for run in plugin.rules) for plugin in plugins]
+    sources = [plugin.source for plugin, due in zip(plugins, is_due, strict=True) if due]
+    again = iter(run_plugins(sources, inputs, limits, progress))
+    results = [next(again) if due else plugin for plugin, due in zip(plugins, is_due, strict=True)]
+    return [
+        [_run_of(run.rule, result, inputs) for run in plugin.rules]
+        for plugin, result in zip(plugins, results, strict=True)
+    ]
+
+
+def _run_of(rule: RuleInfo, plugin: PluginRun, inputs: Inputs) -> RuleRun:
+    """Return the run of a rule, failed if its plugin has no such rule when it is loaded again."""
+    targets = inputs.targets(rule.scope)
+    same = next((run for run in plugin.rules if run.rule == rule), None)
+    if not targets:
+        return RuleRun(rule)
+    if same is not None:
+        return same
+    reason = next((error for _, error in plugin.errors), "the rule differs when its file is loaded again")
+    return RuleRun(rule, [ended(rule, targets[0], reason, inputs, plugin.output)])
+
+
+# -- price ---------------------------------------------------------------------------------------------------------
+
+
+def _priced(run: RuleRun, priced: PricedRun, inputs: Inputs) -> PricedRule:
+    calls = (
+        PricedCall(inputs.place(call.target), tuple(rows), call.ended)
+        for call, rows in zip(run.calls, priced.rows, strict=True)
+    )
+    return PricedRule(tuple(calls), run.seconds, priced.seconds)
+
+
+def _merged(
+    plugins: Sequence[PluginRun], shards: Sequence[list[list[PricedRule]]], now_ts: int
+) -> tuple[tuple[Recommendation, ...], tuple[RuleRecord, ...]]:
+    """Return the recommendations of all shards, best first, and a record of each rule."""
+    rows: list[Recommendation] = []
+    records: list[RuleRecord] = []
+    for plugin, of_plugin in zip(plugins, zip(*shards, strict=True), strict=True):
+        for name, error in plugin.errors:
+            rows.append(_failed_load(plugin, name, error, now_ts))
+            records.append(_record(plugin, name, failed=error))
+        for run, of_rule in zip(plugin.rules, zip(*of_plugin, strict=True), strict=True):
+            rows_of_rule = [row for call in _until_ended(of_rule) for row in call.rows]
+            failed = next((row.reason for row in rows_of_rule if row.state is State.FAILED), None)
+            seconds, pricing_s = (
+                sum(getattr(priced, name) for priced in of_rule) for name in ("seconds", "pricing_seconds")
+            )
+            rows += rows_of_rule
+            records.append(_record(plugin, run.rule.rule_id, seconds, pricing_s, failed))
+    return tuple(sorted(rows, key=rank)), tuple(records)
+
+
+def _until_ended(shards: Iterable[PricedRule]) -> Iterator[PricedCall]:
+    """Yield the calls of a rule in the order of its targets, up to the first that ended it, as in a single shard."""
+    for call in sorted(chain.from_iterable(shard.calls for shard in shards), key=lambda call: call.place):
+        yield call
+        if call.ended:
+            return
+
+
+def _record(
+    plugin: PluginRun, name: str, seconds: float | None = None, pricing_s: float = 0.0, failed: str | None = None
+) -> RuleRecord:
+    return RuleRecord(name, plugin.source.origin, plugin.confinement.label, seconds, pricing_s, plugin.output, failed)
+
+
+def rank(recommendation: Recommendation) -> tuple[object, ...]:
+    """Return the sort key of a recommendation: by state, then the largest saving first.
+
+    Recommendations without a saving are sorted by their saving if confirmed, then by least risk, then by least effort.
+    """
+    order = list(State).index(recommendation.state)
+    best = recommendation.best
+    worth = best.rank if best else (0,) * 4
+    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and best.saving is None else (0, 0)
+    return (
+        order,
+        *(-dollars for dollars in worth),
+        *unpriced,
+        recommendation.rule_id,
+        natural_key(recommendation.target),
+        recommendation.target_key,
+    )
+
+
+def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recommendation:
+    target = Target("load", "", plugin.source.origin)
+    return Recommendation(
+        recommendation_id=identity(name, target.kind, target.key),
+        rule_id=name,
+        state=State.FAILED,
+        title=f"{name} could not be loaded",
+        target=target.label,
+        target_kind=target.kind,
+        target_key=target.key,
+        reason=error,
+        remedy="Fix or uninstall the plugin; the other rules ran without it.",
+        output=plugin.output,
+        created_ts=now_ts,
+        updated_ts=now_ts,
+    )
+
+
+# -- keep ----------------------------------------------------------------------------------------------------------
+
+
+def keep_advice(
+    store: Store,
+    target: AdviceRepository,
+    advice: Advice,
+    market: Market,
+    settings: Settings,
+    who: str,
+    *,
+    adopt: bool = False,
+) -> tuple[Advice, str | None]:
+    """Store the advice of a run; return what stands then, and a line to report if it belongs to other settings now.
+
+    Changes are detected before proposals are stored, so that an applied one is not proposed again. Raises BadInput for
+    the advice of another configuration unless `adopt`, StoreError if a database cannot be read or written.
+    """
+    changed = claim(target, configuration_of(settings), advice.now_ts, who, adopt=adopt)
+    detect(store, target, market, settings, advice.now_ts)
+    judge_changes(store, target, settings, advice.now_ts)
+    proposals = _proven(store, advice.recommendations, advice.now_ts)
+    standing = keep(target, proposals, {RULE, *(rule.name for rule in advice.run.rules)}, advice.now_ts, who)
+    return replace(advice, recommendations=tuple(sorted(standing, key=rank))), changed
+
+
+def _proven(store: Store, proposals: Sequence[Recommendation], now_ts: int) -> tuple[Recommendation, ...]:
+    """Return proposals corrected by the savings that their rules realised so far, and proposals to undo changes."""
+    with store.read("advice") as connection:
+        verdicts = read_verdicts(connection)
+        if not verdicts:  # no change was ever judged
+            return tuple(proposals)
+        receipts = read_receipts(connection)
+        rows = {row.recommendation_id: row for row in stored(connection)}
+    with store.read() as connection:
+        inventory = Window(connection, now_ts - DAY, now_ts).inventory
+    worse = go_back(verdicts, receipts, rows, inventory, now_ts)
+    return (*corrected_by_receipts(store, proposals, now_ts), *worse)

@@ -1,0 +1,182 @@
+"""Published facts of models beside their shapes: licence, release date, scores, evaluations of quantized weights."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from importlib.resources import files
+
+from pertoken.catalog.offers import rows
+
+NEEDS_SCORE = 1 / 3
+"""Share of the present parameters below which a replacement needs a published score beside the present one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Licence:
+    """Permissions of a licence; `licences.toml` explains each field."""
+
+    key: str
+    name: str
+    commercial: bool
+    restricted_use: bool
+    source: str
+    as_of: date
+    monthly_users: int | None = None
+
+    def narrower_than(self, other: "Licence") -> bool:
+        """Return whether it permits less than another one in any of its fields."""
+        fewer_users = self.monthly_users is not None and self.monthly_users < (other.monthly_users or float("inf"))
+        return self.commercial < other.commercial or fewer_users or (self.restricted_use and not other.restricted_use)
+
+    @property
+    def text(self) -> str:
+        """Its name and what it limits."""
+        limits = [] if self.commercial else ["no commercial use"]
+        if self.monthly_users is not None:
+            limits.append(f"up to {self.monthly_users / 1e6:.0f} million monthly users")
+        limits += ["a policy of permitted uses"] if self.restricted_use else []
+        return f"{self.name} ({', '.join(limits)})" if limits else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Published facts of a model of the catalog."""
+
+    name: str
+    licence: Licence
+    released: date
+    scores: Mapping[str, float]
+    """By benchmark, percent; empty where none was found."""
+    scores_source: str
+    """Where they were read, or why there are none."""
+    pruned_from: str | None
+    """The model that its makers pruned and distilled it from."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedScore:
+    """Published evaluation of a model with quantized weights, beside that with its own."""
+
+    benchmark: str
+    unquantized: float
+    quantized: float
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The evaluation as a phrase."""
+        return f"{self.benchmark} {self.unquantized:g} → {self.quantized:g} ({self.source})"
+
+
+@cache
+def model_facts() -> Mapping[str, ModelFacts]:
+    """Return the facts by the model's name in the catalog."""
+    return {
+        row["name"]: ModelFacts(
+            row["name"],
+            licences()[row["licence"]],
+            date.fromisoformat(row["released"]),
+            {
+                name: float(score)
+                for name, _, score in (pair.partition("=") for pair in row["scores"].split(";") if pair)
+            },
+            row["scores_source"],
+            row["pruned_from"] or None,
+        )
+        for row in rows("models.csv")
+    }
+
+
+@cache
+def licences() -> Mapping[str, Licence]:
+    """Return the licences by key."""
+    text = files("pertoken.catalog").joinpath("licences.toml").read_text(encoding="utf-8")
+    return {row["key"]: Licence(**row) for row in tomllib.loads(text)["licence"]}
+
+
+@cache
+def quantized_scores() -> Mapping[tuple[str, str], QuantizedScore]:
+    """Return the evaluations of quantized weights by model and weight dtype."""
+    return {
+        (row["model"], row["weight_dtype"]): QuantizedScore(
+            row["benchmark"], float(row["unquantized"]), float(row["quantized"]), row["source"]
+        )
+        for row in rows("quantized.csv")
+    }
+
+
+def licence_refusal(present: str, proposed: str) -> tuple[str, str] | None:
+    """Return code and reason for a model whose licence permits less than that of the present one, or is unknown.
+
+    None too where the present model is not in the catalog: nothing can be compared.
+    """
+    before, after = model_facts().get(present), model_facts().get(proposed)
+    if before is None:
+        return None
+    if after is None:
+        return "licence-unknown", f"the catalog has no licence of {proposed}"
+    if after.licence.narrower_than(before.licence):
+        return (
+            "narrower-licence",
+            f"{proposed} is under the {after.licence.text}, which permits less than the {before.licence.text} of "
+            f"{present}",
+        )
+    return None
+
+
+def replacement_refusal(present: str, proposed: str, size: float, *, beside: bool = False) -> tuple[str, str] | None:
+    """Return code and reason for a model that is not proposed for requests of the present one; None for any other.
+
+    `size`: its parameters over those of the present one. `beside`: the present one stays, so that its age is no reason.
+    """
+    refused = licence_refusal(present, proposed)
+    if refused is not None:
+        return refused
+    before, after = model_facts().get(present), model_facts().get(proposed)
+    if not beside and before is not None and after is not None and after.released < before.released:
+        return "older-model", f"{proposed} of {after.released} is older than {present} of {before.released}"
+    if size < NEEDS_SCORE and not common_scores(present, proposed):
+        return (
+            "no-published-score",
+            f"{proposed} has {size:.0%} of the parameters of {present}, and no published score of both was found",
+        )
+    return None
+
+
+def common_scores(present: str, proposed: str) -> Mapping[str, tuple[float, float]]:
+    """Return the scores that are published of both models, by benchmark, in the order of the present model's."""
+    before, after = model_facts().get(present), model_facts().get(proposed)
+    if before is None or after is None:
+        return {}
+    return {name: (score, after.scores[name]) for name, score in before.scores.items() if name in after.scores}
+
+
+def replacement_notes(present: str, proposed: str) -> tuple[str, ...]:
+    """Return what is published of a model that would replace the present one: evaluation and licence."""
+    scores = common_scores(present, proposed)
+    before, after = model_facts().get(present), model_facts().get(proposed)
+    if scores and before is not None and after is not None:
+        figures = ", ".join(f"{name} {old:g} → {new:g}" for name, (old, new) in scores.items())
+        sources = "; ".join(dict.fromkeys((before.scores_source, after.scores_source)))
+        evaluation = f"published evaluation: {figures} ({sources}; settings may differ)"
+    else:
+        evaluation = f"no published evaluation of both {present} and {proposed} was found"
+    if after is None:
+        return evaluation, f"the licence of {proposed} is not known"
+    licence = f"licence of {proposed}, released {after.released}: {after.licence.text}"
+    if before is None:
+        return evaluation, f"{licence}; that of {present} is not known"
+    permits = "less than" if after.licence.narrower_than(before.licence) else "what"
+    return evaluation, f"{licence}, which permits {permits} the {before.licence.name} of {present} does"
+
+
+def quantized_note(model: str, weight_dtype: str) -> str:
+    """Return the published evaluation of a model with weights of a dtype, or that none was found."""
+    score = quantized_scores().get((model, weight_dtype))
+    if score is None:
+        return (
+            f"no published evaluation of {model} with {weight_dtype} weights was found: evaluate it on your own tasks"
+        )
+    return f"published evaluation of {weight_dtype} weights: {score.text}"

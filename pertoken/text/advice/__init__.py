@@ -1,0 +1,1 @@
+"""Text of recommendations: their table, their sheet, their lifecycle, trials and rules."""

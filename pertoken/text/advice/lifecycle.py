@@ -1,0 +1,258 @@
+"""Lifecycle of a recommendation as text: state, journal, receipts and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pertoken.proof.acts import DISMISS_S, SNOOZE_S
+from pertoken.proof.lifecycle import commands, described
+from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
+from pertoken.text.amounts import amount
+from pertoken.text.program.key_names import key_name
+from pertoken.text.sheet import Section, Sheet, sheet
+from pertoken.text.words import literal, literal_lines, usd_range
+from pertoken.units import format_utc
+
+if TYPE_CHECKING:
+    from pertoken.proof.journal import Entry
+    from pertoken.proof.judging.prospect import Prospect
+    from pertoken.proof.judging.receipts import Check, StoredReceipt
+    from pertoken.proof.verdicts import Verdict
+
+
+def acted(row: Recommendation) -> str:
+    """Return the new state of a recommendation: `1a2b3c4d  quantize-weights, chat: bf16 → fp8: accepted`."""
+    line = f"{short_id(row)}  {literal(row.rule_id)}, {literal(row.target)}: {literal(row.title)}: {described(row)}"
+    return line if row.estimate is None else f"{line}, promised {_promised(row.estimate)}"
+
+
+def possible(row: Recommendation) -> str | None:
+    """Return the decisions that are possible now, with their keys: `a accept, z snooze`; None if there are none."""
+    return ", ".join(f"{key_name(name)} {name}" for name in commands(row.state)) or None
+
+
+def refused(row: Recommendation, command: str) -> str | None:
+    """Return the reason why a decision is not possible now, as a sentence for a screen; None if it is possible."""
+    if command in commands(row.state):
+        return None
+    others = possible(row)
+    return f"It is {described(row)}: " + (f"possible now: {others}." if others else "there is nothing to decide.")
+
+
+_QUESTIONS = {
+    "accept": (
+        "Accept this recommendation?",
+        "Its estimate is frozen, to be compared with what is measured later. Nothing is executed; the details list the "
+        "commands.",
+    ),
+    "trial": (
+        "Try this recommendation?",
+        "Its estimate is frozen. pertoken compares one replica with the change to an unchanged one, or one replica "
+        "with the change on and off in turn. Nothing is executed; the details list what to restart.",
+    ),
+    "snooze": ("Snooze this recommendation?", "It leaves the totals until {end}."),
+    "dismiss": ("Dismiss this recommendation?", "It leaves the totals and counts as declined dollars until {end}."),
+    "reopen": (
+        "Reopen this recommendation?",
+        "It counts in the totals again. A frozen estimate is dropped together with its ID.",
+    ),
+    "applied": (
+        "Was this recommendation applied?",
+        "Changes of an engine's configuration are detected without this; declare what telemetry does not show.",
+    ),
+    "undo": ("Was this recommendation undone?", "Nothing is executed. The commands that undo it:"),
+}
+_LENGTH_S = {"snooze": SNOOZE_S, "dismiss": DISMISS_S}
+
+
+def question(row: Recommendation, decision: str, now_ts: float, provable: Sequence[str] = ()) -> Sheet:
+    """Return the confirmation of a decision. `provable`: lines about the savings that telemetry could prove."""
+    title, text = _QUESTIONS[decision]
+    chosen = row.chosen
+    worth = _promised(chosen) if chosen is not None else "no dollars"
+    undo = tuple(commands_lines(chosen.undo)) if decision == "undo" and chosen is not None else ()
+    return sheet(
+        Section(
+            title,
+            (
+                ("change", literal(chosen.title if chosen is not None else row.title)),
+                ("target", literal(row.target)),
+                ("worth", worth),
+                text.format(end=format_utc(now_ts + _LENGTH_S.get(decision, 0))),
+                *undo,
+            ),
+        ),
+        Section("What its history could prove (savings of device time per token)", tuple(provable)),
+        Section(
+            "enter confirms, esc goes back",
+            (_command(row, decision),),
+        ),
+    )
+
+
+def _command(row: Recommendation, decision: str) -> str:
+    """Return a sentence about the command that does the same."""
+    command = f"pertoken {decision} {short_id(row)}"
+    return f"`{command}` does the same." if decision == "trial" else f"With a reason: `{command} --why TEXT`."
+
+
+def applying(row: Recommendation) -> list[str]:
+    """Return the commands that apply an accepted recommendation, as lines."""
+    commands = row.estimate.commands if row.estimate is not None else ()
+    return ["", "How to apply it (pertoken runs none of this)", *commands_lines(commands)]
+
+
+def undoing(undone: Variant, entries: Iterable[Entry]) -> list[str]:
+    """Return the commands that undo a change, as lines, and the changes made with it that they do not undo."""
+    own = {(edit.kind, edit.target, edit.field): edit for edit in undone.edits}
+    seen = [(own.get((edit.kind, edit.target, edit.field)), edit) for entry in entries for edit in entry.edits]
+    more = [edit for promised, edit in seen if promised is None]
+    other = [edit for promised, edit in seen if promised is not None and _differs(promised, edit)]
+    lines = [f"How to undo {literal(undone.title)} (pertoken runs none of this)", *commands_lines(undone.undo)]
+    for text, edits in (("Changed with it, and not undone by these commands", more), (_OTHER_BEFORE, other)):
+        if edits:
+            lines += ["", f"{text}: {', '.join(dict.fromkeys(map(_edit, edits)))}"]
+    return lines
+
+
+_OTHER_BEFORE = "These commands restore another value than the one that was replaced; restore this one"
+
+
+def _differs(promised: Edit, seen: Edit) -> bool:
+    """Return whether a change replaced another value than its undo commands restore; False for a change back."""
+    return bool(seen.after == promised.after and seen.before != promised.before)
+
+
+def journal_lines(entries: Sequence[Entry]) -> list[str]:
+    """Return the journal, a line for each entry."""
+    return ["", "Journal", *(f"  {line}" for line in map(journal_line, entries))]
+
+
+def journal_line(entry: Entry) -> str:
+    """Return one entry as a line: time, change, author and reason."""
+    what = f"{literal(entry.what)}: {', '.join(map(_edit, entry.edits))}" if entry.edits else literal(entry.what)
+    return f"{format_utc(entry.ts)}  {what} ({literal(entry.who)}: {' '.join(literal_lines(entry.why))})"
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """Return one change of configuration with its effect: `… chat on gpu-a: tp 1 → 2: dearer, +12.0% …`."""
+    return f"{format_utc(verdict.changed_ts)}  {verdict_text(verdict)}"
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Return `verdict_line` without the time."""
+    return f"{_changed(verdict)}: {_result(verdict)}{_why(verdict)}"
+
+
+def verdict_event(verdict: Verdict) -> str:
+    """Return one change with its effect first, because lines of events are cut: `dearer +12.0% …: chat on …`."""
+    return f"{_result(verdict)}: {_changed(verdict)}{_why(verdict)}"
+
+
+def _changed(verdict: Verdict) -> str:
+    return f"{literal(verdict.name)}: {', '.join(map(_edit, verdict.edits)) or 'its configuration changed'}"
+
+
+def _result(verdict: Verdict) -> str:
+    judgement = verdict.judgement
+    figures = "" if judgement.effect is None else f" {_percent(judgement.effect)} per token"
+    return f"{judgement.result.value.replace('_', ' ').lower()}{figures}"
+
+
+def _why(verdict: Verdict) -> str:
+    reason = verdict.judgement.reason
+    return "" if reason is None else f" ({' '.join(literal_lines(reason))})"
+
+
+def receipt_line(stored: StoredReceipt) -> str:
+    """Return one receipt: `1a2b3c4d  2026-11-02 00:00Z  verdict REALIZED, saved 10.0% (8.0% to 12.0%): tp 1 → 2, …`."""
+    made = stored.read()
+    saved = made.finding.saving_90
+    figures = "" if saved is None else f", saved {saved.likely:.1%} ({saved.low:.1%} to {saved.high:.1%})"
+    what = f"{literal(made.change.title)}, {literal(made.change.target)}"
+    when = f"{stored.short_id}  {format_utc(stored.created_ts)}"
+    return f"{when}  {stored.kind.label} {made.finding.verdict}{figures}: {what}"
+
+
+def paid_line(stored: StoredReceipt) -> str:
+    """Return the result of a receipt as a sentence, with its dollars and the hours that they were measured in."""
+    made = stored.read()
+    saved, after = made.finding.saving_90, made.finding.after
+    usd = made.measured_in_window if made.release is None else made.release.measured_per_month
+    when = " a month" if made.release is not None else "" if after is None else f" in {after.hours} compared hours"
+    dollars = "" if usd is None else f"{amount(usd.likely)} ({usd_range((usd.low, usd.likely, usd.high))}){when}"
+    share = "" if saved is None else f"{saved.likely:.1%} ({saved.low:.1%} to {saved.high:.1%}) of device time"
+    figures = ": ".join(filter(None, (share, dollars))) or "nothing known"
+    return f"{stored.kind.label} {made.finding.verdict}, {literal(made.change.target)}: saved {figures}"
+
+
+def receipt_lines(stored: Sequence[StoredReceipt]) -> list[str]:
+    """Return the receipts of a recommendation as lines with a title; empty without receipts."""
+    lines = [f"  {receipt_line(receipt)}" for receipt in stored]
+    return ["", "Receipts (`pertoken receipt ID` prints one)", *lines] if lines else []
+
+
+def prospect_lines(prospects: Sequence[Prospect]) -> list[str]:
+    """Return the savings that telemetry could prove, as lines with a title; empty without prospects."""
+    lines = [f"  {literal(prospect.name)}: {_prospect(prospect)}" for prospect in prospects]
+    return ["", "What its history could prove (savings of device time per token)", *lines] if lines else []
+
+
+def _prospect(prospect: Prospect) -> str:
+    detectable = prospect.detectable
+    if detectable.reason is not None:
+        return f"not known: {literal(detectable.reason)}"
+    from pertoken.proof.judging.prospect import LOOKS_DAYS  # not needed for the first frame
+
+    week, month = (_detectable(detectable.after(days)) for days in LOOKS_DAYS)
+    text = f"{week} after one week, {month} after four weeks"
+    if prospect.promised is None or prospect.promised <= 0:
+        return f"{text}; no such saving is promised"
+    when = "not within four weeks" if detectable.days_to_proof is None else f"after {detectable.days_to_proof} days"
+    return f"{text}; the promised {prospect.promised:.1%} {when}"
+
+
+def _detectable(saving: float | None) -> str:
+    return "none" if saving is None or saving >= 1 else f"{saving:.1%} or more"
+
+
+def record_line(record: RecordLine) -> str:
+    """Return a track record: `84% ± 10% of what its rule promised was realised (5 receipts); corrected by it`."""
+    count = "1 receipt" if record.receipts == 1 else f"{record.receipts} receipts"
+    share = f"{record.ratio:.0%} ± {record.ratio_sd:.0%}"
+    return f"{share} of what its rule promised was realised ({count}); the estimate is corrected by it"
+
+
+def checked_line(check: Check) -> str:
+    """Return the result of the check of a receipt as a sentence."""
+    if check.reproduced:
+        return "Checked: unaltered, and reproduced from the hours stored beside it."
+    intact = "unaltered, but not reproduced" if check.intact else "not intact"
+    return f"Checked: {intact}: {literal(check.difference or 'the reason is not known')}."
+
+
+def _percent(effect: tuple[float, float, float]) -> str:
+    return f"{effect[1]:+.1%} ({effect[0]:+.1%} to {effect[2]:+.1%})"
+
+
+def _edit(edit: Edit) -> str:
+    return f"{literal(edit.field)} {_value(edit.before)} → {_value(edit.after)}"
+
+
+def _value(value: object) -> str:
+    return "not known" if value is None else literal(str(value))
+
+
+def _promised(estimate: Variant) -> str:
+    monies = (("bankable", estimate.net), ("capacity", estimate.capacity))
+    return (
+        ", ".join(f"{name} {usd_range(money)} a month" for name, money in monies if money is not None and any(money))
+        or "no dollars"
+    )
+
+
+def commands_lines(commands: Iterable[str]) -> list[str]:
+    """Return the lines of all commands, or a sentence if there are none."""
+    lines = [f"  {line}" for command in commands for line in literal_lines(command)]
+    return lines or ["  There is no command for it: see `pertoken advise show`."]

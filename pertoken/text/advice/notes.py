@@ -1,0 +1,56 @@
+"""Sentences about advice around its tables: totals, and reasons for empty lists."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pertoken.proof.recommendation import Recommendation
+from pertoken.text.advice.columns import (
+    UNCONFIRMED,
+    bankable,
+    best_of_each_target,
+    capacity,
+    not_evaluated,
+    total,
+)
+from pertoken.text.words import NONE_FOUND, literal, usd_range
+
+
+def totals(proposed: Sequence[Recommendation]) -> str:
+    """Return bankable and capacity dollars of the open proposals, which are never added to each other."""
+    best = best_of_each_target(proposed)
+    assumed = Counter(line for row in best if row.best for line in row.best.assumptions)
+    frequent = max(assumed, key=lambda line: assumed[line], default=None)
+    more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
+    return (
+        f"Bankable {_monthly(total(bankable(row) for row in best))}: the bill falls by this.\n"
+        f"Capacity {_monthly(total(capacity(row) for row in best))}: the same bill serves more. "
+        "Not to be added.\n"
+        "Of changes to the same service or host only the best counts."
+        + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
+        + (f"\n{note}" if (note := unconfirmed_note(proposed)) else "")
+    )
+
+
+def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
+    """Return a sentence on open proposals that the last run did not confirm; None if it confirmed all."""
+    count = sum(row.unconfirmed is not None for row in proposed)
+    if not count:
+        return None
+    rows = "1 row is" if count == 1 else f"{count} rows are"
+    return f"{UNCONFIRMED} {rows} not confirmed by the last run: in no total, and closed unless the next run does."
+
+
+def _monthly(money: tuple[int, int, int] | None) -> str:
+    return NONE_FOUND if money is None else f"{usd_range(money)} a month"
+
+
+def advice_note(advice: Sequence[Recommendation]) -> str:
+    """Return the reason why nothing is proposed."""
+    silent = len(not_evaluated(advice))
+    if not silent:
+        return (
+            "No rule has run yet. Rules need a few minutes of telemetry of a served model; "
+            "`pertoken advise` runs them now."
+        )
+    results = "1 rule result with its reason" if silent == 1 else f"{silent} rule results with their reasons"
+    return f"Nothing to propose: Not evaluated lists {results}."

@@ -1,0 +1,207 @@
+"""Details of one recommendation as a sheet."""
+
+from collections.abc import Iterator
+
+from pertoken.metrics import SERIES, label_of
+from pertoken.proof.lifecycle import SET_BY_RUN, described
+from pertoken.proof.recommendation import (
+    ChangeLine,
+    EvidenceLine,
+    LatencyLine,
+    Recommendation,
+    Refusal,
+    State,
+    Variant,
+)
+from pertoken.text.advice.columns import alternative, confidence
+from pertoken.text.advice.lifecycle import possible, record_line
+from pertoken.text.amounts import amount
+from pertoken.text.sheet import Fact, Section, Sheet, sheet
+from pertoken.text.words import NONE_FOUND, UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
+from pertoken.units import format_duration
+
+HOW_TO_APPLY = "How to apply it (pertoken runs none of this)"
+HOW_TO_UNDO = "How to undo it"
+_WHY = {
+    State.BLOCKED: "What it needs",
+    State.REFUSED: "Why not",
+    State.FAILED: "How the rule failed",
+}
+
+
+_INPUTS = {
+    "counter": "a counter",
+    "integral": "samples summed over time",
+    "reported": "a value that the engine or driver reports",
+    "forecast": "a forecast",
+    "listed": "a catalog value, such as a list price",
+    "bound": "an upper bound",
+    "assumed": "an assumption",
+}
+"""Kinds of inputs in words, by provenance."""
+
+
+def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sheet:
+    """Return the details of a recommendation: reason, worth, commands, latency, evidence and objections.
+
+    The `computed` sections follow the commands. Sections without content are left out.
+    """
+    best = row.chosen or Variant("", "")
+    return sheet(
+        Section(
+            literal(row.title if row.estimate is None else row.estimate.title),
+            (
+                ("target", literal(row.target)),
+                ("rule", literal(row.rule_id)),
+                ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
+                *((("proposed", literal(row.title)),) if row.estimate and row.estimate.title != row.title else ()),
+                *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
+            ),
+        ),
+        Section(_WHY.get(row.state, "Why"), literal_lines(row.reason) if row.reason else ()),
+        Section("Not confirmed by the last run", _unconfirmed(row)),
+        Section("What to do about it", literal_lines(row.remedy) if row.remedy else ()),
+        Section("Worth, per month", _worth(best) if row.chosen else ()),
+        Section(HOW_TO_APPLY, _commands(best.commands)),
+        Section(HOW_TO_UNDO, _commands(best.undo)),
+        *computed,
+        Section("Latency at the p95 demand, before → after", _latencies(best)),
+        Section("Changes", tuple(_change(line, best.changes) for line in best.changes)),
+        Section("Alternatives", _alternatives(row, best)),
+        Section(_evidence_of(row.window_s), tuple(_evidence(line) for line in row.evidence)),
+        Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
+        Section("Objections", tuple(f"· {literal(line)}" for line in best.against)),
+        Section("What the rule printed", literal_lines(row.output.strip("\n")) if row.output else ()),
+        Section("Not proposed", tuple(_refusal(refusal) for refusal in row.refusals) if row.best else ()),
+    )
+
+
+def _last(row: Recommendation) -> str:
+    return "last evaluated" if row.state in SET_BY_RUN else "last change"
+
+
+def _alternatives(row: Recommendation, best: Variant) -> tuple[str, ...]:
+    """Return the other variants, with the option of `pertoken accept` that chooses each."""
+    others = [variant for variant in row.variants if variant.key != best.key]
+    return tuple(f"· {alternative(variant)}  (--variant {variant.key[:4]})" for variant in others)
+
+
+def _unconfirmed(row: Recommendation) -> tuple[str, ...]:
+    if row.unconfirmed is None:
+        return ()
+    return (*literal_lines(row.unconfirmed), "It closes unless the next run confirms it.")
+
+
+def _evidence_of(window_s: int | None) -> str:
+    return "Evidence that the rule read" + (f", last {format_duration(window_s)}" if window_s else "")
+
+
+def _worth(best: Variant) -> tuple[Fact | str, ...]:
+    rows: list[Fact] = [
+        ("net" if best.pays_more else "bankable", _money(best, best.net, _bill_words(best))),
+        (
+            "capacity",
+            _money(best, best.capacity, "work that the same bill could serve in addition; never added to bankable"),
+        ),
+        *(("if confirmed", words) for words in _if_confirmed(best)),
+        ("throughput", ratio_range(best.throughput_ratio)),
+        ("latency objective", "not known" if best.slo == "unknown" else slo_verdict(best.slo)),
+        ("risk, effort", f"{best.risk}, {best.effort}"),
+        ("confidence", f"{confidence(best) or UNKNOWN}  ({_weakest_input(best)})"),
+    ]
+    if best.record is not None:
+        rows.append(("track record", record_line(best.record)))
+    if best.replicas is not None:
+        rows.append(("replicas", f"{best.replicas[0]} → {best.replicas[1]}"))
+    if best.released:
+        rows.append(("hosts given back", literal(", ".join(best.released))))
+    for label, rules in (("requires", best.requires), ("excludes", best.excludes)):
+        if rules:
+            rows.append((label, literal(", ".join(rules))))
+    notes = [f"Not priced: {literal(best.unpriced)}"] if best.unpriced else []
+    notes += [f"To confirm: {literal(best.to_confirm)}"] if best.to_confirm else []
+    notes += [f"Break-even: {literal(best.break_even)}"] if best.break_even else []
+    return (*notes, *rows)
+
+
+def _weakest_input(best: Variant) -> str:
+    """Return the least certain kind of input of the figures: `least certain input: a forecast`."""
+    if best.provenance is None:
+        return "the origin of its inputs is unknown"
+    return f"least certain input: {_INPUTS.get(best.provenance, best.provenance)}"
+
+
+def _refusal(refusal: Refusal) -> Fact:
+    return refusal.code, " ".join(literal_lines(refusal.reason))
+
+
+def _latencies(best: Variant) -> tuple[Fact | str, ...]:
+    rows: list[Fact | str] = [(line.figure, _latency(line)) for line in best.latency]
+    if best.latency_unknown:
+        rows.append(f"Not known: {literal(best.latency_unknown)}")
+    if best.replicas_needed is not None:
+        before, after = ("more than were tried" if n is None else str(n) for n in best.replicas_needed)
+        rows.append(("replicas needed", f"{before} → {after}  (the fewest that serve all requests within the SLO)"))
+    return tuple(rows)
+
+
+def _latency(line: LatencyLine) -> str:
+    slo = f", SLO {line.slo_ms:.0f} ms" if line.slo_ms is not None else ""
+    seen = f", measured {line.measured_ms:.0f} ms" if line.measured_ms is not None else ", not measured"
+    return f"{_ms(line.before)} → {_ms(line.after)}{slo}  ({line.provenance}{seen})"
+
+
+def _ms(at: tuple[float, float, float] | None) -> str:
+    if at is None:
+        return "overloaded"
+    low, likely, high = (f"{end:.0f}" for end in at)
+    return f"{likely} ms" if low == high else f"{likely} ms ({low} to {high})"
+
+
+def _bill_words(best: Variant) -> str:
+    if best.pays_more:
+        return "the bill rises by this: it is in no total"
+    return "the bill falls by this if demand stays the same"
+
+
+def _if_confirmed(best: Variant) -> Iterator[str]:
+    """Yield the saving that counts once a person has confirmed what it assumes."""
+    if best.if_confirmed is not None:
+        if any(best.if_confirmed.net):
+            yield _money(best, best.if_confirmed.net, "off the bill, in no total before")
+        if best.if_confirmed.capacity[1] > 0:
+            yield _money(best, best.if_confirmed.capacity, "of capacity, in no total before")
+
+
+def _money(best: Variant, money: tuple[int, int, int] | None, meaning: str) -> str:
+    if money is None or not any(money):
+        return "to confirm" if best.to_confirm else "not priced" if best.unpriced else NONE_FOUND
+    low, likely, high = (amount(nano) for nano in money)
+    return f"{likely if low == high else f'{likely} likely, {low} to {high}'}  ({meaning})"
+
+
+def _change(line: ChangeLine, lines: tuple[ChangeLine, ...]) -> Fact:
+    """Return a changed field; if several deployments or services change, with the name of its own."""
+    several = len({change.where for change in lines}) > 1
+    name = f"{line.where}: {line.field}" if several else line.field
+    return literal(name), f"{literal(line.before)} → {literal(line.after)}"
+
+
+def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(line for command in commands for line in literal_lines(command))
+
+
+def _evidence(line: EvidenceLine) -> Fact:
+    name = literal(_series(line.series))
+    if line.missing is not None:
+        return name, f"not measured: {literal(line.missing)}"
+    figures = (("mean", line.mean), ("p50", line.p50), ("p95", line.p95))
+    known = ", ".join(f"{label} {value:.4g}" for label, value in figures if value is not None)
+    value = " ".join(filter(None, (known, literal(line.unit))))
+    return name, f"{value}  (n={line.n}, {line.provenance or 'origin unknown'})"
+
+
+def _series(series: str) -> str:
+    """Return the label of a series, after the name of its device or deployment if it has one."""
+    owner, colon, name = series.rpartition(": ")
+    return f"{owner}{colon}{label_of(name) if name in SERIES else name}"

@@ -1,0 +1,1 @@
+"""Text of dollars: the bill, hours, spend, invoices."""

@@ -1,0 +1,103 @@
+"""Figures of models as text: a table, and the reasons for unknown figures."""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+from pertoken.costs.report.figures import POOLING, Figure, ModelFigures
+from pertoken.text.amounts import amount, caption, rate
+from pertoken.text.columns import Column, table
+from pertoken.text.words import UNKNOWN, literal
+from pertoken.units import NANO_USD, format_count
+
+NAMES = {
+    "usd_per_mtok": "$/Mtok",
+    "usd_per_generated_mtok": "$/generated Mtok",
+    "usd_per_goodput_mtok": "$/goodput Mtok",
+    "tokens_per_usd": "tokens/$",
+    "usd_per_1000_requests": "$/1k requests",
+    "j_per_token": "J/token",
+    "kwh": "kWh",
+    "idle_usd": "idle $",
+}
+"""Captions of the figures that are shown."""
+READABLE = 80
+"""Cells of running text without a terminal."""
+NOTE = (
+    "Dollars are those of all devices that a model occupied; idle $ is their part while the engine was idle. Tokens "
+    "are prompt (cached included) and generated; goodput counts requests within the SLO, at their mean length."
+)
+POOLED = "Models that embed or rank generate no tokens: their figures are for prompt tokens, and are in no total."
+
+
+def figures_text(models: Sequence[ModelFigures], width: int | None) -> str:
+    """Return the table of all models, then the reasons for unknown figures; `width` as in `summary`."""
+    if not models:
+        return "No model was served in this time.\n"
+    lines = table("By model", models, _columns(), width)
+    cells = READABLE if width is None else width
+    reasons = [text for model in models for text in _unknown(model)]
+    indented = textwrap.TextWrapper(cells, initial_indent="  ", subsequent_indent="    ")
+    unknown = [line for text in reasons for line in indented.wrap(text)]
+    notes = [NOTE, POOLED] if any(model.kind == POOLING for model in models) else [NOTE]
+    wrapped = [line for note in notes for line in textwrap.wrap(caption(note), cells)]
+    return "\n".join((*lines, *(["Not known", *unknown] if unknown else []), *wrapped)) + "\n"
+
+
+def _columns() -> tuple[Column[ModelFigures], ...]:
+    return (
+        Column("model", _name, 0, min_cells=14, keep_end=True),
+        _column("usd_per_mtok", _usd, 1),
+        Column("$/goodput", _goodput, 2),
+        _column("tokens_per_usd", _per_money, 5),
+        Column(
+            "$/1k req",
+            lambda model: _usd(model.usd_per_1000_requests),
+            3,
+            lambda model: model.usd_per_1000_requests.value,
+        ),
+        _column("j_per_token", _three, 4),
+        _column("kwh", _three, 6),
+        _column("idle_usd", _usd, 2),
+    )
+
+
+def _column(name: str, text: Callable[[Figure], str], rank: int) -> Column[ModelFigures]:
+    return Column(NAMES[name], lambda model: text(getattr(model, name)), rank, lambda model: getattr(model, name).value)
+
+
+def _name(model: ModelFigures) -> str:
+    return literal(model.model) + (" (prompt tokens)" if model.kind == POOLING else "")
+
+
+def _goodput(model: ModelFigures) -> str:
+    low, high = model.usd_per_goodput_mtok, model.usd_per_goodput_mtok_high
+    if low.value is None:
+        return UNKNOWN
+    if high.value is None:
+        return f"≥ {_usd(low)}"
+    return _usd(low) if _usd(low) == _usd(high) else f"{_usd(low)}–{_usd(high)}"
+
+
+def _usd(figure: Figure) -> str:
+    return UNKNOWN if figure.value is None else amount(figure.value * NANO_USD)
+
+
+def _per_money(figure: Figure) -> str:
+    """Return the tokens for one unit of the shown currency."""
+    per_usd = rate()
+    return UNKNOWN if figure.value is None or per_usd is None else format_count(figure.value / per_usd)
+
+
+def _three(figure: Figure) -> str:
+    return UNKNOWN if figure.value is None else f"{figure.value:.3g}"
+
+
+def _unknown(model: ModelFigures) -> list[str]:
+    """Return one line for each reason, with the figures that are unknown because of it."""
+    by_reason: dict[str, list[str]] = {}
+    for name in (field.name for field in fields(ModelFigures)):
+        figure = getattr(model, name)
+        if name in NAMES and figure.reason is not None:
+            by_reason.setdefault(figure.reason, []).append(caption(NAMES[name]))
+    return [f"{literal(model.model)}: {', '.join(names)}: {literal(why)}" for why, names in by_reason.items()]

@@ -1,0 +1,57 @@
+"""A bill by tenant, team, model or device as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pertoken.text.amounts import amount
+from pertoken.text.columns import Column, table
+from pertoken.text.sheet import Section, Sheet, sheet
+from pertoken.text.words import literal
+from pertoken.units import format_count, format_utc
+
+if TYPE_CHECKING:
+    from pertoken.costs.hours.spend import Spend, SpendLine
+
+
+def spend_summary(bill: Spend, width: int | None) -> str:
+    """Return the lines of a bill, their sum and notes, in `width` cells; None: nothing is cut."""
+    title = f"{format_utc(bill.start_ts)} to {format_utc(bill.end_ts)}, by {bill.by}"
+    if not bill.lines:
+        return "\n".join((title, "  Nothing was recorded in this time.", *map(literal, bill.notes))) + "\n"
+    from pertoken.costs.hours.spend import SpendLine  # not needed for the first frame
+
+    total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd)
+    lines = [*bill.lines, *([total] if total else [])]
+    return "\n".join((*table(title, lines, spend_columns(bill), width), *map(literal, bill.notes))) + "\n"
+
+
+def tenant_sheet(line: SpendLine) -> Sheet:
+    """Return the details of one tenant."""
+    named = (("team", line.team), ("key", line.key), ("user", line.user))
+    facts = (
+        ("dollars", amount(line.nano_usd)),
+        ("tokens", format_count(line.tokens)),
+        ("$ per Mtok", amount(line.nano_usd_per_mtok)),
+        *((name, literal(value)) for name, value in named if value is not None),
+    )
+    return sheet(Section(literal(line.name), facts))
+
+
+def spend_columns(bill: Spend) -> tuple[Column[SpendLine], ...]:
+    """Return the columns of a bill's lines."""
+    priced, paid = bill.nano_usd is not None, bill.nano_usd or 0
+
+    def share(line: SpendLine) -> float | None:
+        return line.nano_usd / paid if paid else None
+
+    def price(line: SpendLine) -> int | None:
+        return line.nano_usd_per_mtok if priced else None
+
+    return (
+        Column(bill.by, lambda line: literal(line.name), 0, min_cells=14),
+        Column("dollars", lambda line: amount(line.nano_usd if priced else None), 1, lambda line: line.nano_usd),
+        Column("share", lambda line: "" if (part := share(line)) is None else f"{part:.1%}", 2, share),
+        Column("tokens", lambda line: "" if line.tokens is None else format_count(line.tokens), 3, lambda x: x.tokens),
+        Column("$/Mtok", lambda line: "" if (nano := price(line)) is None else amount(nano), 4, price),
+    )

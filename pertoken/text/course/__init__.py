@@ -1,0 +1,1 @@
+"""Text of a course of hours: plots, notes and the replay."""

@@ -1,0 +1,1 @@
+"""Text of the fleet: tables, sheets and notes of hosts, devices and deployments."""

@@ -1,0 +1,273 @@
+"""Details of one deployment, device or host as a sheet."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
+from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, label_of, rolled
+from pertoken.text.amounts import amount, caption
+from pertoken.text.columns import Column, L, table
+from pertoken.text.fleet.columns import (
+    busy_share,
+    device_columns,
+    host_columns,
+    label,
+    staleness,
+    usd_per_mtok,
+)
+from pertoken.text.fleet.notes import gap_reason
+from pertoken.text.sheet import Fact, Section, Sheet, sheet
+from pertoken.text.words import (
+    UNKNOWN,
+    ago,
+    at_least,
+    bytes_per_s,
+    celsius,
+    literal,
+    megahertz,
+    number,
+    observed,
+    percent,
+    seconds,
+    sparkline,
+    watts,
+)
+from pertoken.units import format_count, format_duration
+from pertoken.window.engine_counts import EngineCounts
+
+WIDE_SPARK_CELLS = 60
+_NO_PRICE = "Not known, so no dollar figure includes it. `pertoken prices set --help` explains how to set a price."
+
+
+def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float = 0.0) -> Sheet:
+    """Return the details of a deployment: money, tokens, latency, and limits of the figures."""
+    window = format_duration(report.window_s)
+    # If the host stopped reporting, the present values are those of the last reading.
+    stale = staleness(report, older_s)(line)
+    return sheet(
+        Section("Fault", (literal(line.fault),) if line.fault else ()),
+        Section(
+            "Deployment",
+            (
+                ("model", literal(line.model)),
+                ("engine", literal(line.engine)),
+                ("host", literal(line.host)),
+                ("devices", literal(", ".join(line.devices)) or UNKNOWN),
+            ),
+        ),
+        Section(
+            f"What it costs (last {window})",
+            (
+                (caption("$ per Mtok"), f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
+                (caption("$ per generated Mtok"), amount(line.nano_usd_per_generated_mtok)),
+                (caption(f"$ in {window}"), amount(line.nano_usd)),
+                (caption("$ per hour, last read" if stale else "$ per hour now"), amount(line.nano_usd_per_hour)),
+                ("observed", f"{observed(line.coverage)} of its time in the window"),
+                *(() if line.nano_usd is not None else (_no_dollars(report, line),)),
+            ),
+        ),
+        Section(
+            f"What it does (last {window})",
+            (
+                ("generated tokens", format_count(line.generated_tokens)),
+                ("prompt tokens", format_count(line.prompt_tokens)),
+                ("of them cached", format_count(line.cached_tokens)),
+                ("busy", busy_share(line)),
+                ("TTFT p95", seconds(line.ttft_p95_s)),
+                ("TPOT p50", seconds(line.tpot_p50_s)),
+                ("generated tok/s", f"{sparkline(line.spark, WIDE_SPARK_CELLS)}  (blank: not observed)"),
+            ),
+        ),
+        Section("Counters of its engine", _counted(line.counts, busy_is_bound=line.busy_is_bound)),
+        Section(
+            f"When last read, {ago(line.age_s)}" if stale else "Now",
+            (
+                ("generated tok/s", format_count(line.generated_tok_s_now)),
+                ("prompt tok/s", format_count(line.prompt_tok_s_now)),
+                ("requests running", number(line.running_now)),
+                ("requests waiting", number(line.waiting_now)),
+                ("power, its share", watts(line.power_w)),
+            ),
+        ),
+        Section("How far to trust it", _trust(report, line, older_s)),
+    )
+
+
+def _counted(counts: EngineCounts, *, busy_is_bound: bool) -> tuple[Fact, ...]:
+    """Return the counters beside tokens that the engine has."""
+    accepted = counts.spec_acceptance_length
+    facts = (
+        ("requests ended", ", ".join(f"{literal(how)} {format_count(n)}" for how, n in counts.ended)),
+        ("preemptions", format_count(counts.preemptions) if counts.preemptions is not None else ""),
+        ("prefix cache hits", percent(counts.prefix_hit_rate) if counts.prefix_hit_rate is not None else ""),
+        ("drafts accepted", percent(counts.spec_acceptance_rate) if counts.spec_acceptance_rate is not None else ""),
+        ("acceptance length", f"{accepted:.2f} tokens per step" if accepted is not None else ""),
+        ("MFU while busy", _utilization(counts.mfu, busy_is_bound=busy_is_bound)),
+        ("MBU while busy", _utilization(counts.mbu, busy_is_bound=busy_is_bound)),
+        *((ENGINE_COUNTERS[name].label, _increase(ENGINE_COUNTERS[name], n)) for name, n in counts.counted if n),
+    )
+    return tuple((name, text) for name, text in facts if text)
+
+
+def _increase(metric: EngineMetric, n: int) -> str:
+    return format_duration(n / 1000) if metric.unit == "ms" else format_count(n)
+
+
+def _utilization(share: float | None, *, busy_is_bound: bool) -> str:
+    if share is None:
+        return ""
+    # Busy time is the divisor: if it is an upper bound, the quotient is a lower bound.
+    text = (at_least if busy_is_bound else percent)(share)
+    return f"{text}  (the engine's estimate, relative to the peak in the catalog)"
+
+
+def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) -> Sheet:
+    """Return the details of a device: all values, metrics that are not measured with reasons, and its host."""
+    kind = {
+        "gpu": "GPU",
+        "mig": f"MIG instance of {literal(line.part_of or 'a GPU')}",
+        "partition": f"partition of {literal(line.part_of or 'a GPU')}",
+        "cpu": "CPUs of the host",
+    }.get(line.kind, literal(line.kind))
+    host = next((candidate for candidate in report.hosts if candidate.name == line.host), None)
+    return sheet(
+        Section(
+            literal(label(line)),
+            (
+                ("kind", kind),
+                ("host", literal(line.host)),
+                *_facts(device_columns(report, last=True), line, {"device", "host"}),
+            ),
+        ),
+        Section(
+            "Activity",
+            _measured(line, ratios=True),
+        ),
+        Section("Links and clocks", _measured(line, ratios=False)),
+        Section("Source of the power figure", (literal(line.power_source),) if line.power_source else ()),
+        Section("Price", _price(line)),
+        Section("Not measured", _missing(report, line.device_id)),
+        Section(
+            f"Its host, {literal(line.host)}", _facts(host_columns(report, last=True), host, {"host"}) if host else ()
+        ),
+        Section("How far to trust it", (_last_read(report, line, older_s),)),
+    )
+
+
+def host_sheet(report: FleetReport, line: HostLine, older_s: float = 0.0) -> Sheet:
+    """Return the details of a host and its agent."""
+    return sheet(
+        Section(
+            literal(line.name),
+            (
+                *_facts(host_columns(report, last=True), line, {"host"}),
+                *_known(("memory traffic of the CPUs", bytes_per_s, line.memory_traffic_bytes_s)),
+            ),
+        ),
+        Section("Agent", (("reads every", format_duration(line.interval_s)),)),
+        Section("Not measured", _missing(report, line.host_id)),
+        Section("How far to trust it", (_last_read(report, line, older_s),)),
+    )
+
+
+def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> Sheet:
+    """Return the details of a host with its devices, deployments and agent."""
+    devices = [line for line in report.devices if line.host == use.name]
+    served = [line for line in report.deployments if line.host == use.name]
+    columns = [column for column in device_columns(report, older_s) if column.name != "host"]
+    return sheet(
+        Section(
+            "Devices and partitions, with the deployments that use them", tuple(table("", devices, columns, None)[1:])
+        ),
+        Section(
+            "What runs on it",
+            tuple(
+                (
+                    literal(line.model),
+                    f"{literal(line.engine)}{', ended' if line.ended else ''}, on {literal(', '.join(line.devices))}: "
+                    f"{usd_per_mtok(line)} per Mtok, busy {busy_share(line)}",
+                )
+                for line in served
+            ),
+        ),
+        *host_sheet(report, use.host, older_s),
+    )
+
+
+def _facts(columns: Sequence[Column[L]], line: L, without: set[str]) -> tuple[Fact, ...]:
+    """Return the cells of a line with the names of their columns; empty cells, `without` and state are left out."""
+    cells = [(column.name, column.text(line)) for column in columns if column.name not in without | {"state"}]
+    return tuple((name, text) for name, text in cells if text)
+
+
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "ratio": percent,
+    "bytes/s": bytes_per_s,
+    "MHz": megahertz,
+    "°C": celsius,
+    "W": watts,
+}
+
+
+def _measured(line: DeviceLine, *, ratios: bool) -> tuple[Fact, ...]:
+    """Return the measured gauges of a device: with `ratios` those that are shares, else all others."""
+    return tuple(
+        (
+            metric.label,
+            _FORMATS[metric.unit](value) if metric.unit in _FORMATS else f"{number(value)} {metric.unit}".rstrip(),
+        )
+        for metric in rolled(RollUp.GAUGE)
+        if (metric.unit == "ratio") is ratios and (value := line.values.get(metric.stored)) is not None
+    )
+
+
+def _known(*facts: tuple[str, Callable[[float], str], float | None]) -> tuple[Fact, ...]:
+    """Return the facts (label, format, value) that have a value."""
+    return tuple((label, format_value(value)) for label, format_value, value in facts if value is not None)
+
+
+def _price(line: DeviceLine) -> tuple[str, ...]:
+    if line.nano_usd_per_hour is None:
+        return (_NO_PRICE,)
+    return (f"Not set by a person: {literal(line.listed_price)}.",) if line.listed_price else ()
+
+
+def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:
+    unpriced = [name for name in line.devices if name in report.unpriced_devices]
+    if unpriced:
+        return f"No dollars are shown, because no price is set for {literal(', '.join(unpriced))}."
+    return "No dollars are shown yet: none of its time on a priced device was observed."
+
+
+def _trust(report: FleetReport, line: DeploymentLine, older_s: float) -> tuple[str, ...]:
+    share = f"{observed(line.coverage)} of the window since it first appeared was observed."
+    unseen = (
+        "Some tokens were missed (the engine restarted between two readings): counts are lower bounds, "
+        f"and {caption('$ per Mtok')}, marked *, is an upper bound."
+    )
+    words = " and ".join(word.replace("_", " ") for word in line.late)
+    late = (
+        f"Its engine counts {words} when a request ends: totals are exact except for requests running at the start "
+        "or end of the window, and rates lag behind if few requests end."
+    )
+    at_most = (
+        "Busy is an upper bound: its engine counts the time of requests, which overlap, or exposes no time. Busy "
+        "dollars are therefore an upper bound, too."
+    )
+    return (
+        _last_read(report, line, older_s),
+        share,
+        *((unseen,) if line.incomplete else ()),
+        *((late,) if words else ()),
+        *((at_most,) if line.busy_is_bound else ()),
+    )
+
+
+def _last_read(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine, older_s: float) -> str:
+    if line.age_s is None:
+        return "It was never read."
+    late = ": the figures are stale" if staleness(report, older_s)(line) else ""
+    return f"Last read {ago(line.age_s)}{late}."
+
+
+def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
+    return tuple((literal(label_of(gap.metric)), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)

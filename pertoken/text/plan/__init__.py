@@ -1,0 +1,1 @@
+"""Text of a plan: its head, its lines and a step."""

@@ -1,0 +1,1 @@
+"""Text of the program itself: keys, help, choices."""

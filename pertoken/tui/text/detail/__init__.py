@@ -1,1 +1,0 @@
-"""Computed detail of one recommendation as sections: assumptions, waterfall, proof, and the page of its rule."""

@@ -1,1 +1,0 @@
-"""Text for the whole program: help, names to go to, and choices of a person."""

@@ -1,1 +1,0 @@
-"""Trials and verdicts as text."""

@@ -1,1 +1,0 @@
-"""Rules as text: lines of a table, and details of one."""

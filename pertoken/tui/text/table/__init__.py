@@ -1,1 +1,0 @@
-"""Filters of the rows of a table."""

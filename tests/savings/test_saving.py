@@ -1,0 +1,27 @@
+"""Tests of `savings.saving`."""
+
+import pytest
+
+from pertoken.savings.saving import Saving
+
+
+@pytest.mark.parametrize(
+    ("net", "capacity", "pays_more", "worthless"),
+    [
+        (5, 0, False, False),
+        (0, 3, False, False),
+        (0, 0, False, True),
+        (-5, 5, True, True),
+        (-5, 6, True, False),
+    ],
+)
+def test_a_bill_that_rises_is_worth_it_only_below_the_additional_work(
+    net: int, capacity: int, pays_more: bool, worthless: bool
+) -> None:
+    saving = Saving((net,) * 3, (capacity,) * 3)
+    assert (saving.pays_more, saving.worthless, saving.counted) == (pays_more, worthless, not pays_more)
+
+
+def test_a_saving_of_the_bill_is_before_capacity_and_a_rising_bill_is_last() -> None:
+    falls, frees, rises = Saving((1, 2, 3)), Saving((0, 0, 0), (7, 8, 9)), Saving((-3, -2, 9), (90, 95, 99))
+    assert sorted((rises, frees, falls), key=lambda saving: saving.rank, reverse=True) == [falls, frees, rises]

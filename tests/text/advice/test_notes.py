@@ -1,0 +1,22 @@
+"""Sentences about advice."""
+
+from dataclasses import replace
+
+from pertoken.text.advice.columns import open_advice
+from pertoken.text.advice.notes import totals, unconfirmed_note
+from tests.tui.reports import ADVICE
+
+
+def test_bankable_and_capacity_stay_apart_in_the_totals() -> None:
+    bankable, capacity, *_ = totals(open_advice(ADVICE)).splitlines()
+    assert bankable.startswith("Bankable $3,018 to $3,636 a month")
+    assert capacity.startswith("Capacity $0 to $400 a month")
+
+
+def test_unconfirmed_advice_is_in_no_total_and_a_note_counts_it() -> None:
+    first, *others = open_advice(ADVICE)
+    rows = [replace(first, unconfirmed="no telemetry"), *others]
+    assert totals(rows).splitlines()[:2] == totals(others).splitlines()[:2] != totals([first, *others]).splitlines()[:2]
+    note = "? 1 row is not confirmed by the last run: in no total, and closed unless the next run does."
+    assert totals(rows).splitlines()[-1] == note == unconfirmed_note(rows)
+    assert unconfirmed_note(others) is None

@@ -1,0 +1,39 @@
+from dataclasses import replace
+
+from pertoken.costs.report.figures import GENERATION, POOLING, Figure, ModelFigures
+from pertoken.costs.report.goodput import GoodShare
+from pertoken.text.costs.model_figures import figures_text
+
+CHAT = ModelFigures(
+    model="llama-70b",
+    kind=GENERATION,
+    deployments=1,
+    usd=Figure(12.0),
+    tokens=Figure(2e6),
+    requests=Figure(4000),
+    usd_per_mtok=Figure(6.0),
+    usd_per_generated_mtok=Figure(20.0),
+    usd_per_goodput_mtok=Figure(7.0),
+    usd_per_goodput_mtok_high=Figure(8.0),
+    good_share=GoodShare(0.75, 0.86),
+    tokens_per_usd=Figure(166_667),
+    usd_per_1000_requests=Figure(3.0),
+    j_per_token=Figure(0.5),
+    kwh=Figure(None, "not measured"),
+    idle_usd=Figure(4.8),
+)
+
+
+def test_figures_are_one_line_a_model_and_unknown_ones_have_their_reason() -> None:
+    text = figures_text([CHAT], None)
+    assert "llama-70b   $6.00  $7.00–$8.00      167k     $3.00      0.5    –   $4.80" in text
+    assert "  llama-70b: kWh: not measured" in text
+    assert max(map(len, figures_text([CHAT], 80).splitlines())) <= 80
+    assert figures_text([], 80) == "No model was served in this time.\n"
+
+
+def test_a_share_that_may_be_nothing_leaves_the_high_end_open_and_pooling_models_are_named_so() -> None:
+    assert "≥ $7.00" in figures_text([replace(CHAT, usd_per_goodput_mtok_high=Figure(None, "none"))], None)
+    assert "llama-70b (prompt tokens)" in figures_text([replace(CHAT, kind=POOLING)], None)
+    assert "embed or rank" in figures_text([replace(CHAT, kind=POOLING)], None)
+    assert "embed or rank" not in figures_text([CHAT], None)
