@@ -14,7 +14,7 @@ from pertoken.state.deployment import Deployment
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What a forecast rests on."""
+    """Ground that a forecast rests on, with its measured error."""
 
     name: str
     median: float
