@@ -31,8 +31,7 @@ from pertoken.state.service import Slo
 MAX_UNASKED_SLOWDOWN = 1.25
 """Times slower that tokens may come where no SLO limits them. A judgement: few users notice it."""
 MAX_HIGH_OVER_LOW = 4.0
-"""Of an 80 % interval of tokens/s: a wider one holds half of the likely figure and twice of it. A judgement; above
-`forecast.efficiency.MAX_HIGH_OVER_LOW` there is no estimate at all."""
+"""Of an 80 % interval of tokens/s: a wider one holds half of the likely figure and twice of it. A judgement."""
 
 
 @dataclass(frozen=True, slots=True)
