@@ -32,7 +32,7 @@ class Options:
     )
 
 
-@rule("scale-to-zero", window="28d", series=("observed_h", "generated_tok_s", "load_s"))
+@rule("scale-to-zero", window="28d", series=("observed_h", "generated_tok_s", "prompt_tok_s", "load_s"))
 def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
     """Turn a service off, or put it to sleep, in the hours of the week without requests.
 
