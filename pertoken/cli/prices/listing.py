@@ -56,7 +56,7 @@ def _plain(price: Price) -> dict[str, Any]:
     from dataclasses import asdict
 
     entered = None if price.entered is None else {name: str(value) for name, value in asdict(price.entered).items()}
-    return asdict(price) | {"entered": entered}
+    return asdict(price) | {"entered": entered, "offer": None if price.offer is None else _listed(price.offer)}
 
 
 def _show_detected(known: Prices, listed: Sequence[Price], now: int) -> None:
@@ -167,9 +167,15 @@ def _subject(entry: Unpriced) -> str:
 
 
 def _offer(offer: Offer, today: date) -> dict[str, Any]:
+    return _listed(offer) | {"age_days": offer.age_days(today)}
+
+
+def _listed(offer: Offer) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return asdict(offer) | {"as_of": offer.as_of.isoformat(), "age_days": offer.age_days(today)}
+    fields = asdict(offer) | {"as_of": offer.as_of.isoformat()}
+    del fields["origin"]  # it compares an offer with a deployment
+    return fields
 
 
 def _missing(entry: Unpriced) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def test_text_fits_80_columns_and_ends_with_0_without_a_terminal(dated: str) -> 
         (("--since", "soon"), "is not a duration"),
         (("--at", "2999-01-01"), "lies in the future"),
         (("--slo", "nobody:ttft_p95<1s"), "there is no service 'nobody'; services: "),
-        (("--price", "MI300X=1"), "it names no device; devices: NVIDIA H100"),
+        (("--price", "Z9=1"), "it names no accelerator; devices: NVIDIA H100"),
         (("--exclude", "quantise"), "no rule of that id ran; rules: "),
     ],
 )
