@@ -194,13 +194,16 @@ def _run(
     Return the costs, the advice, and a sentence for each broken rule file.
     """
     import getpass
+    from functools import partial
 
     from pertoken.advisor.rules.discovery import Permission, find_rules
     from pertoken.advisor.rules.load import source_of, unknown_options
     from pertoken.advisor.run import advise as run
     from pertoken.advisor.run import keep_advice
+    from pertoken.costs.fleet import objectives
     from pertoken.costs.prices.stored import market_of
     from pertoken.costs.report.fleet_report import fleet_report
+    from pertoken.proof.troubles import with_troubles
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
 
@@ -231,7 +234,10 @@ def _run(
         advice, changed = keep_advice(store, AdviceRepository(where), advice, market, settings, who, adopt=adopt)
         if changed:
             echo(f"pertoken advise: {changed}", err=True)
-    return fleet_report(store, window_s, moment.ts, dated=moment.dated), advice, _broken(rule_files, advice)
+    report = fleet_report(store, window_s, moment.ts, dated=moment.dated)
+    limits = partial(objectives, settings=settings)
+    report = with_troubles(report, open_store(where), limits, moment.ts if moment.dated else None)
+    return report, advice, _broken(rule_files, advice)
 
 
 @contextlib.contextmanager

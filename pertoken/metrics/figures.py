@@ -31,7 +31,9 @@ FIGURES: Mapping[str, FigureSpec] = {
         "ratio", "worst latency over its objective: above 1 the SLO is missed", ("service", "model")
     ),
     "waiting": FigureSpec("requests", "requests queued now", ("service", "model")),
-    "stuck": FigureSpec("engines", "engines that have requests and generate nothing, or cannot be read", _SERVED),
+    "stuck": FigureSpec(
+        "engines", "engines with requests that generated nothing for five minutes, or that cannot be read", _SERVED
+    ),
     "stale_s": FigureSpec("s", "age of the newest row of a host; of the fleet the oldest", ("fleet", "host")),
     "budget_share": FigureSpec("ratio", "spend of this month over the budget", ("fleet",)),
     "budget_expected_share": FigureSpec("ratio", "likely spend of this month over the budget", ("fleet",)),

@@ -11,6 +11,7 @@ Front door:
 - `proof.detection`: `detect`, which stores these changes as moves and verdicts.
 - `proof.verdicts`: `Verdict` on one change, and its `Judgement`.
 - `proof.judging`: `judge.judge_changes`, which verifies due changes and stores their receipts.
+- `proof.troubles`: `with_troubles`, which adds to a report of the fleet what is wrong now.
 - `proof.journal`: every move and recorded change of one recommendation.
 - `proof.verification.question`: `Question`, `Promise`, `Event` and `Cycle`, the input of a verification.
 - `proof.verification.verify`: `verify`, which answers a question with a `Finding` and its verdict.

@@ -12,10 +12,13 @@ from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.hours.spend import Spend, spend_of
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.figures import ModelFigures, model_figures
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import Trouble
 from pertoken.proof.judging.banked import Banked, banked
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
 from pertoken.proof.recommendation import Money, Recommendation, State
 from pertoken.proof.stored import standing
+from pertoken.proof.troubles import WINDOW_S, with_troubles
 from pertoken.proof.verdicts import Result, Verdict, verdicts_of
 from pertoken.reports.charges import Charges, charges
 from pertoken.reports.period import DAY, Period
@@ -75,6 +78,8 @@ class ReportFigures:
     """Of all models with known dollars and tokens."""
     tokens: int
     savings: Savings
+    troubles: tuple[Trouble, ...]
+    """What was wrong at the end of the period, the most urgent first."""
     verdicts: tuple[Verdict, ...]
     """Verdicts passed in the period, and those pending on changes in it, newest change first."""
 
@@ -117,8 +122,15 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known)),
         tokens=sum(model_row.tokens or 0 for model_row in hours),
         savings=read_savings(store, period),
+        troubles=read_troubles(store, settings, period.end, period.dated),
         verdicts=verdicts_of(store, period.start, period.end, period.end if period.dated else None),
     )
+
+
+def read_troubles(store: Store, settings: Settings, end_ts: int, dated: bool = False) -> tuple[Trouble, ...]:
+    """Read what is wrong at a time, the most urgent first. Raises StoreError."""
+    report = fleet_report(store, WINDOW_S, end_ts, dated=dated)
+    return with_troubles(report, store, partial(objectives, settings=settings), end_ts if dated else None).troubles
 
 
 def read_savings(store: Store, period: Period) -> Savings:

@@ -33,6 +33,7 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
     """Return the tables of a report, in their order."""
     hours = f"--hours {report.period.hours}" + (f" --at {report.period.at}" if report.period.dated else "")
     return (
+        now_table(report),
         models_table(report, f"pertoken costs --by model {hours}"),
         figures_table(report, f"pertoken costs --figures {hours}"),
         spend_table("Chargeback by team", report.teams, f"pertoken costs --by team {hours}"),
@@ -49,6 +50,16 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
         ),
         paying_more_table(report),
     )
+
+
+def now_table(report: ReportFigures) -> Table:
+    """Return what was wrong at the end of the period, with what it costs and the command against it."""
+    rows = [
+        (line.kind.value, line.target, line.reason, format_usd(line.nano_usd_per_hour), line.command)
+        for line in report.troubles[:MAX_ROWS]
+    ]
+    columns = ("what", "target", "why", ">$/hour", "command")
+    return Table("Now", columns, tuple(rows), "Nothing is wrong.", "pertoken top --once")
 
 
 def models_table(report: ReportFigures, command: str) -> Table:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pertoken.costs.hours.spend import Spend
+from pertoken.costs.report.lines import Trouble
 from pertoken.proof.recommendation import Money, Recommendation, State, full_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.units import NANO_USD
@@ -44,6 +45,18 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "reason": recommendation.reason,
         "remedy": recommendation.remedy,
         "refusals": [{"code": refusal.code, "reason": refusal.reason} for refusal in recommendation.refusals],
+    }
+
+
+def trouble_values(trouble: Trouble) -> dict[str, Any]:
+    """Return what is wrong now as JSON values."""
+    nano_usd = trouble.nano_usd_per_hour
+    return {
+        "kind": trouble.kind.value,
+        "target": trouble.target,
+        "reason": trouble.reason,
+        "usd_per_hour": None if nano_usd is None else nano_usd / NANO_USD,
+        "command": trouble.command,
     }
 
 

@@ -30,6 +30,7 @@ from pertoken.text.costs.bill import bill_sentence
 from pertoken.text.costs.hours import hour_columns, notes
 from pertoken.text.fleet.columns import deployment_columns, device_columns, host_columns
 from pertoken.text.fleet.notes import event_lines, fleet_notes
+from pertoken.text.fleet.troubles import trouble_table
 from pertoken.text.headline import figures
 from pertoken.text.sheet import text_of
 from pertoken.text.words import literal, literal_lines
@@ -62,6 +63,7 @@ def summary(
     changes = [f"  {verdict_line(verdict)}" for verdict in verdicts[:MAX_CHANGES]]
     blocks = (
         [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"],
+        trouble_table(report, width),
         [*(f"{figure.value:>10}  {figure.caption}" for figure in figures(report)), bill_sentence(report)],
         [f"→ {literal(hint)}" for hint in report.hints],
         table("Deployments", report.deployments, deployment_columns(report), width),

@@ -1,9 +1,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.reports.tables import edits_text, found_table, judgement_text, money_text, tables
+from pertoken.reports.tables import edits_text, found_table, judgement_text, money_text, now_table, tables
 from pertoken.units import NANO_USD
 from tests.reports.builders import figures
 from tests.reports.test_figures import advice
@@ -11,11 +12,19 @@ from tests.reports.test_figures import advice
 
 def test_each_table_has_rows_of_its_columns_and_the_command_that_shows_it(tmp_path: Path) -> None:
     report_tables = tables(figures(tmp_path / "db"))
-    assert [table.title for table in report_tables][:2] == ["Models", "Figures by model"]
+    assert [table.title for table in report_tables][:3] == ["Now", "Models", "Figures by model"]
     for table in report_tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert table.command.startswith("pertoken ") and (table.rows or table.empty)
-    assert report_tables[0].rows[-1] == ("together", "$82.56", "100.0%", "", "")
+    assert report_tables[1].rows[-1] == ("together", "$82.56", "100.0%", "", "")
+
+
+def test_a_report_begins_with_what_was_wrong_at_its_end(tmp_path: Path) -> None:
+    stuck = Trouble(TroubleKind.STUCK, "chat on gpu-a", "no token came", "pertoken advise show 1", 2 * NANO_USD)
+    report = replace(figures(tmp_path / "db"), troubles=(stuck, replace(stuck, nano_usd_per_hour=None)))
+    known, unknown = now_table(report).rows
+    assert known == ("stuck", "chat on gpu-a", "no token came", "$2.00", "pertoken advise show 1")
+    assert unknown[3] == "–"
 
 
 def test_a_verdict_and_money_are_written_with_their_intervals() -> None:

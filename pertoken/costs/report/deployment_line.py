@@ -90,6 +90,8 @@ def deployment_line(priced: Bill, market: Market, row: Any) -> DeploymentLine:
         nano_usd_per_generated_mtok=per_mtok(nano, generated),
         nano_usd_per_hour=_per_hour(priced, lately),
         ttft_p95_s=priced.details.latency(row.deployment_id, "ttft_s", 0.95),
+        ttft_p50_s=priced.details.latency(row.deployment_id, "ttft_s", 0.5),
+        tpot_p95_s=priced.details.latency(row.deployment_id, "tpot_s", 0.95),
         tpot_p50_s=priced.details.latency(row.deployment_id, "tpot_s", 0.5),
         spark=spark(priced, own),
         incomplete=bool(totals.get("incomplete_n")),

@@ -18,6 +18,7 @@ from pertoken.costs.report.lines import (
     EventLine,
     FleetReport,
     Lines,
+    LostPrice,
     MissingMetric,
 )
 from pertoken.printable import natural_key
@@ -28,6 +29,10 @@ from pertoken.window.observed import observed_share
 
 MAX_MISSING = 150
 """Missing metrics of one host that a report lists: one of each MIG instance of the largest host."""
+
+
+_LOST_AGES_S = (3600, *(day * 86_400 for day in range(1, 8)))
+"""Ages at which a price that a device no longer has is looked for."""
 
 
 def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = False) -> FleetReport:
@@ -111,6 +116,7 @@ def _report(priced: Bill, current: Sequence[Any], source: str) -> FleetReport:
         bill_observed=priced.bill_observed(),
         coverage=observed_share(sum(min(counts) for counts in counted), sum(ms for _, ms in counted)),
         estimated=priced.money.estimated,
+        lost_prices=_lost_prices(priced, [inventory.devices[device_id] for device_id in unpriced]),
         uses=Lines(hosts, HostUses(priced, current, fresh).use),
         hints=hints(
             hosts,
@@ -161,6 +167,17 @@ def _lost(priced: Bill) -> list[tuple[str, tuple[str, ...]]]:
         if price.nano_usd_per_device_hour is not None
     )
     return [(selector, names) for selector, names in lost_names if names]
+
+
+def _lost_prices(priced: Bill, unpriced: Sequence[Any]) -> tuple[LostPrice, ...]:
+    """Return the names of devices without a price now that had one in the last week."""
+    earlier = [priced.window.end - age_s for age_s in _LOST_AGES_S]
+    rates: dict[str, list[int]] = defaultdict(list)
+    for row in unpriced:
+        last_rate = next((price for ts in earlier if (price := priced.prices.rate(row, ts)) is not None), None)
+        if last_rate is not None:
+            rates[row.name].append(last_rate)
+    return tuple(LostPrice(name, len(rates[name]), sum(rates[name])) for name in sorted(rates))
 
 
 class _Owners:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Generic, TypeVar, overload
 
 from pertoken.costs.ledger import BillTotal
@@ -191,6 +192,8 @@ class DeploymentLine:
     """Part of `nano_usd` that was paid while it was idle."""
     ended: bool = False
     """Whether it no longer runs: its epoch ended, or its host reports without it."""
+    ttft_p50_s: float | None = None
+    tpot_p95_s: float | None = None
 
     @property
     def busy_is_bound(self) -> bool:
@@ -231,6 +234,44 @@ class HostUse:
     def age_s(self) -> int | None:
         """Seconds since its newest row."""
         return self.host.age_s
+
+
+class TroubleKind(StrEnum):
+    """Kind of trouble, the most urgent first."""
+
+    STUCK = "stuck"
+    SILENT = "telemetry lost"
+    SATURATED = "saturated"
+    MISSED = "objective missed"
+    REGRESSED = "regressed"
+    UNPRICED = "price lost"
+    ALERT = "alert fires"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong now, which stands above all advice."""
+
+    kind: TroubleKind
+    target: str
+    """Deployment, hosts, devices or target of an alert, as people call them."""
+    reason: str
+    """Clause with the measured figure."""
+    command: str
+    """The command that mends it, or shows how."""
+    nano_usd_per_hour: int | None = None
+    """What is paid for its target, of a regression the part that it adds; None if unknown."""
+    deployment_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LostPrice:
+    """Devices of one name that had a price in the last week, and have none now."""
+
+    name: str
+    devices: int
+    nano_usd_per_hour: int
+    """Of all of them, by the last price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +318,9 @@ class FleetReport:
     """Observed share of the time of the deployments in `nano_usd_per_mtok`; None without one."""
     uses: Sequence[HostUse] = ()
     """Load and cost of each host, in the order of `hosts`."""
+    lost_prices: tuple[LostPrice, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    """What is wrong now, the most urgent first; filled by `proof.troubles`."""
     estimated: bool = False
     """Whether an hour without minutes was split in proportion to time, at a new price or at the window's start."""
 

@@ -12,8 +12,10 @@ from pertoken.costs.report.lines import DeploymentLine, FleetReport
 from pertoken.costs.spend.month import MonthSpend, month_spend
 from pertoken.metrics import FIGURES
 from pertoken.proof.stored import standing
+from pertoken.proof.troubles import slo_ratios, stuck_s
 from pertoken.proof.verdicts import Result, verdicts_of
 from pertoken.reports.figures import best_of_each_target, total
+from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD
 from pertoken.window.figures import per_mtok
@@ -48,7 +50,9 @@ class Figures:
             }
         if kind == "fleet":
             return {"": self._of_fleet(figure)}
-        return {name: _of_lines(figure, lines, self._settings) for name, lines in self._by(kind).items()}
+        return {
+            name: _of_lines(figure, lines, self._settings, self._window_s) for name, lines in self._by(kind).items()
+        }
 
     @cached_property
     def report(self) -> FleetReport:
@@ -85,7 +89,11 @@ class Figures:
             "bankable_usd_per_month": self._bankable,
             "regressions": self._regressions,
         }
-        return own[figure]() if figure in own else _of_lines(figure, tuple(self.report.deployments), self._settings)
+        return (
+            own[figure]()
+            if figure in own
+            else _of_lines(figure, tuple(self.report.deployments), self._settings, self._window_s)
+        )
 
     def _no_mtok(self) -> Figure:
         return NO_PRICE if self.report.bill is None else NO_TOKENS
@@ -124,7 +132,7 @@ class Figures:
         return Figure(float(sum(verdict.judgement.result is Result.DEARER for verdict in verdicts)))
 
 
-def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings) -> Figure:
+def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, window_s: int) -> Figure:
     """Return a figure over several deployments."""
     if not lines:
         return NOTHING_SERVED
@@ -144,9 +152,9 @@ def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings) 
         prompt, generated = _sum(lines, "prompt_tokens"), _sum(lines, "generated_tokens")
         return NO_TOKENS if prompt is None or generated is None else Figure(prompt + generated)
     if figure == "stuck":
-        return Figure(float(sum(map(_stuck, lines))))
+        return Figure(float(sum(_is_stuck(line, window_s) for line in lines)))
     if figure == "slo_ratio":
-        ratios = [ratio for line in lines for ratio in _slo_ratios(line, settings)]
+        ratios = [ratio for line in lines for ratio in slo_ratios(line, objectives(line.model, settings)).values()]
         return Figure(max(ratios)) if ratios else _no_slo(lines, settings)
     stored, scale = _WORST.get(figure, (_NOW.get(figure, ""), 1.0))
     known = [value for line in lines if not line.ended and (value := getattr(line, stored)) is not None]
@@ -159,23 +167,14 @@ _WORST = {"ttft_p95_ms": ("ttft_p95_s", 1000.0), "tpot_p50_ms": ("tpot_p50_s", 1
 _NOW = {"waiting": "waiting_now", "generated_tok_s": "generated_tok_s_now", "power_w": "power_w"}
 
 
-def _stuck(line: DeploymentLine) -> bool:
+def _is_stuck(line: DeploymentLine, window_s: int) -> bool:
     """Return whether an engine has requests but generates no tokens, or cannot be read."""
-    if line.ended:
-        return False
-    has_work = bool(line.running_now or line.waiting_now)
-    return line.fault is not None or (has_work and line.generated_tok_s_now == 0 and line.prompt_tok_s_now == 0)
-
-
-def _slo_ratios(line: DeploymentLine, settings: Settings) -> list[float]:
-    slo = objectives(line.model, settings)
-    pairs = ((line.ttft_p95_s, slo.ttft_p95_ms), (line.tpot_p50_s, slo.tpot_p50_ms))
-    return [value * 1000 / limit for value, limit in pairs if value is not None and limit is not None]
+    return not line.ended and (line.fault is not None or stuck_s(line, window_s) is not None)
 
 
 def _no_slo(lines: Sequence[DeploymentLine], settings: Settings) -> Figure:
     slos = [objectives(line.model, settings) for line in lines]
-    return NOT_MEASURED if any(slo.ttft_p95_ms or slo.tpot_p50_ms for slo in slos) else NO_SLO
+    return NOT_MEASURED if any(slo != Slo() for slo in slos) else NO_SLO
 
 
 def _sum(lines: Sequence[DeploymentLine], name: str) -> float | None:

@@ -12,8 +12,8 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
-from pertoken.reports.figures import TAKEN, best_of_each_target, paying_more, unconfirmed
-from pertoken.reports.values import advice_values, bill_values, verdict_values
+from pertoken.reports.figures import TAKEN, best_of_each_target, paying_more, read_troubles, unconfirmed
+from pertoken.reports.values import advice_values, bill_values, trouble_values, verdict_values
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD
@@ -57,6 +57,11 @@ class Replies:
             **_page("lines", bill_values(bill), start),
             "notes": _fitted(bill.notes, _ENVELOPE_BYTES // 2),
         }
+
+    def now(self, start: int = 0) -> dict[str, Any]:
+        """Return what is wrong now, the most urgent first, with $/hour and command. Raises BadInput."""
+        troubles = read_troubles(open_store(self._where), self._settings, int(self._now()))
+        return _page("now", map(trouble_values, troubles), start)
 
     def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
         """Return advice: in the total, not confirmed by the last run, paying more, or taken. Raises BadInput."""

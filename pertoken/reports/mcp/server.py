@@ -1,4 +1,4 @@
-"""The MCP server: four read-only tools, by the official SDK."""
+"""The MCP server: five read-only tools, by the official SDK."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +36,12 @@ def server_of(replies: Replies) -> MCPServer[Any]:
         """Return the bill of the last hours of the clock by model, tenant, team or gpu: dollars, tokens, $/Mtok."""
         with _explained():
             return replies.costs(hours, by, start)
+
+    @server.tool(annotations=read_only)
+    def now(start: int = 0) -> dict[str, Any]:
+        """Return what is wrong now, most urgent first, with dollars an hour and the command: stuck, saturated, lost."""
+        with _explained():
+            return replies.now(start)
 
     @server.tool(annotations=read_only)
     def savings(which: Which = "found", start: int = 0) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pertoken.costs.report.lines import FleetReport, MissingMetric
 from pertoken.metrics import label_of
 from pertoken.text.amounts import caption
+from pertoken.text.fleet.troubles import NOW, trouble_sentences
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
 from pertoken.text.words import ago, literal
 
@@ -33,6 +34,7 @@ def event_lines(report: FleetReport) -> tuple[str, ...]:
 def notices_sheet(report: FleetReport) -> Sheet:
     """Return a sheet of all hints, events, and metrics that are not measured."""
     return sheet(
+        Section(NOW, trouble_sentences(report.troubles)),
         Section("What to start, set or switch on", tuple(f"→ {literal(hint)}" for hint in report.hints)),
         Section("What happened, newest first", event_lines(report)),
         Section("What is not measured", _gaps(report.missing)),

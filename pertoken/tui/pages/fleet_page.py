@@ -20,6 +20,7 @@ from pertoken.text.fleet.host_columns import advice_counts, host_use_columns
 from pertoken.text.fleet.notes import event_lines, fleet_notes, notices_sheet
 from pertoken.text.fleet.pricing import MAX_USD_PER_HOUR, unpriced_device, why_not_priced
 from pertoken.text.fleet.sheets import deployment_sheet, device_sheet, host_page_sheet
+from pertoken.text.fleet.troubles import trouble_rows
 from pertoken.text.program.key_names import with_keys
 from pertoken.text.sheet import Section, Sheet
 from pertoken.text.words import literal
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from pertoken.window.course.course import Subject
 
 _EVENTS = 3
+NOW_MARGIN = 2
+"""Cells beside the lines of what is wrong now."""
 _TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",), "tenant": ("tenants",)}
 """Ids of the tables that each group shows."""
 _KEYS: dict[str, Callable[[Any], Hashable]] = {
@@ -89,6 +92,7 @@ class FleetPage(ListPage):
 
     def lists(self) -> ComposeResult:
         """Yield figures, hints, tables and events."""
+        yield Notices("now")
         yield Headline()
         yield BillBar()
         yield Notices("hints")
@@ -132,6 +136,7 @@ class FleetPage(ListPage):
         evaluated = reading.advice.value != ()  # None while the advice is being read
         self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value, evaluated)
         self.query_one(BillBar).show(report)
+        self.query_one("#now", Notices).show(trouble_rows(report.troubles, max(1, self.size.width - NOW_MARGIN)))
         hints = [f"→ {literal(hint)}" for hint in report.hints]
         examined = _findings(view, report)
         self.query_one("#hints", Notices).show([*hints, *examined])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
@@ -106,9 +107,11 @@ class StoredReadings:
         Raises StoreError.
         """
         from pertoken.costs.report.fleet_report import fleet_report
+        from pertoken.proof.troubles import with_troubles
 
         def read(store: Store) -> FleetReport:
             report = fleet_report(store, window_s, self._now_ts(at), dated=self._past(at) is not None)
+            report = with_troubles(report, store, self._objectives_of(), self._past(at))
             report = _with_verdicts(report, store, self._as_of)
             return report if self._shown_as is None else replace(report, source=self._shown_as)
 
@@ -116,6 +119,11 @@ class StoredReadings:
             return self._past(at) is None and _turned_stale(last, self._now_ts())
 
         return self._paced("fleet", (window_s, self._past(at)), read, outdated)
+
+    def _objectives_of(self) -> Callable[[str], Slo]:
+        from pertoken.costs.fleet import objectives
+
+        return self._objectives or partial(objectives, settings=self._settings)
 
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         """Return the last 24 hours by model. Raises StoreError."""

@@ -30,6 +30,8 @@ def test_the_bill_is_answered_and_wrong_questions_are_refused(tmp_path: Path) ->
     assert sum(line["usd"] for line in reply["lines"]) == pytest.approx(82.56)
     for which in ("found", "unconfirmed", "taken"):
         assert replies.savings(which)[which] == []
+    (lost,) = replies.now()["now"]
+    assert (lost["kind"], lost["target"], lost["usd_per_hour"]) == ("telemetry lost", "gpu-1", 27.52)
     assert replies.verdicts()["verdicts"] == [] and replies.refusals()["rules"] == []
     for ask, name in (
         (lambda: replies.costs(hours=0), "hours"),

@@ -1,6 +1,11 @@
 """The fleet screen."""
 
-from tests.tui.reports import FixedSource
+from dataclasses import replace
+
+import pytest
+
+from pertoken.costs.report.lines import Trouble, TroubleKind
+from tests.tui.reports import RICH, FixedSource
 from tests.tui.screens import running, text_of, until_shown
 
 
@@ -29,3 +34,16 @@ async def test_hints_and_events_open_in_full() -> None:
         await pilot.press("shift+tab", "enter")
         await until_shown(pilot, "What happened, newest first")
         await until_shown(pilot, "agent 0.1.0 started on gpu-b")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_an_outage_is_the_first_line_below_the_title_with_its_dollars_and_command(size: tuple[int, int]) -> None:
+    stuck = Trouble(TroubleKind.STUCK, "lab on gpu-a", "no token came", "pertoken advise show eaf5fc64", 2_490_000_000)
+    async with running(FixedSource(replace(RICH, troubles=(stuck,) * 9)), size) as pilot:
+        await until_shown(pilot, "✗ stuck")
+        first = text_of(pilot).splitlines()[1]
+        for part in ("✗ stuck", "lab on gpu-a", "$2.49/hour", "pertoken advise show eaf5fc64"):
+            assert part in first
+        assert "…" in text_of(pilot)
+        await pilot.press("shift+tab", "enter")
+        await until_shown(pilot, "✗ stuck: lab on gpu-a, no token came")

@@ -1,0 +1,217 @@
+"""What is wrong now: outages, overload, missed objectives, regressions, lost prices, and firing alerts."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, Trouble, TroubleKind
+from pertoken.metrics import FIGURES
+from pertoken.proof.judging.go_back_page import RULE as GO_BACK
+from pertoken.proof.recommendation import Recommendation, short_id
+from pertoken.proof.stored import standing
+from pertoken.proof.verdicts import Result, Verdict, standing_verdicts
+from pertoken.state.service import Slo
+from pertoken.store import repository
+from pertoken.store.connect.open import Store
+from pertoken.units import format_duration
+
+WINDOW_S = 3600
+"""Window of the figures that troubles are judged by."""
+MIN_STUCK_S = 300
+"""Time without a token after which an engine with requests counts as stuck (judgement)."""
+MAX_TTFT_S = 30.0
+"""p95 of the time to first token above which an engine counts as saturated, whatever its objective (judgement)."""
+MAX_SILENT_S = 7 * 86_400
+"""Time after which a silent host counts as retired (judgement)."""
+FIRING = ("FIRING", "CLEARING")
+"""Stored states of an alert that fired and is not resolved."""
+MAX_NAMES = 2
+"""Names of silent hosts in one line."""
+Objectives = Callable[[str], Slo]
+"""Returns the objectives of a served model."""
+_ORDER = {kind: number for number, kind in enumerate(TroubleKind)}
+_OBJECTIVES = (
+    ("ttft_p50_ms", "ttft_p50_s", "TTFT p50"),
+    ("ttft_p95_ms", "ttft_p95_s", "TTFT p95"),
+    ("tpot_p50_ms", "tpot_p50_s", "TPOT p50"),
+    ("tpot_p95_ms", "tpot_p95_s", "TPOT p95"),
+)
+"""Objective, field of a deployment's line, and name."""
+
+
+def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_of: int | None = None) -> FleetReport:
+    """Return a report with what is wrong at its end, the most urgent first. Raises StoreError.
+
+    Troubles are those of the last `WINDOW_S` seconds, whatever window the report has.
+
+    `as_of`: the past time that the report is of. States of alerts are those of the present, and left out then.
+    """
+    alerts: Sequence[Any] = ()
+    if store.advice is not None and as_of is None:
+        with store.read("advice") as connection:
+            alerts = repository.alerts(connection)
+    same = report.window_s == WINDOW_S
+    recent = report if same else fleet_report(store, WINDOW_S, report.now_ts, dated=as_of is not None)
+    lines = list(troubles(recent, standing_verdicts(store, as_of), objectives, alerts))
+    return replace(report, troubles=with_commands(lines, standing(store, as_of)) if lines else ())
+
+
+def troubles(
+    report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[Any] = ()
+) -> tuple[Trouble, ...]:
+    """Return what is wrong at the end of a report: by kind, and of one kind the dearest first.
+
+    `verdicts`: newest change first; `alerts`: stored rows of alerts.
+    """
+    silent = {host.name for host in report.hosts if _is_silent(host)}
+    lines = [line for line in report.deployments if not line.ended and line.host not in silent]
+    found = [trouble for line in lines for trouble in _of_deployment(line, report.window_s, objectives(line.model))]
+    found += _silent_hosts(report)
+    found += _regressions({line.deployment_id: line for line in lines}, verdicts)
+    found += _lost_prices(report)
+    found += (_alert(row) for row in alerts if row.state in FIRING)
+    return tuple(sorted(found, key=lambda trouble: (_ORDER[trouble.kind], -(trouble.nano_usd_per_hour or 0))))
+
+
+def with_commands(lines: Iterable[Trouble], advice: Sequence[Recommendation]) -> tuple[Trouble, ...]:
+    """Return troubles of deployments with the command that shows the open advice against them, where there is any."""
+    by_deployment: defaultdict[int | None, list[Recommendation]] = defaultdict(list)
+    for row in sorted(
+        (row for row in advice if row.counted and row.best),
+        key=lambda row: row.best.rank if row.best else (),
+        reverse=True,
+    ):
+        edits = row.best.edits if row.best else ()
+        for deployment_id in {row.deployment_id, *(edit.target for edit in edits if edit.kind == "deployment")}:
+            by_deployment[int(deployment_id) if deployment_id is not None else None].append(row)
+    return tuple(_with_command(line, by_deployment.get(line.deployment_id, ())) for line in lines)
+
+
+def stuck_s(line: DeploymentLine, window_s: int) -> float | None:
+    """Return how long an engine with requests has generated nothing, at least, in seconds; None: it is not stuck.
+
+    An engine that counts tokens only at the end of a request is stuck if the whole window has none.
+    """
+    has_requests = bool(line.running_now or line.waiting_now)
+    if line.ended or not has_requests or line.generated_tok_s_now != 0 or line.prompt_tok_s_now != 0:
+        return None
+    observed = [tokens for tokens in line.spark if tokens is not None]
+    zeros = next((n for n, tokens in enumerate(reversed(observed)) if tokens), len(observed))
+    if line.late and zeros < len(observed):
+        return None
+    silent_s = zeros * window_s / max(1, len(line.spark))
+    return silent_s if silent_s >= min(MIN_STUCK_S, window_s / 2) else None
+
+
+def slo_ratios(line: DeploymentLine, slo: Slo) -> Mapping[str, float]:
+    """Return each measured latency that has an objective over that objective, by its name."""
+    pairs = ((name, getattr(line, field), getattr(slo, objective)) for objective, field, name in _OBJECTIVES)
+    return {name: value * 1000 / limit for name, value, limit in pairs if value is not None and limit is not None}
+
+
+def _of_deployment(line: DeploymentLine, window_s: int, slo: Slo) -> Iterator[Trouble]:
+    def trouble(kind: TroubleKind, reason: str, command: str = "pertoken advise") -> Trouble:
+        target = f"{line.model} on {line.host}"
+        return Trouble(kind, target, reason, command, line.nano_usd_per_hour, line.deployment_id)
+
+    running, waiting = line.running_now or 0.0, line.waiting_now or 0.0
+    silent_s = stuck_s(line, window_s)
+    if line.fault is not None:
+        if line.coverage > 0:
+            yield trouble(TroubleKind.SILENT, line.fault, "pertoken doctor")
+        return
+    if silent_s is not None:
+        requests = f"{running:.0f} requests run and {waiting:.0f} wait"
+        yield trouble(TroubleKind.STUCK, f"{requests}, but no token came for {format_duration(silent_s)} or longer")
+        return
+    if waiting >= 1 and waiting > running:
+        yield trouble(TroubleKind.SATURATED, f"{waiting:.0f} requests wait, {running:.0f} run{_first_token(line)}")
+    elif line.ttft_p95_s is not None and line.ttft_p95_s >= MAX_TTFT_S:
+        yield trouble(TroubleKind.SATURATED, f"1 request in 20 waits {line.ttft_p95_s:.0f} s or longer to begin")
+    missed = {name: ratio for name, ratio in slo_ratios(line, slo).items() if ratio > 1}
+    if missed:
+        texts = (f"{name} is {ratio:.2g} times its objective" for name, ratio in missed.items())
+        yield trouble(TroubleKind.MISSED, ", ".join(texts))
+
+
+def _first_token(line: DeploymentLine) -> str:
+    return "" if line.ttft_p95_s is None else f", TTFT p95 {line.ttft_p95_s:.3g} s"
+
+
+def _is_silent(host: HostLine) -> bool:
+    """Return whether the agent of a host stopped lately: telemetry that was imported or generated just ends."""
+    return (
+        host.stale and not host.imported and not host.generated and host.age_s is not None and host.age_s < MAX_SILENT_S
+    )
+
+
+def _silent_hosts(report: FleetReport) -> Iterator[Trouble]:
+    silent = [host for host in report.hosts if _is_silent(host)]
+    if not silent:
+        return
+    names = [host.name for host in silent]
+    rates = [
+        line.nano_usd_per_hour
+        for line in report.devices
+        if line.host in set(names) and line.nano_usd_per_hour is not None
+    ]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    least_s = min(host.age_s or 0 for host in silent)
+    reason = f"nothing was stored for {format_duration(least_s)}{' or longer' if len(silent) > 1 else ''}"
+    target = f"{', '.join(names[:MAX_NAMES])}{more}"
+    yield Trouble(TroubleKind.SILENT, target, reason, "pertoken agent status", sum(rates) if rates else None)
+
+
+def _regressions(lines: Mapping[int, DeploymentLine], verdicts: Iterable[Verdict]) -> Iterator[Trouble]:
+    """Yield the deployments of which the newest change made tokens dearer: a later change has a verdict of its own."""
+    newest: dict[int, Verdict] = {}
+    for verdict in verdicts:
+        newest.setdefault(verdict.deployment_id, verdict)
+    for deployment_id, verdict in newest.items():
+        line, effect = lines.get(deployment_id), verdict.judgement.effect
+        if line is None or verdict.judgement.result is not Result.DEARER or effect is None:
+            continue
+        low, likely, high = effect
+        per_hour = line.nano_usd_per_hour
+        added = None if per_hour is None else round(per_hour * likely / (1 + likely))
+        changed = ", ".join(dict.fromkeys(edit.field.replace("_", " ") for edit in verdict.edits)) or "configuration"
+        reason = f"since its {changed} changed, a token costs {likely:+.0%} ({low:+.0%} to {high:+.0%})"
+        yield Trouble(TroubleKind.REGRESSED, verdict.name, reason, "pertoken advise", added, deployment_id)
+
+
+def _lost_prices(report: FleetReport) -> Iterator[Trouble]:
+    for lost in report.lost_prices:
+        target = lost.name if lost.devices == 1 else f"{lost.devices} devices {lost.name}"
+        command = f'pertoken prices set DOLLARS --for "{lost.name}"'
+        reason = "it has no price any more: its dollars are unknown"
+        yield Trouble(TroubleKind.UNPRICED, target, reason, command, lost.nano_usd_per_hour)
+
+
+def _alert(row: Any) -> Trouble:
+    body = json.loads(row.body)
+    figure = FIGURES.get(body["figure"])
+    unit = f" {figure.unit}" if figure else ""
+    value = "not known now" if body["value"] is None else f"{body['value']:g}{unit}"
+    reason = f"{row.name}: {body['figure']} is {value} (limit {body['operator']} {body['limit']:g})"
+    return Trouble(TroubleKind.ALERT, row.target, reason, "pertoken alerts list")
+
+
+def _with_command(line: Trouble, advice: Sequence[Recommendation]) -> Trouble:
+    row = None if line.deployment_id is None else next((row for row in advice if _mends(line.kind, row)), None)
+    return line if row is None else replace(line, command=f"pertoken advise show {short_id(row)}")
+
+
+def _mends(kind: TroubleKind, row: Recommendation) -> bool:
+    """Return whether advice is the first thing to do against a trouble of its deployment."""
+    variant = row.best
+    if variant is None:
+        return False
+    if kind is TroubleKind.STUCK:
+        return any(edit.field == "restart" for edit in variant.edits)
+    if kind is TroubleKind.REGRESSED:
+        return row.rule_id == GO_BACK
+    faster = variant.throughput_ratio is not None and variant.throughput_ratio[1] > 1
+    return kind in (TroubleKind.SATURATED, TroubleKind.MISSED) and faster and variant.slo != "fail"
