@@ -179,7 +179,7 @@ def _packed(
         _outcome(known, (*assumptions, *known.assumptions), (slow_end,) if counts[0] > counts[1] else ()),
         kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
         new_nano_usd_per_hour=placed.nano_usd_per_hour,
-        placed=(placed,),
+        placed=(placed,) if likely else (),
         replicas=(present, counts[1]) if counts[1] != present else None,
     )
 

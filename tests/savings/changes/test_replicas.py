@@ -40,6 +40,7 @@ def test_replicas_that_need_fewer_devices_each_leave_whole_hosts() -> None:
     narrow = priced(fleet, chat(fleet).but(weight_dtype="fp8", tp=1, max_model_len=1024).resized())
     assert narrow.infeasible is None and len(narrow.released) == 2
     assert narrow.net is not None and narrow.net[1] == 2 * usd_month(2 * 6.88)
+    assert narrow.placed == (), "they stay on hosts that are paid for"
 
 
 def test_more_replicas_of_fewer_devices_are_paid_for_only_where_the_fleet_has_no_room() -> None:
