@@ -20,12 +20,10 @@ from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of
 from pertoken.advisor.present import Present
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.wire import Refused, encoded, refusal_of
-from pertoken.catalog.offers import RESERVED_YEARS
 from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
-from pertoken.savings.placing import Placed
 from pertoken.savings.present import FIGURES
 from pertoken.savings.saving import Saving
 from pertoken.savings.sizing import objectives
@@ -250,7 +248,7 @@ class Pricing:
 
     def _variant(self, possible: Candidate, money: Estimate) -> Variant:
         before, difference = self.gathered.fleet, possible.diff
-        chosen = Chosen(money.replicas, money.released, priced=money.unpriced is None, placed=_ordered(money))
+        chosen = Chosen(money.replicas, money.released, priced=money.unpriced is None, placed=money.ordered)
         step = commands(difference, before, self.gathered.addresses, chosen)
         changed = touches(difference, before)
         return Variant(
@@ -330,11 +328,6 @@ class Pricing:
                 )
             )
         return tuple(lines)
-
-
-def _ordered(money: Estimate) -> tuple[Placed, ...]:
-    """Return the instances that are started; those of a commitment run already."""
-    return tuple(placed for placed in money.placed if placed.offer.purchase not in RESERVED_YEARS)
 
 
 def _measured_ms(seen: Evidence, figure: str) -> float | None:

@@ -8,6 +8,7 @@ exceeds what is paid.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pertoken.catalog.offers import RESERVED_YEARS
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import commitments, merging, sharing
@@ -83,6 +84,11 @@ class Estimate:
     def capacity(self) -> Money | None:
         """Additional work for the bill; None without a saving."""
         return None if self.saving is None else self.saving.capacity
+
+    @property
+    def ordered(self) -> tuple[Placed, ...]:
+        """Instances that are started; those of a commitment run already."""
+        return tuple(placed for placed in self.placed if placed.offer.purchase not in RESERVED_YEARS)
 
     @property
     def uncounted(self) -> str | None:

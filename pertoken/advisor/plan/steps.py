@@ -44,7 +44,11 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
         if (gone := _stopped(service.name, price, states.base) - _stopped(service.name, known, states.base))
     ]
     released = tuple(host for host in price.released if host not in known.released)
-    decided = Decided(resized[0] if resized else None, released, priced=True)
+    placed = list(price.ordered)
+    for instances in known.ordered:
+        if instances in placed:
+            placed.remove(instances)
+    decided = Decided(resized[0] if resized else None, released, priced=True, placed=tuple(placed))
     difference = diff(now, then)
     running = {deployment.deployment_id for deployment in now.deployments if deployment.device_ids}
     hosts = {key: name for key, name in gathered.addresses.hosts.items() if key in running}

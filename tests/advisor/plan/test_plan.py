@@ -222,6 +222,16 @@ def test_commands_of_a_step_leave_out_replicas_and_hosts_that_are_gone() -> None
     assert "replicas" in first.title and "replicas" not in second.title
 
 
+def test_a_step_names_and_orders_the_instances_that_it_alone_needs() -> None:
+    state = present(small((2, 0), (2, 2), placement=P5))
+    one, other = state.fleet.services
+    (first, second) = planned(state, spot(one), spot(other)).steps
+    for step in (first, second):
+        (ordered,) = [line for line in step.commands if "run-instances" in line]
+        assert "spot" in ordered and f"--instance-type {P5.instance_type} --count 1 " in ordered
+        assert f"1 × {P5.instance_type} spot at aws" in step.title
+
+
 def test_services_on_one_host_release_it_together() -> None:
     state = present(small((1, 0), (1, 1), placement=AWS))
     one, other = state.fleet.services
