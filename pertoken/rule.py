@@ -64,7 +64,7 @@ It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, rea
 
 `fleet.slowest_link(now.device_ids)` is the slowest link between devices: one of `LINKS`, None if not known.
 `docs/rules.md` lists every knob with its range, and every series of `seen` with its unit.
-`propose(state, risk=..., effort=..., requires=..., excludes=...)` adds properties for people. A rule
+`propose(state, risk=..., effort=..., requires=..., excludes=..., against=...)` adds properties for people. A rule
 never computes money: the advisor prices the difference between the present and each proposal. `pertoken.testing` runs a
 rule over typical situations and checks that it conforms; `pertoken rules check FILE` prints both.
 """
@@ -148,7 +148,7 @@ MIN_WINDOW_S, MAX_WINDOW_S = 60, 28 * 86_400
 MAX_REASON = 2000
 """Maximum characters of a refusal's reason."""
 MAX_RELATED = 100
-"""Maximum rules that a proposal requires, or excludes."""
+"""Maximum rules that a proposal requires, or excludes, and reasons against it."""
 
 Subject = Deployment | Service | Device | Partition | Host
 """Subject of evidence or of a refusal."""
@@ -189,6 +189,7 @@ class Proposal:
     effort: str | None = None
     requires: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
 
 
 def propose(
@@ -198,11 +199,13 @@ def propose(
     effort: str | None = None,
     requires: Iterable[str] = (),
     excludes: Iterable[str] = (),
+    against: Iterable[str] = (),
 ) -> Proposal:
     """Yield this instead of a bare state to add its risk and effort, and the ids of rules it requires or excludes.
 
-    The default risk is the highest risk of the changed knobs; the default effort depends on whether an engine restarts.
-    Raises ValueError for a value outside `RISKS` or `EFFORTS`, or an invalid rule id.
+    `against` are sentences that name what speaks against the change, or is not known. The default risk is the highest
+    risk of the changed knobs; the default effort depends on whether an engine restarts.
+    Raises ValueError for a value outside `RISKS` or `EFFORTS`, an invalid rule id, or an empty or too long reason.
     """
     if not isinstance(state, Deployment | Service | Fleet):
         raise ValueError(f"propose() takes a Deployment, a Service or a Fleet, not {type(state).__name__}")
@@ -215,7 +218,13 @@ def propose(
             raise ValueError(f"{rule_id!r} is not a rule id")
     if max(map(len, related)) > MAX_RELATED:
         raise ValueError(f"a proposal requires or excludes at most {MAX_RELATED} rules")
-    return Proposal(state, risk, effort, *related)
+    reasons = tuple(against)
+    if len(reasons) > MAX_RELATED:
+        raise ValueError(f"a proposal has at most {MAX_RELATED} reasons against it")
+    for reason in reasons:
+        if not isinstance(reason, str) or not reason.strip() or len(reason) > MAX_REASON:
+            raise ValueError(f"a reason against a proposal is a text of at most {MAX_REASON:,} characters")
+    return Proposal(state, risk, effort, *related, reasons)
 
 
 def subject_key(subject: object) -> tuple[str, int | str]:

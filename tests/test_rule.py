@@ -122,7 +122,16 @@ def test_a_proposal_may_carry_its_risk_effort_and_relations() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"risk": "much"}, {"effort": "some"}, {"requires": ["Not An Id"]}, {"excludes": [3]}, {"state": 42}]
+    "wrong",
+    [
+        {"risk": "much"},
+        {"effort": "some"},
+        {"requires": ["Not An Id"]},
+        {"excludes": [3]},
+        {"against": [" "]},
+        {"against": [7]},
+        {"state": 42},
+    ],
 )
 def test_an_impossible_proposal_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):

@@ -277,7 +277,11 @@ class Pricing:
             unpriced=money.unpriced,
             break_even=money.break_even,
             assumptions=money.assumptions,
-            against=(*money.against, *published_notes(before, possible.after, self.context.market)),
+            against=(
+                *money.against,
+                *possible.proposal.against,
+                *published_notes(before, possible.after, self.context.market),
+            ),
             proposal=json.dumps(encoded(possible.proposal, before), sort_keys=True),
         )
 

@@ -24,6 +24,7 @@ from pertoken.catalog.engine_lines import (
     newer_releases,
 )
 from pertoken.catalog.images import image_encoder
+from pertoken.catalog.instances import InstanceSize, instance_size
 from pertoken.catalog.model_facts import model_facts, replacement_notes, replacement_refusal
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
 from pertoken.catalog.slices import fit_together, slices
@@ -303,6 +304,10 @@ class Market:
         """Return the number of accelerators of an instance type, in any region; None if not listed."""
         sizes = self._sizes.get((provider, instance_type), frozenset())
         return next(iter(sizes)) if len(sizes) == 1 else None
+
+    def instance_size(self, provider: str, instance_type: str) -> InstanceSize | None:
+        """Return the listed CPUs and memory of an instance type; None if they are not known."""
+        return instance_size(provider, instance_type)
 
     @cached_property
     def _sizes(self) -> Mapping[tuple[str, str], frozenset[int]]:

@@ -283,6 +283,22 @@ SERIES: Mapping[str, SeriesSpec] = {
         Derived("memory of each host less what is in use"),
         "host",
     ),
+    "host_memory_used": SeriesSpec(
+        "used memory of the hosts",
+        "bytes",
+        "memory of the hosts that programs use",
+        "let the agent run",
+        Derived("memory in use, summed over the hosts"),
+        "host",
+    ),
+    "host_cpus_used": SeriesSpec(
+        "busy CPUs of the hosts",
+        "CPUs",
+        "CPUs of the hosts that are busy",
+        "let the agent run",
+        Derived("busy share of the CPUs times their number, summed over the hosts"),
+        "host",
+    ),
     "held": SeriesSpec(
         "share of time held by a process",
         "ratio",

@@ -8,7 +8,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.testing.builders import evidence, series, service
-from pertoken.testing.regime import HOST_MEMORY_FREE, OBSERVED_H, Regime, regime
+from pertoken.testing.regime import OBSERVED_H, OF_HOSTS, Regime, regime
 
 CHAT = "chat"
 
@@ -101,7 +101,7 @@ class Load:
 
     def _devices(self) -> dict[str, Series]:
         """Return energy, clocks and memory, if the devices are measured at all."""
-        known = {"host_memory_free": series(HOST_MEMORY_FREE)}
+        known = {name: series(value) for name, value in OF_HOSTS.items()}
         if self.power_w is not None:
             power_w, tokens_s = self.power_w, self.requests_s * (self.prompt_len + self.generated_len)
             known |= {

@@ -18,20 +18,21 @@ SubjectKey = tuple[str, int | str]
 
 SUMMED = (
     "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy_generated_tok_s", "requests_s", "running", "waiting",
-    "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free",
+    "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free", "host_memory_used", "host_cpus_used",
 )  # fmt: skip
 """Series of a service that are sums over its replicas; the others equal those of each replica."""
+OF_HOSTS = {"host_memory_free": 5e11, "host_memory_used": 6e10, "host_cpus_used": 4.0}
+"""Series of a host that its devices and deployments have too: memory in bytes, and CPUs."""
 _SHARED_BY_DEVICES = ("power_w", "energy_w", "device_memory")
 _OF_DEVICES = (
     *(name for name, spec in SERIES.items() if spec.owner == "device" and name not in (*_SHARED_BY_DEVICES, "held")),
-    "host_memory_free",
+    *OF_HOSTS,
 )
 OBSERVED_H = 168.0
-HOST_MEMORY_FREE = 5e11
 IDLE_DEVICE = {
     "device_util": 0.0, "power_w": 70.0, "energy_w": 70.0, "device_memory": 6e8, "sm_clock_mhz": 345.0,
     "temperature_c": 32.0, "throttled": 0.0, "throttled_power": 0.0, "throttled_thermal": 0.0,
-    "host_memory_free": HOST_MEMORY_FREE,
+    **OF_HOSTS,
 }  # fmt: skip
 _WITHOUT_HOURS = {*HISTOGRAMS, "itl_s", "observed_h"}
 """Series of requests, which are summed over the window, and the length of the window."""

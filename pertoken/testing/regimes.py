@@ -374,13 +374,13 @@ def _embedding() -> Regime:
     )  # fmt: skip
     params = 335_000_000
     bge = Model("BAAI/bge-large-en-v1.5", params, params, n_layers=24, n_kv_heads=16, head_dim=64)
-    placement = Placement("aws", "us-east-1", "g5.xlarge", "A10G", 1, "on_demand")
+    placement = Placement("aws", "us-east-1", "g5.16xlarge", "A10G", 1, "on_demand")
     served = service(
         CHAT, deployment(bge, weight_dtype="fp16", max_model_len=512, placement=placement), requests_s=7.5,
         prompt_len=400.0, output_len=None,
     )  # fmt: skip
     seen = {name: known for name, known in load.evidence.items() if name not in ("tpot_s", "itl_s")}
-    meaning = "An encoder that embeds texts: prompts and requests all week, and no generated token."
+    meaning = "An encoder that embeds texts: requests all week, no generated token, and a large host for one GPU."
     return regime(fleet(served), {CHAT: evidence(**seen)}, name="embedding", meaning=meaning)
 
 

@@ -13,6 +13,9 @@ from pertoken.window.columns import Columns, Floats, starts
 from pertoken.window.inventory import Inventory
 from pertoken.window.measured import Measured
 from pertoken.window.series.points import Points, weighted
+from pertoken.window.series.sources import OF_HOSTS
+
+MEMORY_USED = "memory_used_bytes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +35,9 @@ class DeviceSeries:
             return None
         if name == "energy_w":
             return self.energy([(None, device_id) for device_id in device_ids])
-        if name == "host_memory_free":
+        if name in OF_HOSTS:
             hosts = dict.fromkeys(self.inventory.devices[device_id].host_id for device_id in device_ids)
-            return self.host_memory_free(tuple(hosts))
+            return self.of_hosts(name, tuple(hosts))
         if name == "held":
             # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
             return None if self._lacks("processes", device_ids) else self._held(device_ids)
@@ -59,16 +62,18 @@ class DeviceSeries:
         points = _summed(devices, values) if devices else None
         return points and replace(points, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
 
-    def host_memory_free(self, host_ids: Sequence[int]) -> Points | None:
-        """Return the memory of hosts together that nothing uses."""
-        sizes = {row.host_id: row.memory_bytes for row in self.inventory.hosts}
-        if not host_ids or any(sizes.get(host_id) is None for host_id in host_ids):
+    def of_hosts(self, name: str, host_ids: Sequence[int]) -> Points | None:
+        """Return what hosts together use, or have free: bytes of memory, or CPUs."""
+        total, metric = ("cpu_count", "cpu_util_1e4") if name == "host_cpus_used" else ("memory_bytes", MEMORY_USED)
+        totals: list[Any] = [getattr(self.inventory.host.get(host_id), total, None) for host_id in host_ids]
+        if not totals or None in totals:
             return None
-        hosts = [rows.where(rows.ints("memory_used_bytes_n") > 0) for rows in map(self.measured.host, host_ids)]
-        values = [
-            sizes[host_id] - rows.floats("memory_used_bytes_sum") / rows.floats("memory_used_bytes_n")
-            for host_id, rows in zip(host_ids, hosts, strict=True)
-        ]
+        hosts = [rows.where(rows.ints(f"{metric}_n") > 0) for rows in map(self.measured.host, host_ids)]
+        values = [rows.floats(f"{metric}_sum") / rows.floats(f"{metric}_n") for rows in hosts]
+        if name == "host_memory_free":
+            values = [size - used for size, used in zip(totals, values, strict=True)]
+        elif name == "host_cpus_used":
+            values = [count * share / 1e4 for count, share in zip(totals, values, strict=True)]
         return _summed(hosts, values)
 
     def observed_ms(self, device_id: int) -> float:

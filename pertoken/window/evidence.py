@@ -34,6 +34,7 @@ from pertoken.window.series.sources import (
     LENGTHS,
     OF_DEPLOYMENTS,
     OF_DEVICES,
+    OF_HOSTS,
     remedies,
 )
 
@@ -165,8 +166,8 @@ class EvidenceReader:
             return self._devices.energy(self._allocated(rows))
         if name == "j_per_token":
             return self._energy_per_token(deployment_ids)
-        if name == "host_memory_free":
-            return self._devices.host_memory_free(host_ids)
+        if name in OF_HOSTS:
+            return self._devices.of_hosts(name, host_ids)
         if SERIES[name].owner == "device":
             return self._devices.find(name, self._device_ids(rows))
         if SERIES[name].owner == "host":

@@ -39,7 +39,10 @@ DEVICE = (
     *(f"{metric.stored}_{part}" for metric in rolled(RollUp.GAUGE) for part in ("sum", "n")),
 )
 DEVICE_TIME = ("device_id", *_SPAN)
-HOST = ("host_id", *_SPAN, "memory_traffic_bytes", "memory_used_bytes_sum", "memory_used_bytes_n")
+HOST = (
+    *("host_id", *_SPAN, "memory_traffic_bytes"),
+    *(f"{metric}_{part}" for metric in ("memory_used_bytes", "cpu_util_1e4") for part in ("sum", "n")),
+)
 DEPLOYMENT = (
     *("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms"),
     *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished", "preemptions"),

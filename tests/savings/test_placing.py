@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from pertoken.savings.placing import NO_PRICE, NOT_OFFERED, NotPlaced, Placed, p
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
+from pertoken.units import HOURS_PER_MONTH
 from tests.deployments import MARKET, model
 from tests.savings.fleets import context, fleet_of, host, llama, low_batch
 
@@ -292,6 +294,28 @@ def test_a_replica_joins_instances_only_where_it_spans_hosts_today() -> None:
     result = place(fleet, wide, moved, (1, 1, 1), 16, context(fleet))
     assert isinstance(result, Placed) and result.instances == (2, 2, 2)
     assert any("spans 2 instances" in line for line in result.lines(context(fleet)))
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "prices.md"
+
+
+@pytest.mark.parametrize(
+    ("move", "sentence"),
+    [
+        (Move("a 70B to L40S", P4D, on("L40S"), 1, 4, ""), "the bill falls by $8,369 a month"),
+        (Move("a 70B to H100", P4D, on("H100 SXM5"), 1, 2, ""), "the bill rises by $24,150"),
+        (Move("smaller instances", P5, P5_SMALL, 2, 1, ""), "the bill falls by $30,134"),
+    ],
+)
+def test_the_worked_examples_of_the_page_are_what_placing_computes(move: Move, sentence: str) -> None:
+    instances = placed(move)
+    assert isinstance(instances, Placed)
+    (paid,) = (offer.nano_usd_per_hour for offer in MARKET.offers_at(move.now))
+    usd_per_hour = paid / NANO, instances.nano_usd_per_hour[1] / NANO
+    change = (usd_per_hour[1] - usd_per_hour[0]) * HOURS_PER_MONTH
+    assert f"the bill {'rises' if change > 0 else 'falls'} by ${abs(change):,.0f}" == sentence.removesuffix(" a month")
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert sentence in page and all(f"${price:.2f}" in page for price in usd_per_hour)
 
 
 def test_the_price_is_stated_with_instance_region_source_and_date() -> None:

@@ -131,9 +131,10 @@ def test_reasons_of_slow_clocks_are_unknown_in_rows_of_older_schemas(tmp_path: P
     assert not seen.has("throttled_power") and not seen.has("throttled_thermal")
 
 
-def test_free_host_memory_is_the_total_less_the_used_bytes(tmp_path: Path) -> None:
+def test_memory_and_cpus_of_hosts_are_what_is_used_and_what_is_free(tmp_path: Path) -> None:
     seen = seen_by(tmp_path, [[served(), gpu()]] * 10)
     assert seen.host_memory_free.mean == 2**36 - 2**30
+    assert (seen.host_memory_used.mean, seen.host_cpus_used.mean) == (2**30, 2.0), "a quarter of 8 CPUs"
 
 
 def test_bursts_are_seen_in_the_dispersion_of_requests_per_minute(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ MAX_ITEMS = 100_000
 
 _KEYS: Mapping[type, str] = {Service: "name", Deployment: "deployment_id", Host: "host_id", Device: "device_id"}
 """Identifying field of each record type that occurs in lists of a state."""
-_PROPOSAL_FIELDS = ("risk", "effort", "requires", "excludes")
+_PROPOSAL_FIELDS = ("risk", "effort", "requires", "excludes", "against")
 _NO_VALUE = "!"
 """Key of an object that stands for a value without a JSON form; it holds the name of the type."""
 
@@ -195,6 +195,7 @@ _DECLARED: Mapping[str, Any] = {
     "effort": str | None,
     "requires": tuple[str, ...],
     "excludes": tuple[str, ...],
+    "against": tuple[str, ...],
 }
 
 

@@ -36,7 +36,9 @@ def test_a_change_of_one_knob_is_sent_as_that_knob_alone() -> None:
 
 
 def test_risk_effort_and_related_rules_arrive() -> None:
-    proposal = propose(NOW.but(tp=1), risk="quality", effort="high", requires=("a-rule",), excludes=("b-rule",))
+    proposal = propose(
+        NOW.but(tp=1), risk="quality", effort="high", requires=("a-rule",), excludes=("b-rule",), against=("unseen",)
+    )
     assert proposal_of(json.loads(json.dumps(encoded(proposal, FLEET))), FLEET) == proposal
 
 
