@@ -90,7 +90,7 @@ def test_the_agent_s_cost_is_published_at_both_intervals_with_and_without_discov
 def test_the_readme_s_example_is_advised_on_as_it_claims(tmp_path: Path) -> None:
     end_ts = int(time.time()) // 60 * 60
     seed(tmp_path / "db", LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=60, end_ts=end_ts)
-    text = CliRunner().invoke(main, ["advise", "--db", str(tmp_path / "db")]).stdout
+    text = CliRunner().invoke(main, ["advise", "--all", "--db", str(tmp_path / "db")]).stdout
     claimed = " ".join((figures.ROOT / "README.md").read_text().split())
     refused = dict(re.findall(r"  (\S+), .*: refused: (.+)", text))
     assert "refuses what does not fit, each rule with its reason" in claimed

@@ -62,6 +62,7 @@ WINDOWS = 2
     is_flag=True,
     help="Replace stored advice that belongs to another configuration; it belongs to this run's from then on.",
 )
+@click.option("--all", "list_all", is_flag=True, help="List every row: folded ones, other variants, and refusals.")
 @fail_on_option
 @at_option
 @json_option
@@ -75,12 +76,16 @@ def advise(
     advisor_every: str | None,
     rule_files: tuple[Path, ...],
     adopt_config: bool,
+    list_all: bool,
     fail_on: tuple[Comparison, ...],
     at: str | None,
     as_json: bool,
     with_parent: bool,
 ) -> None:
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
+
+    What is wrong now comes first, then the largest savings. Rows without a figure are folded into one line a rule;
+    --all lists them, every other variant, and every refusal with its reason. JSON always has all.
 
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. Recommendations are stored for the screens.
@@ -122,7 +127,11 @@ def advise(
         if as_json:
             echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
         else:
-            echo("\n\n".join([*_outdated_prices(settings, moment.ts), _text(report, advice, verdicts)]))
+            echo(
+                "\n\n".join(
+                    [*_outdated_prices(settings, moment.ts), _text(report, advice, verdicts, everything=list_all)]
+                )
+            )
         if broken:
             raise BadInput("; ".join(broken))
         leave(gates)
@@ -313,10 +322,10 @@ def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:
     return [] if warning is None else [f"Prices: {warning}"]
 
 
-def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict]) -> str:
-    from pertoken.text.summary import summary
+def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], *, everything: bool) -> str:
+    from pertoken.text.summary import advice_summary
 
-    return summary(report, advice.recommendations, text_width(), verdicts=verdicts)
+    return advice_summary(report, advice.recommendations, text_width(), verdicts, everything=everything)
 
 
 def values_of(recommendation: Recommendation) -> dict[str, Any]:

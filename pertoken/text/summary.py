@@ -21,6 +21,7 @@ from pertoken.text.advice.columns import (
     open_advice,
     paying_more,
 )
+from pertoken.text.advice.folds import folded
 from pertoken.text.advice.lifecycle import record_line, verdict_line
 from pertoken.text.advice.notes import advice_note, totals
 from pertoken.text.advice.sheet import advice_sheet
@@ -39,6 +40,10 @@ from pertoken.units import format_count, format_duration
 WIDTH = 118
 MAX_CHANGES = 10
 """Newest changes of configuration that a summary lists; JSON has all."""
+MAX_SAVINGS, MAX_FOLDS, MAX_NEWEST, MAX_HINTS = 12, 8, 3, 3
+"""Rows of the short advice: savings, rules with folded rows, rows of each other list, and hints."""
+FOLDED = "Folded: rules without a figure for these targets"
+_ALL = "`pertoken advise --all` lists all."
 _NEXT = (
     "Details: `pertoken advise show ID`, with the first digits of the id. "
     "To decide: `pertoken accept`, `snooze` or `dismiss ID`."
@@ -53,36 +58,119 @@ def summary(
     no_advice: str | None = None,
     verdicts: Sequence[Verdict] = (),
 ) -> str:
-    """Return the costs of a window and the advice.
+    """Return what is wrong now, the costs of a window, and the advice.
 
     Tables are at most `width` cells wide; None (for files and pipes): nothing is cut. Hints and reasons are never cut.
     `verdicts` are newest first. `no_advice` is the sentence shown if there are no proposals; None: the usual one.
     """
-    proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
-    dearer = paying_more(recommendations)
-    changes = [f"  {verdict_line(verdict)}" for verdict in verdicts[:MAX_CHANGES]]
-    blocks = (
-        [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"],
-        trouble_table(report, width),
+    blocks = (*_fleet_blocks(report, width), *_advice_blocks(report, recommendations, width, no_advice, verdicts))
+    return _joined(_head(report), trouble_table(report, width), *blocks, list(event_lines(report)[:3]))
+
+
+def fleet_summary(report: FleetReport, width: int | None = WIDTH) -> str:
+    """Return what is wrong now and the costs of a window; `width` as in `summary`."""
+    blocks = _fleet_blocks(report, width)
+    return _joined(_head(report), trouble_table(report, width), *blocks, list(event_lines(report)[:3]))
+
+
+def advice_summary(
+    report: FleetReport,
+    recommendations: Sequence[Recommendation],
+    width: int | None = WIDTH,
+    verdicts: Sequence[Verdict] = (),
+    *,
+    everything: bool = False,
+) -> str:
+    """Return what is wrong now and the advice: the largest savings, and the number of rows that are left out.
+
+    `everything` leaves out nothing: rows without a figure, other variants, and reasons of refusals are listed, too.
+    """
+    if everything:
+        blocks = _all_advice_blocks(report, recommendations, width, verdicts)
+    else:
+        blocks = _advice_blocks(report, recommendations, width, None, verdicts)
+    hints = [] if everything else _hints(report)[:MAX_HINTS]
+    return _joined(_head(report), trouble_table(report, width), hints, *blocks)
+
+
+def _joined(*blocks: Sequence[str]) -> str:
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _head(report: FleetReport) -> list[str]:
+    return [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"]
+
+
+def _hints(report: FleetReport) -> list[str]:
+    return [f"→ {literal(hint)}" for hint in report.hints]
+
+
+def _fleet_blocks(report: FleetReport, width: int | None) -> tuple[list[str], ...]:
+    return (
         [*(f"{figure.value:>10}  {figure.caption}" for figure in figures(report)), bill_sentence(report)],
-        [f"→ {literal(hint)}" for hint in report.hints],
+        _hints(report),
         table("Deployments", report.deployments, deployment_columns(report), width),
         [f"  {note}" for note in fleet_notes(report)],
         table("Devices", report.devices, device_columns(report), width),
         table("Hosts", report.hosts, host_columns(report), width),
-        table("Savings", proposed, (ID_COLUMN, *OPEN_COLUMNS), width),
+    )
+
+
+def _advice_blocks(
+    report: FleetReport,
+    recommendations: Sequence[Recommendation],
+    width: int | None,
+    no_advice: str | None,
+    verdicts: Sequence[Verdict],
+) -> tuple[list[str], ...]:
+    """Return the largest rows of each list, and how many more there are."""
+    proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
+    folds, dearer = folded(proposed, report.troubles), paying_more(recommendations)
+    changes = [f"  {verdict_line(verdict)}" for verdict in verdicts[:MAX_NEWEST]]
+    silence = f"Not evaluated: {len(silent)} results of {len({row.rule_id for row in silent})} rules. {_ALL}"
+    shown, lines = folds.shown[:MAX_SAVINGS], folds.lines
+    return (
+        [*table("Savings", shown, (ID_COLUMN, *OPEN_COLUMNS), width), *_more(len(folds.shown) - len(shown))],
         [totals(proposed)] if proposed else [no_advice or advice_note(recommendations)],
+        [FOLDED, *lines[:MAX_FOLDS], *_more(len(lines) - MAX_FOLDS)] if lines else [],
+        _limited("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
+        [line for line in (declined(recommendations),) if line is not None],
+        _limited("Done", done(recommendations), (ID_COLUMN, *DONE_COLUMNS), width),
+        _limited(PAY_MORE, dearer, (ID_COLUMN, *PAY_MORE_COLUMNS), width),
+        ["Changes of configuration", *changes, *_more(len(verdicts) - MAX_NEWEST)] if changes else [],
+        [*([silence] if silent else []), *([_NEXT] if recommendations else [])],
+    )
+
+
+def _all_advice_blocks(
+    report: FleetReport, recommendations: Sequence[Recommendation], width: int | None, verdicts: Sequence[Verdict]
+) -> tuple[list[str], ...]:
+    proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
+    changes = [f"  {verdict_line(verdict)}" for verdict in verdicts[:MAX_CHANGES]]
+    return (
+        *_fleet_blocks(report, width),
+        table("Savings", proposed, (ID_COLUMN, *OPEN_COLUMNS), width),
+        [totals(proposed)] if proposed else [advice_note(recommendations)],
         _beside(proposed),
         table("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
         [line for line in (declined(recommendations),) if line is not None],
         table("Done", done(recommendations), (ID_COLUMN, *DONE_COLUMNS), width),
-        table(PAY_MORE, dearer, (ID_COLUMN, *PAY_MORE_COLUMNS), width),
+        table(PAY_MORE, paying_more(recommendations), (ID_COLUMN, *PAY_MORE_COLUMNS), width),
         ["Not evaluated", *(_silence(row) for row in silent)] if silent else [],
         ["Changes of configuration", *changes] if changes else [],
         [_NEXT] if recommendations else [],
         list(event_lines(report)[:3]),
     )
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _limited(
+    title: str, rows: Sequence[Recommendation], columns: Sequence[Column[Recommendation]], width: int | None
+) -> list[str]:
+    return [*table(title, rows[:MAX_NEWEST], columns, width), *_more(len(rows) - MAX_NEWEST)]
+
+
+def _more(count: int) -> list[str]:
+    return [f"  and {count} more. {_ALL}"] if count > 0 else []
 
 
 def sheet_text(row: Recommendation, now_ts: float) -> str:

@@ -94,7 +94,7 @@ def test_tables_in_a_file_or_a_pipe_are_not_cut(recorded: str) -> None:
 
 def test_one_piece_of_advice_is_shown_by_the_id_that_advise_prints(recorded: str) -> None:
     rows = json.loads(run("advise", "--db", recorded, "--json").stdout)["recommendations"]
-    text = run("advise", "--db", recorded).stdout
+    text = run("advise", "--all", "--db", recorded).stdout
     for row in rows:
         full = row["id"]
         assert full[:8] in text

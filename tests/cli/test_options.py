@@ -182,8 +182,9 @@ def test_top_leaves_out_advice_that_changed_since_then(tmp_path: Path) -> None:
     run("advise", "--db", str(folder))
     text = run("top", "--once", "--db", str(folder), "--at", _iso(AT)).stdout
     assert "No proposal has stood unchanged since then" in text
-    assert "quantize-weights" in run("top", "--once", "--db", str(folder)).stdout
-    assert "quantize-weights" not in text
+    assert "Not evaluated: " in run("top", "--once", "--db", str(folder)).stdout
+    assert "quantize-weights" in run("advise", "--all", "--db", str(folder)).stdout
+    assert "quantize-weights" not in text and "Not evaluated" not in text
 
 
 @pytest.mark.parametrize("written", ["-70m", "70m"])

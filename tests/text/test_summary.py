@@ -1,12 +1,12 @@
 from dataclasses import replace
 
-from pertoken.text.summary import summary
+from pertoken.text.summary import advice_summary, fleet_summary, summary
 from tests.tui.reports import ADVICE, BARE, NOW, RICH, SILENT_ADVICE, host
 from tests.tui.screens import GOLDEN
 
 
 def test_the_summary_has_the_facts_of_the_screens_and_nothing_acts() -> None:
-    text = summary(RICH, ADVICE)
+    text = advice_summary(RICH, ADVICE, everything=True)
     for fact in (
         "$0.412  $/Mtok, 86% of 1h",
         "Paid $9.96 in 1h, 97% observed: busy $4.63 + idle $2.84 + other $0.25 + unallocated $2.24",
@@ -42,3 +42,16 @@ def test_no_golden_screen_is_wider_than_its_terminal() -> None:
     for file in GOLDEN.glob("*x*.txt"):
         width = int(file.stem.rsplit("-", 1)[1].split("x")[0])
         assert max(len(line) for line in file.read_text().splitlines()) <= width
+
+
+def test_the_advice_is_short_and_names_how_to_list_what_it_leaves_out() -> None:
+    many = tuple(replace(ADVICE[0], recommendation_id=number) for number in range(100))
+    text = advice_summary(RICH, (*many, *SILENT_ADVICE))
+    assert len(text.splitlines()) <= 60
+    assert "and 88 more. `pertoken advise --all` lists all." in text
+    assert "Not evaluated: 3 results of 3 rules." in text
+    assert "Devices" not in text and "none found: the bill" not in text.lower()
+
+
+def test_the_summary_of_the_fleet_has_no_advice() -> None:
+    assert "Savings" not in fleet_summary(RICH) and "Devices" in fleet_summary(RICH)

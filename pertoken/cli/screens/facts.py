@@ -30,9 +30,10 @@ def text(source: Source, screen: str, width: int | None) -> str:
         from pertoken.text.summary import hours_summary
 
         return hours_summary(source.hours(), width)
-    from pertoken.text.summary import summary
+    from pertoken.text.summary import advice_summary, fleet_summary
 
-    return summary(source.fleet(WINDOW_S), source.advice(), width)
+    report = source.fleet(WINDOW_S)
+    return fleet_summary(report, width) if screen == "fleet" else advice_summary(report, source.advice(), width)
 
 
 def _fleet(source: Source) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pertoken.text.advice.columns import (
     not_evaluated,
     total,
 )
-from pertoken.text.words import NONE_FOUND, literal, usd_range
+from pertoken.text.words import literal, usd_range
 
 
 def totals(proposed: Sequence[Recommendation]) -> str:
@@ -22,9 +22,7 @@ def totals(proposed: Sequence[Recommendation]) -> str:
     frequent = max(assumed, key=lambda line: assumed[line], default=None)
     more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
     return (
-        f"Bankable {_monthly(total(bankable(row) for row in best))}: the bill falls by this.\n"
-        f"Capacity {_monthly(total(capacity(row) for row in best))}: the same bill serves more. "
-        "Not to be added.\n"
+        f"{_worth(best)}\n"
         "Of changes to the same service or host only the best counts."
         + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
         + (f"\n{note}" if (note := unconfirmed_note(proposed)) else "")
@@ -40,8 +38,17 @@ def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
     return f"{UNCONFIRMED} {rows} not confirmed by the last run: in no total, and closed unless the next run does."
 
 
-def _monthly(money: tuple[int, int, int] | None) -> str:
-    return NONE_FOUND if money is None else f"{usd_range(money)} a month"
+def _worth(best: Sequence[Recommendation]) -> str:
+    """Return what the proposals are worth: a sentence for each kind of dollars that they have."""
+    falls, serves_more = total(bankable(row) for row in best), total(capacity(row) for row in best)
+    bill = f"Bankable {usd_range(falls)} a month: the bill falls by this." if falls and any(falls) else ""
+    more = (
+        f"Capacity {usd_range(serves_more)} a month: the same bill serves more."
+        if serves_more and any(serves_more)
+        else ""
+    )
+    both = f"{bill}\n{more} Not to be added." if bill and more else bill or more
+    return both or "None of these has dollars yet."
 
 
 def advice_note(advice: Sequence[Recommendation]) -> str:
