@@ -169,19 +169,21 @@ def _packed(
     for deployment in now.deployments:
         refuse_partitions(before, deployment)
     fitted = [packed(before, now.deployments, like, count, context) for count in counts]
+    present = len(now.deployments)
+    slow_end = f"at the slow end of its forecast {counts[0]} replicas are needed"
+    on_present_hosts = replace(
+        _outcome(known, (*assumptions, *known.assumptions), (slow_end,) if counts[0] > counts[1] else ()),
+        kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
+        replicas=(present, counts[1]) if counts[1] != present else None,
+    )
     slow, likely, fast = (packed.missing for packed in fitted)
+    if slow == likely == fast == 0:
+        return on_present_hosts
     placed = place(before, now.deployments[0], like.placement, (fast, likely, slow), like.n_devices or 1, context)
     if isinstance(placed, NotPlaced):
         return not_placed(placed)
-    present = len(now.deployments)
-    slow_end = f"at the slow end of its forecast {counts[0]} replicas are needed"
-    return replace(
-        _outcome(known, (*assumptions, *known.assumptions), (slow_end,) if counts[0] > counts[1] else ()),
-        kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
-        new_nano_usd_per_hour=placed.nano_usd_per_hour,
-        placed=(placed,) if likely else (),
-        replicas=(present, counts[1]) if counts[1] != present else None,
-    )
+    instances = (placed,) if likely else ()
+    return replace(on_present_hosts, new_nano_usd_per_hour=placed.nano_usd_per_hour, placed=instances)
 
 
 def alike(replicas: Sequence[Deployment]) -> bool:

@@ -9,6 +9,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service, Slo
 from tests.savings.fleets import (
+    AWS,
     FOUR,
     ONE,
     chat,
@@ -41,6 +42,17 @@ def test_replicas_that_need_fewer_devices_each_leave_whole_hosts() -> None:
     assert narrow.infeasible is None and len(narrow.released) == 2
     assert narrow.net is not None and narrow.net[1] == 2 * usd_month(2 * 6.88)
     assert narrow.placed == (), "they stay on hosts that are paid for"
+
+
+def test_narrower_replicas_with_room_on_owned_hosts_need_no_price_of_new_ones() -> None:
+    paid = replace(AWS, purchase="owned")
+    present = replicas(4, min_replicas=4, slo=Slo(tpot_p95_ms=200.0))
+    (service,) = present.services
+    deployments = tuple(replace(deployment, placement=paid) for deployment in service.deployments)
+    hosts = tuple(replace(host, placement=paid) for host in present.hosts)
+    fleet = replace(present, services=(replace(service, deployments=deployments),), hosts=hosts)
+    narrow = priced(fleet, chat(fleet).but(weight_dtype="fp8", tp=1, max_model_len=1024).resized())
+    assert narrow.infeasible is None and narrow.capacity is not None and narrow.capacity[1] > 0
 
 
 def test_more_replicas_of_fewer_devices_are_paid_for_only_where_the_fleet_has_no_room() -> None:
