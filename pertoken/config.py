@@ -157,6 +157,9 @@ class Settings:
     advisor_every: float = _setting("advisor", values.window, 3600.0, '"1h"')
     """Time between the starts of two advice runs of `pertoken advise --every` and `pertoken up`, which runs first once
     5 minutes are recorded."""
+    advisor_hour_rate: float = _setting("advisor", values.positive, 75.0, "120")
+    """What an hour of the person who applies a change costs, US dollars. Lists fold away advice whose work pays back in
+    over a year."""
     advisor_metrics_listen: tuple[str, int] | None = _setting("advisor", read_listen, None, '"127.0.0.1:9878"')
     """Address at which the advisor service serves Prometheus metrics (dollars) at /metrics; as agent.metrics_listen."""
     advisor_metrics_token_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics-token"')

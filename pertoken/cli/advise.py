@@ -129,7 +129,10 @@ def advise(
         else:
             echo(
                 "\n\n".join(
-                    [*_outdated_prices(settings, moment.ts), _text(report, advice, verdicts, everything=list_all)]
+                    [
+                        *_outdated_prices(settings, moment.ts),
+                        _text(report, advice, verdicts, everything=list_all, hour_rate=settings.advisor_hour_rate),
+                    ]
                 )
             )
         if broken:
@@ -322,10 +325,14 @@ def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:
     return [] if warning is None else [f"Prices: {warning}"]
 
 
-def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], *, everything: bool) -> str:
+def _text(
+    report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], *, everything: bool, hour_rate: float
+) -> str:
     from pertoken.text.summary import advice_summary
 
-    return advice_summary(report, advice.recommendations, text_width(), verdicts, everything=everything)
+    return advice_summary(
+        report, advice.recommendations, text_width(), verdicts, everything=everything, hour_rate=hour_rate
+    )
 
 
 def values_of(recommendation: Recommendation) -> dict[str, Any]:

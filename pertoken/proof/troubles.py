@@ -1,4 +1,4 @@
-"""What is wrong now: outages, overload, missed objectives, regressions, lost prices, and firing alerts."""
+"""Troubles of the moment: outages, overload, missed objectives, regressions, lost prices, and firing alerts."""
 
 import json
 from collections import defaultdict
@@ -68,12 +68,12 @@ def troubles(
     """
     silent = {host.name for host in report.hosts if _is_silent(host)}
     lines = [line for line in report.deployments if not line.ended and line.host not in silent]
-    found = [trouble for line in lines for trouble in _of_deployment(line, report.window_s, objectives(line.model))]
-    found += _silent_hosts(report)
-    found += _regressions({line.deployment_id: line for line in lines}, verdicts)
-    found += _lost_prices(report)
-    found += (_alert(row) for row in alerts if row.state in FIRING)
-    return tuple(sorted(found, key=lambda trouble: (_ORDER[trouble.kind], -(trouble.nano_usd_per_hour or 0))))
+    raised = [trouble for line in lines for trouble in _of_deployment(line, report.window_s, objectives(line.model))]
+    raised += _silent_hosts(report)
+    raised += _regressions({line.deployment_id: line for line in lines}, verdicts)
+    raised += _lost_prices(report)
+    raised += (_alert(row) for row in alerts if row.state in FIRING)
+    return tuple(sorted(raised, key=lambda trouble: (_ORDER[trouble.kind], -(trouble.nano_usd_per_hour or 0))))
 
 
 def with_commands(lines: Iterable[Trouble], advice: Sequence[Recommendation]) -> tuple[Trouble, ...]:
@@ -159,8 +159,8 @@ def _silent_hosts(report: FleetReport) -> Iterator[Trouble]:
         if line.host in set(names) and line.nano_usd_per_hour is not None
     ]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    least_s = min(host.age_s or 0 for host in silent)
-    reason = f"nothing was stored for {format_duration(least_s)}{' or longer' if len(silent) > 1 else ''}"
+    min_age_s = min(host.age_s or 0 for host in silent)
+    reason = f"nothing was stored for {format_duration(min_age_s)}{' or longer' if len(silent) > 1 else ''}"
     target = f"{', '.join(names[:MAX_NAMES])}{more}"
     yield Trouble(TroubleKind.SILENT, target, reason, "pertoken agent status", sum(rates) if rates else None)
 

@@ -21,7 +21,7 @@ from pertoken.text.advice.columns import (
     open_advice,
     paying_more,
 )
-from pertoken.text.advice.folds import folded
+from pertoken.text.advice.folds import HOUR_RATE, folded
 from pertoken.text.advice.lifecycle import record_line, verdict_line
 from pertoken.text.advice.notes import advice_note, totals
 from pertoken.text.advice.sheet import advice_sheet
@@ -42,7 +42,7 @@ MAX_CHANGES = 10
 """Newest changes of configuration that a summary lists; JSON has all."""
 MAX_SAVINGS, MAX_FOLDS, MAX_NEWEST, MAX_HINTS = 12, 8, 3, 3
 """Rows of the short advice: savings, rules with folded rows, rows of each other list, and hints."""
-FOLDED = "Folded: rules without a figure for these targets"
+FOLDED = "Folded"
 _ALL = "`pertoken advise --all` lists all."
 _NEXT = (
     "Details: `pertoken advise show ID`, with the first digits of the id. "
@@ -57,13 +57,17 @@ def summary(
     width: int | None = WIDTH,
     no_advice: str | None = None,
     verdicts: Sequence[Verdict] = (),
+    hour_rate: float = HOUR_RATE,
 ) -> str:
     """Return what is wrong now, the costs of a window, and the advice.
 
     Tables are at most `width` cells wide; None (for files and pipes): nothing is cut. Hints and reasons are never cut.
     `verdicts` are newest first. `no_advice` is the sentence shown if there are no proposals; None: the usual one.
     """
-    blocks = (*_fleet_blocks(report, width), *_advice_blocks(report, recommendations, width, no_advice, verdicts))
+    blocks = (
+        *_fleet_blocks(report, width),
+        *_advice_blocks(report, recommendations, width, no_advice, verdicts, hour_rate),
+    )
     return _joined(_head(report), trouble_table(report, width), *blocks, list(event_lines(report)[:3]))
 
 
@@ -80,6 +84,7 @@ def advice_summary(
     verdicts: Sequence[Verdict] = (),
     *,
     everything: bool = False,
+    hour_rate: float = HOUR_RATE,
 ) -> str:
     """Return what is wrong now and the advice: the largest savings, and the number of rows that are left out.
 
@@ -88,7 +93,7 @@ def advice_summary(
     if everything:
         blocks = _all_advice_blocks(report, recommendations, width, verdicts)
     else:
-        blocks = _advice_blocks(report, recommendations, width, None, verdicts)
+        blocks = _advice_blocks(report, recommendations, width, None, verdicts, hour_rate)
     hints = [] if everything else _hints(report)[:MAX_HINTS]
     return _joined(_head(report), trouble_table(report, width), hints, *blocks)
 
@@ -122,10 +127,11 @@ def _advice_blocks(
     width: int | None,
     no_advice: str | None,
     verdicts: Sequence[Verdict],
+    hour_rate: float,
 ) -> tuple[list[str], ...]:
     """Return the largest rows of each list, and how many more there are."""
     proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
-    folds, dearer = folded(proposed, report.troubles), paying_more(recommendations)
+    folds, dearer = folded(proposed, report.troubles, hour_rate), paying_more(recommendations)
     changes = [f"  {verdict_line(verdict)}" for verdict in verdicts[:MAX_NEWEST]]
     silence = f"Not evaluated: {len(silent)} results of {len({row.rule_id for row in silent})} rules. {_ALL}"
     shown, lines = folds.shown[:MAX_SAVINGS], folds.lines

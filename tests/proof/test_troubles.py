@@ -1,4 +1,4 @@
-"""What is wrong now, by kind, with its dollars and its command."""
+"""Troubles of the moment by kind, with their dollars and their command."""
 
 import json
 from dataclasses import replace
@@ -189,7 +189,7 @@ def test_a_trouble_names_the_advice_that_mends_it_and_no_other() -> None:
     assert unconfirmed.command == hung.command
 
 
-def test_what_is_wrong_is_judged_by_the_last_hour_whatever_window_is_shown(tmp_path: Path) -> None:
+def test_troubles_are_judged_by_the_last_hour_whatever_window_is_shown(tmp_path: Path) -> None:
     where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=END)
     strict = Slo(tpot_p95_ms=0.001)
     body = json.dumps({"figure": "waiting", "operator": ">", "limit": 5, "value": None})

@@ -17,7 +17,7 @@ def values(source: Source, screens: Sequence[str]) -> dict[str, Any]:
     return {name: _VALUES[name](source) for name in screens}
 
 
-def text(source: Source, screen: str, width: int | None) -> str:
+def text(source: Source, screen: str, width: int | None, hour_rate: float) -> str:
     """Return the content of a screen as text; tables have at most `width` cells, None for any. Raises PertokenError."""
     if screen == "plan":
         from pertoken.cli.plan.text import plan_text
@@ -33,7 +33,11 @@ def text(source: Source, screen: str, width: int | None) -> str:
     from pertoken.text.summary import advice_summary, fleet_summary
 
     report = source.fleet(WINDOW_S)
-    return fleet_summary(report, width) if screen == "fleet" else advice_summary(report, source.advice(), width)
+    return (
+        fleet_summary(report, width)
+        if screen == "fleet"
+        else advice_summary(report, source.advice(), width, hour_rate=hour_rate)
+    )
 
 
 def _fleet(source: Source) -> dict[str, Any]:

@@ -113,10 +113,10 @@ def top(
         if screen is not None:
             from pertoken.cli.screens.facts import text
 
-            echo(text(source, screen, text_width()), nl=False)
+            echo(text(source, screen, text_width(), settings.advisor_hour_rate), nl=False)
             return
         computed = "No proposal has stood unchanged since then; `pertoken advise --at TIME` computes those of a time."
-        echo(plain(source, computed if moment.dated else None))
+        echo(plain(source, computed if moment.dated else None, settings.advisor_hour_rate))
         return
     from pertoken.cli.screens.source import screen_options, screen_source
     from pertoken.text import amounts

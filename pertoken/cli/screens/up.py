@@ -74,7 +74,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
         else:
             echo("No terminal: a plain summary instead of the screens.\n")
             _await_figures(source)
-            echo(plain(source))
+            echo(plain(source, hour_rate=settings.advisor_hour_rate))
             if notice := watch.notice():
                 echo(notice, err=True)
     finally:
@@ -86,11 +86,12 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
             child.wait()
 
 
-def plain(source: Source, no_advice: str | None = None) -> str:
-    """Return the content of the screens as plain text; `no_advice` as in `summary`."""
+def plain(source: Source, no_advice: str | None = None, hour_rate: float | None = None) -> str:
+    """Return the content of the screens as plain text; `no_advice` and `hour_rate` as in `summary`."""
+    from pertoken.text.advice.folds import HOUR_RATE
     from pertoken.text.summary import summary
 
-    return summary(source.fleet(3600), source.advice(), text_width(), no_advice)
+    return summary(source.fleet(3600), source.advice(), text_width(), no_advice, hour_rate=hour_rate or HOUR_RATE)
 
 
 def _await_database(where: StoreLocation, agent: Child) -> None:

@@ -17,4 +17,4 @@ def test_the_values_of_every_screen_are_json_by_its_name() -> None:
 
 @pytest.mark.parametrize("screen", SCREENS)
 def test_the_text_of_each_screen_is_not_empty(screen: str) -> None:
-    assert text(FixedSource(), screen, 120).strip()
+    assert text(FixedSource(), screen, 120, 75.0).strip()
