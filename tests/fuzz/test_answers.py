@@ -59,9 +59,10 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> Reply:
         return get(url)
 
-    for name in ("pertoken.agent.engines.reader", "pertoken.agent.gateways.reader", "pertoken.agent.history.api"):
+    for name in ("pertoken.agent.engines.reader", "pertoken.agent.gateways.reader"):
         monkeypatch.setattr(f"{name}.get", get)
-    monkeypatch.setattr(identity, "fetch", fetch)
+    for name in ("pertoken.agent.history.api", "pertoken.agent.host.identity"):
+        monkeypatch.setattr(f"{name}.fetch", fetch)
     return bodies
 
 

@@ -19,4 +19,6 @@ def test_engines_with_tpot_per_request_are_those_that_measure_no_single_token() 
         for metric in adapter.histograms
         if metric.name == "tpot_s"
     }
-    assert {kind for kind, name in names.items() if not re.search("inter_token|iter_token", name)} == PER_REQUEST_TPOT
+    # vLLM's time per output token was observed for each token, and became its inter-token latency.
+    of_each_token = re.compile("inter_token|iter_token|^vllm:time_per_output_token")
+    assert {kind for kind, name in names.items() if not of_each_token.search(name)} == PER_REQUEST_TPOT

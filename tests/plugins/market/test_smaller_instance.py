@@ -80,7 +80,7 @@ def test_the_headroom_is_an_option() -> None:
     assert Options().headroom == 0.2
 
 
-def test_what_was_not_measured_stands_against_the_proposal() -> None:
+def test_an_amount_that_was_not_measured_stands_against_the_proposal() -> None:
     disk = "the disk that it uses is not measured: check that weights, images and logs fit on p5.4xlarge"
     assert against(partly_used(), seen()) == (disk,)
     assert against(partly_used(), low_batch()) == (
