@@ -11,8 +11,8 @@ UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
 NONE_FOUND = "none found"
 PROGRESS_CELLS = 10
-_MARKED = {"pass": "✓ kept", "near_miss": "≈ near miss", "fail": "✗ broken"}
-_SLO = {"pass": "kept", "near_miss": "near miss", "fail": "broken"}
+_SLO = {"pass": "kept", "near_miss": "near miss", "fail": "broken", "unknown": "not judged"}
+_MARKS = {"pass": "✓", "near_miss": "≈", "fail": "✗", "unknown": "?"}
 
 
 def percent(share: float | None) -> str:
@@ -128,12 +128,18 @@ def ratio_range(ratio: tuple[float, float, float] | None) -> str:
 
 def slo_verdict(slo: str) -> str:
     """Return the verdict on the latency objective in words: `kept`."""
-    return _SLO.get(slo, UNKNOWN)
+    return _SLO[slo]
+
+
+def slo_verdict_reason(slo: str) -> str:
+    """Return the verdict on the latency objective in words, with the reason why there is none."""
+    reason = ": no objective is set, or no latency was forecast" if slo == "unknown" else ""
+    return f"{_SLO[slo]}{reason}"
 
 
 def marked_verdict(slo: str) -> str:
     """Return the verdict on the latency objective with a mark that is readable without colour: `✓ kept`."""
-    return _MARKED.get(slo, "? not judged")
+    return f"{_MARKS[slo]} {_SLO[slo]}"
 
 
 def progress_line(phase: str, share: float) -> str:

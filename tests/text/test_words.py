@@ -17,6 +17,7 @@ from pertoken.text.words import (
     ratio_range,
     seconds,
     slo_verdict,
+    slo_verdict_reason,
     sparkline,
     usd_range,
     usd_triple,
@@ -34,7 +35,9 @@ def test_unknown_is_a_dash_and_zero_is_zero() -> None:
     for written in (percent(None), number(None), watts(None), seconds(None), usd_range(None), ratio_range(None)):
         assert written == "–"
     assert (percent(0.0), number(0.0), watts(0.0), seconds(0.0)) == ("0%", "0", "0 W", "0 ms")
-    assert slo_verdict("unknown") == "–"
+    assert slo_verdict("unknown") == "not judged" and slo_verdict_reason("unknown").startswith(
+        "not judged: no objective"
+    )
 
 
 def test_a_share_too_small_to_round_is_not_nothing() -> None:

@@ -88,14 +88,14 @@ def plan(
     --at give the same plan.
     """
 
-    from pertoken.advisor.plan.export import plan_values
     from pertoken.advisor.plan.plan import Limits
     from pertoken.advisor.plan.what_if import WhatIf, price_of, slo_of, tariff_of, traffic_of
     from pertoken.advisor.planning import Planned
-    from pertoken.cli.plan.text import plan_text
     from pertoken.costs.prices.stored import market_of
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
+    from pertoken.text.plan.export import plan_values
+    from pertoken.text.plan.printed import plan_text
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since)
     usd_per_kwh = None if tariff is None else tariff_of(tariff)

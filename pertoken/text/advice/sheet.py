@@ -17,7 +17,7 @@ from pertoken.text.advice.columns import alternative, confidence
 from pertoken.text.advice.lifecycle import possible, record_line
 from pertoken.text.amounts import amount
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
-from pertoken.text.words import NONE_FOUND, UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
+from pertoken.text.words import NONE_FOUND, UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict_reason
 from pertoken.units import format_duration
 
 HOW_TO_APPLY = "How to apply it (pertoken runs none of this)"
@@ -105,7 +105,7 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
         ),
         *(("if confirmed", words) for words in _if_confirmed(best)),
         ("throughput", ratio_range(best.throughput_ratio)),
-        ("latency objective", "not known" if best.slo == "unknown" else slo_verdict(best.slo)),
+        ("latency objective", slo_verdict_reason(best.slo)),
         ("risk, effort", f"{best.risk}, {best.effort}"),
         ("confidence", f"{confidence(best) or UNKNOWN}  ({_weakest_input(best)})"),
     ]

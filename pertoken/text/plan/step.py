@@ -9,16 +9,10 @@ from pertoken.text.amounts import amount
 from pertoken.text.plan.head import money
 from pertoken.text.plan.lines import PlanLine, headroom_words
 from pertoken.text.sheet import Section, Sheet, sheet
-from pertoken.text.words import NONE_FOUND, literal, literal_lines
+from pertoken.text.words import NONE_FOUND, literal, literal_lines, slo_verdict_reason
 
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import LeftOut, Step
-
-_SLO = {
-    "pass": "kept",
-    "near_miss": "nearly missed",
-    "unknown": "not judged: no objective is set, or no latency was forecast",
-}
 
 
 def step_sheet(line: PlanLine) -> Sheet:
@@ -37,7 +31,7 @@ def left_out_sheet(left: LeftOut) -> Sheet:
 
 
 def _step(step: Step, number: int | None) -> Sheet:
-    slo = _SLO[step.slo]
+    slo = slo_verdict_reason(step.slo)
     if step.headroom is not None:
         known = step.headroom
         slo += f"; {known.figure} {known.likely_ms:.0f} of {known.limit_ms:.0f} ms, {headroom_words(known)}"

@@ -109,7 +109,7 @@ class ExportPage(ListPage):
         return form
 
     def _text(self, form: _Form) -> str:
-        from pertoken.advisor.plan.export import Format, exported
+        from pertoken.text.plan.export import Format, exported
 
         return exported(self._shown.plan, self._shown.window_s, Format(form.suffix))
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.plan.export import plan_values
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
 from pertoken.advisor.rules import discovery
 from pertoken.advisor.rules.discovery import find_rules
-from pertoken.cli.plan.text import plan_text
 from pertoken.store.connect.location import locate
+from pertoken.text.plan.export import plan_values
+from pertoken.text.plan.printed import plan_text
 from pertoken.units import NANO_USD
 from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed
@@ -216,7 +216,7 @@ Without a price, and not counted: gpu-9
 Step 1: use-spot, chat
   on_demand → spot
   bill      $1,000 → $600 a month
-  work      days; risk: availability; SLO held
+  work      days; risk: availability; SLO: kept
   do        move it
   undo      move it back
   excludes  change-provider, x: both

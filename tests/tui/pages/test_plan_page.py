@@ -86,7 +86,7 @@ async def test_a_step_opens_with_its_commands_conflicts_and_headroom() -> None:
         await pilot.press("3")
         await until_shown(pilot, "Serve FP8")
         await pilot.press("down", "down", "enter")
-        await until_shown(pilot, "nearly missed; TTFT p95 704 of 800 ms, 12% left")
+        await until_shown(pilot, "near miss; TTFT p95 704 of 800 ms, 12% left")
         await until_shown(pilot, "move-accelerator, Move to H200: both change the placement")
         await pilot.press("y")
         assert pilot.app.clipboard == "docker run --quantization fp8"

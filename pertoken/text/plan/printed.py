@@ -8,6 +8,7 @@ from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.printable import literal
 from pertoken.text.amounts import amount
 from pertoken.text.plan.head import dropped
+from pertoken.text.words import slo_verdict
 from pertoken.units import format_duration
 
 WIDTH = 80
@@ -83,8 +84,7 @@ def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
         yield f"  per Mtok  {per_mtok}"
     if any(step.capacity):
         yield from _wrapped("  capacity  ", f"{_range(step.capacity)} a month")
-    slo = {"pass": "SLO held", "near_miss": "SLO nearly missed", "unknown": "SLO not judged"}[step.slo]
-    yield f"  work      {step.effort}; risk: {step.risk}; {slo}"
+    yield f"  work      {step.effort}; risk: {step.risk}; SLO: {slo_verdict(step.slo)}"
     if step.released:
         yield from _wrapped("  release   ", ", ".join(map(literal, step.released)))
     notes = (*step.against, *step.assumptions)

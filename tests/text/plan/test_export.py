@@ -5,9 +5,9 @@ import shlex
 from dataclasses import replace
 
 from pertoken.advisor.changes.kubernetes import changed
-from pertoken.advisor.plan.export import Format, exported
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
 from pertoken.state.workload import Workload
+from pertoken.text.plan.export import Format, exported
 from pertoken.units import NANO_USD
 
 PATCH, UNDO = changed(

@@ -15,10 +15,10 @@ from pertoken.advisor.plan.plan import Money, Plan, Step
 from pertoken.advisor.plan.script import script
 from pertoken.printable import literal
 from pertoken.savings.assumptions.sensitivity import At
+from pertoken.text.words import slo_verdict
 from pertoken.units import NANO_USD, format_duration, format_usd
 
 LOW, LIKELY, HIGH = range(3)
-_SLO = {"pass": "held", "near_miss": "nearly missed", "unknown": "not judged"}
 
 
 class Format(StrEnum):
@@ -59,7 +59,7 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
     yield "| ---: | --- | --- | ---: | --- | --- | --- |"
     for number, step in enumerate(plan.steps, 1):
         bill = f"{format_usd(step.spend_before)} → {format_usd(step.spend_after)}"
-        cells = (str(number), step.title, step.where, bill, step.effort, step.risk, _SLO[step.slo])
+        cells = (str(number), step.title, step.where, bill, step.effort, step.risk, slo_verdict(step.slo))
         yield f"| {' | '.join(map(_cell, cells))} |"
     for number, step in enumerate(plan.steps, 1):
         yield from ("", f"## Step {number}: {_cell(step.title)}")
