@@ -120,9 +120,8 @@ def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **ch
 
 def refusal(recommendation: Recommendation, code: str) -> str:
     """Return why a move cannot be made, or a trial not begun, and what can be done instead."""
-    title = recommendation.chosen.title if recommendation.chosen is not None else recommendation.title
     verb = "tried" if code == "trial" else _BY_CODE[code].verb
-    what = f"{short_id(recommendation)} ({title}) is {described(recommendation)} and cannot be {verb}"
+    what = f"{short_id(recommendation)} ({recommendation.change}) is {described(recommendation)} and cannot be {verb}"
     if names := commands(recommendation.state):
         return f"{what}; possible now: {', '.join(f'`pertoken {name} {short_id(recommendation)}`' for name in names)}"
     if recommendation.state in FINAL:

@@ -1,5 +1,6 @@
 """A recommendation as it is stored, listed and shown."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -273,6 +274,46 @@ class Recommendation:
     def chosen(self) -> Variant | None:
         """The variant that was accepted or applied, as it was then; else the best one."""
         return self.estimate or self.best
+
+    @property
+    def change(self) -> str:
+        """Title of the variant that was accepted or applied; else of what is proposed."""
+        return self.title if self.estimate is None else self.estimate.title
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """Services and hosts that its chosen variant changes; its own target where none is known."""
+        touches = self.chosen.touches if self.chosen else ()
+        return frozenset(touches or (f"{self.target_kind}:{self.target_key}",))
+
+
+def best_of_each_target(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the proposals that a total counts, best first: one for each service or host.
+
+    Accepted changes are counted apart, and a proposal for their targets is priced on the bill before them.
+    """
+    rows = tuple(rows)
+    touched = set().union(*(row.targets for row in rows if row.state in (State.ACCEPTED, State.APPLIED)))
+    kept = []
+    for row in sorted((row for row in rows if row.counted), key=_worth):
+        if not row.targets & touched:
+            touched |= row.targets
+            kept.append(row)
+    return tuple(kept)
+
+
+def _worth(row: Recommendation) -> tuple[int, ...]:
+    worth = row.best.rank if row.best else (0,) * 4
+    return *(-dollars for dollars in worth), row.recommendation_id
+
+
+def total(monies: Iterable[Money | None]) -> Money | None:
+    """Return the sum of the known amounts; None if none is known."""
+    known = [money for money in monies if money is not None]
+    if not known:
+        return None
+    low, likely, high = (sum(column) for column in zip(*known, strict=True))
+    return low, likely, high
 
 
 def identity(rule_id: str, target_kind: str, target_key: str, life: int = 1) -> int:

@@ -146,7 +146,8 @@ def paying_more_table(report: ReportFigures) -> Table:
 def taken_table(report: ReportFigures) -> Table:
     """Return recommendations that were accepted or applied, and not undone."""
     rows = [
-        (short_id(row), row.title, row.target, row.state.label, *_worth(row)) for row in report.savings.taken[:MAX_ROWS]
+        (short_id(row), row.change, row.target, row.state.label, *_worth(row))
+        for row in report.savings.taken[:MAX_ROWS]
     ]
     columns = ("id", "change", "target", "state", ">bankable/month", ">capacity/month")
     empty = "Nothing was accepted or applied."

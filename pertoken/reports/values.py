@@ -34,7 +34,7 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "id": full_id(recommendation),
         "rule": recommendation.rule_id,
         "state": recommendation.state.value,
-        "title": recommendation.title,
+        "title": recommendation.change,
         "target": recommendation.target,
         "bankable_usd_per_month": None if chosen is None else _usd(chosen.net),
         "capacity_usd_per_month": None if chosen is None else _usd(chosen.capacity),

@@ -137,7 +137,7 @@ def _advice_blocks(
     shown, lines = folds.shown[:MAX_SAVINGS], folds.lines
     return (
         [*table("Savings", shown, (ID_COLUMN, *OPEN_COLUMNS), width), *_more(len(folds.shown) - len(shown))],
-        [totals(proposed)] if proposed else [no_advice or advice_note(recommendations)],
+        [totals(recommendations)] if proposed else [no_advice or advice_note(recommendations)],
         [FOLDED, *lines[:MAX_FOLDS], *_more(len(lines) - MAX_FOLDS)] if lines else [],
         _limited("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
         [line for line in (declined(recommendations),) if line is not None],
@@ -156,7 +156,7 @@ def _all_advice_blocks(
     return (
         *_fleet_blocks(report, width),
         table("Savings", proposed, (ID_COLUMN, *OPEN_COLUMNS), width),
-        [totals(proposed)] if proposed else [advice_note(recommendations)],
+        [totals(recommendations)] if proposed else [advice_note(recommendations)],
         _beside(proposed),
         table("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
         [line for line in (declined(recommendations),) if line is not None],

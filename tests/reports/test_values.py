@@ -1,6 +1,20 @@
+from dataclasses import replace
+from pathlib import Path
+
+from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.reports.tables import taken_table
 from pertoken.reports.values import advice_values, verdict_values
+from tests.reports.builders import figures
 from tests.reports.test_figures import advice
+
+
+def test_advice_that_was_taken_is_named_by_the_variant_that_was_applied(tmp_path: Path) -> None:
+    taken = replace(advice(1, 10, "service:a", state=State.APPLIED), estimate=Variant("2", "weights bf16 → fp8"))
+    assert advice_values(taken)["title"] == "weights bf16 → fp8"
+    report = figures(tmp_path / "db")
+    (shown,) = taken_table(replace(report, savings=replace(report.savings, taken=(taken,)))).rows
+    assert shown[1] == "weights bf16 → fp8"
 
 
 def test_advice_and_verdicts_are_plain_values_with_unknown_as_none() -> None:

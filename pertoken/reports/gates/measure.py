@@ -11,10 +11,10 @@ from pertoken.costs.report.fleet_report import fleet_report, per_mtok_together
 from pertoken.costs.report.lines import DeploymentLine, FleetReport
 from pertoken.costs.spend.month import MonthSpend, month_spend
 from pertoken.metrics import FIGURES
+from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import slo_ratios, stuck_s
 from pertoken.proof.verdicts import Result, verdicts_of
-from pertoken.reports.figures import best_of_each_target, total
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD

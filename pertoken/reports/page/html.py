@@ -98,7 +98,7 @@ def _savings(report: ReportFigures) -> list[Markup]:
     known = [("found", "s0", row, row.best) for row in report.savings.proposed[:CHANGES]]
     known += [("taken", "s2", row, row.chosen) for row in report.savings.taken[:CHANGES]]
     rows = [
-        (f"{what}: {row.title}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
+        (f"{what}: {row.change}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
         for what, style, row, variant in known
         if variant is not None and variant.net is not None and not variant.pays_more
         for low, likely, high in (variant.net,)

@@ -3,21 +3,19 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.recommendation import Recommendation, best_of_each_target, total
 from pertoken.text.advice.columns import (
     UNCONFIRMED,
     bankable,
-    best_of_each_target,
     capacity,
     not_evaluated,
-    total,
 )
 from pertoken.text.words import literal, usd_range
 
 
-def totals(proposed: Sequence[Recommendation]) -> str:
+def totals(advice: Sequence[Recommendation]) -> str:
     """Return bankable and capacity dollars of the open proposals, which are never added to each other."""
-    best = best_of_each_target(proposed)
+    best = best_of_each_target(advice)
     assumed = Counter(line for row in best if row.best for line in row.best.assumptions)
     frequent = max(assumed, key=lambda line: assumed[line], default=None)
     more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
@@ -25,7 +23,7 @@ def totals(proposed: Sequence[Recommendation]) -> str:
         f"{_worth(best)}\n"
         "Of changes to the same service or host only the best counts."
         + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
-        + (f"\n{note}" if (note := unconfirmed_note(proposed)) else "")
+        + (f"\n{note}" if (note := unconfirmed_note(advice)) else "")
     )
 
 

@@ -49,12 +49,12 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
     best = row.chosen or Variant("", "")
     return sheet(
         Section(
-            literal(row.title if row.estimate is None else row.estimate.title),
+            literal(row.change),
             (
                 ("target", literal(row.target)),
                 ("rule", literal(row.rule_id)),
                 ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
-                *((("proposed", literal(row.title)),) if row.estimate and row.estimate.title != row.title else ()),
+                *((("proposed", literal(row.title)),) if row.change != row.title else ()),
                 *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
             ),
         ),

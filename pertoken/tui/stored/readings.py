@@ -157,16 +157,17 @@ class StoredReadings:
         return self._paced("tenants", (window_s, self._past(at)), read)
 
     def banked(self) -> Banked:
-        """Return the savings that receipts measured, at most `_BANKED_S` old. Raises StoreError."""
+        """Return the dollars that left a bill, at most `_BANKED_S` old. Raises StoreError."""
         from pertoken.proof.judging.banked import Banked, banked
         from pertoken.proof.judging.receipts import read_receipts
+        from pertoken.proof.stored import stored
 
         store, now_s = self._opened(), time.monotonic()
         if self._banked is None or now_s - self._banked[0] > _BANKED_S:
             if store.advice is None:
                 return Banked()
             with store.read("advice") as connection:
-                self._banked = now_s, banked(read_receipts(connection))
+                self._banked = now_s, banked(read_receipts(connection), stored(connection))
         return self._banked[1]
 
     def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
