@@ -20,7 +20,9 @@ from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
 from pertoken.proof.judging.record import corrected_by_receipts
+from pertoken.proof.lifecycle import UNDER_WAY
 from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.stored import standing
 from pertoken.savings.assumptions.sensitivity import Sensitivity, estimate_with, sensitivities
 from pertoken.savings.estimate import Estimate, spend
 from pertoken.store.connect.open import Store
@@ -66,7 +68,7 @@ def plan_of_advice(
 
 
 def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progress = no_progress) -> Ground:
-    """Run the rules of every source. Raises as `plan_of_rules`."""
+    """Run the rules of every source, beside the stored advice that a person accepted. Raises as `plan_of_rules`."""
     advice = advise(
         asked.store,
         sources,
@@ -79,7 +81,10 @@ def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progres
         what_if=asked.what_if,
     )
     assert advice.gathered is not None
-    return Ground(advice.gathered, corrected_by_receipts(asked.store, advice.recommendations, asked.now_ts))
+    taken = [row for row in standing(asked.store, asked.now_ts if asked.dated else None) if row.state in UNDER_WAY]
+    subjects = {row.subject for row in taken}
+    fresh = corrected_by_receipts(asked.store, advice.recommendations, asked.now_ts)
+    return Ground(advice.gathered, (*taken, *(row for row in fresh if row.subject not in subjects)))
 
 
 def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: Progress = no_progress) -> Ground:

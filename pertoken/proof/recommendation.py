@@ -281,6 +281,11 @@ class Recommendation:
         return self.title if self.estimate is None else self.estimate.title
 
     @property
+    def subject(self) -> tuple[str, str, str]:
+        """Rule, kind and key of the target: its identity over all lives."""
+        return self.rule_id, self.target_kind, self.target_key
+
+    @property
     def targets(self) -> frozenset[str]:
         """Services and hosts that its chosen variant changes; its own target where none is known."""
         touches = self.chosen.touches if self.chosen else ()

@@ -64,6 +64,8 @@ class Step:
     capacity: Money
     slo: str
     """Latency verdict of all changes up to this step: `pass`, `near_miss` or `unknown`."""
+    accepted: bool = False
+    """Whether a person accepted it: the other steps start from it."""
     headroom: Headroom | None = None
     """None if no objective is set, or no latency was forecast."""
     replicas: tuple[int, int] | None = None

@@ -59,7 +59,15 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
     yield "| ---: | --- | --- | ---: | --- | --- | --- |"
     for number, step in enumerate(plan.steps, 1):
         bill = f"{format_usd(step.spend_before)} → {format_usd(step.spend_after)}"
-        cells = (str(number), step.title, step.where, bill, step.effort, step.risk, slo_verdict(step.slo))
+        cells = (
+            f"{number} ✓" if step.accepted else str(number),
+            step.title,
+            step.where,
+            bill,
+            step.effort,
+            step.risk,
+            slo_verdict(step.slo),
+        )
         yield f"| {' | '.join(map(_cell, cells))} |"
     for number, step in enumerate(plan.steps, 1):
         yield from ("", f"## Step {number}: {_cell(step.title)}")
@@ -173,6 +181,7 @@ def _step_values(number: int, step: Step, plan: Plan) -> dict[str, Any]:
         "usd_per_mtok": _mtok_values(plan, step.spend_before, step.spend_after),
         "bankable_usd_per_month": _money(step.bankable),
         "capacity_usd_per_month": _money(step.capacity),
+        "accepted": step.accepted,
         "slo": step.slo,
         "slo_headroom": None if step.headroom is None else asdict(step.headroom) | {"share": step.headroom.share},
         "replicas": None if step.replicas is None else {"before": step.replicas[0], "after": step.replicas[1]},

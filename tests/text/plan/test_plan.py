@@ -7,6 +7,7 @@ import pytest
 from pertoken.advisor.plan.plan import Headroom, LeftOut
 from pertoken.advisor.plan.what_if import WhatIf, what_if_of
 from pertoken.savings.assumptions.sensitivity import At
+from pertoken.text.plan.export import Format, exported, plan_values
 from pertoken.text.plan.head import (
     EXAMPLE,
     capacity_line,
@@ -18,6 +19,7 @@ from pertoken.text.plan.head import (
     what_if_words,
 )
 from pertoken.text.plan.lines import BAR, headroom_words, others_left_out, plan_lines
+from pertoken.text.plan.printed import plan_text
 from pertoken.text.plan.step import left_out_sheet, step_sheet
 from tests.tui.studies import PLAN, PRICE, STEPS, shown_plan, usd
 
@@ -78,6 +80,18 @@ def test_a_step_that_a_person_left_out_stays_among_the_steps() -> None:
     assert lines[-2].recommendation_id == 9
     assert [row.recommendation_id for row in others_left_out(plan, frozenset({9}))] == [102]
     assert plan_lines(replace(plan, steps=(), left_out=()), frozenset()) == ()
+
+
+def test_an_accepted_step_is_ticked_and_counted_in_the_headline() -> None:
+    plan = replace(PLAN, steps=(replace(STEPS[0], accepted=True), *STEPS[1:]))
+    _, accepted, other, *_ = plan_lines(plan, frozenset())
+    assert (accepted.mark, other.mark) == ("[✓]", "[x]")
+    assert "accepted" in str(step_sheet(accepted)) and "accepted" not in str(step_sheet(other))
+    assert headline(plan).endswith("(3 steps, 1 accepted).")
+    printed = plan_text(plan, 3600)
+    assert printed.count(", accepted ✓") == 1 and " 1  ✓ " in printed
+    assert [step["accepted"] for step in plan_values(plan, 3600)["steps"]] == [True, False, False]
+    assert "| 1 ✓ |" in exported(plan, 3600, Format.MARKDOWN)
 
 
 def test_headroom_is_left_or_over() -> None:
