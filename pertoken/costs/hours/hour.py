@@ -23,6 +23,10 @@ class ModelHour(NamedTuple):
     """Dollars, among the others, of deployments whose tokens are not known."""
     estimated: bool = False
     """Whether dollars of the hour were divided by time, as its minutes were deleted."""
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    requests: int | None = None
+    """Requests that ended."""
 
     @property
     def recorded(self) -> bool:
@@ -59,6 +63,7 @@ class ModelHours:
         """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
         nano_usd = tokens = observed_ms = expected_ms = uncounted_nano_usd = 0
         known = estimated = False
+        counts: dict[str, int] = {}
         for hour in self.hours:
             if hour is None:
                 continue
@@ -70,9 +75,12 @@ class ModelHours:
             nano_usd += hour.nano_usd
             tokens += hour.tokens
             uncounted_nano_usd += hour.uncounted_nano_usd
+            for name in ("cached_tokens", "generated_tokens", "requests"):
+                if (count := getattr(hour, name)) is not None:
+                    counts[name] = counts.get(name, 0) + count
         if not known:
             return ModelHour(None, None, observed_ms, expected_ms)
-        return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated)
+        return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated, **counts)
 
     @property
     def tokens(self) -> int | None:
