@@ -3,22 +3,30 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pertoken.apportion import apportion
 from pertoken.costs.ledger import Allocation, divide
-from pertoken.window.inventory import Inventory
-from pertoken.window.totals import Stretch, by_deployment, summed
+from pertoken.units import MTOK, NANO_USD
+
+if TYPE_CHECKING:  # lines of screens need the values alone
+    from pertoken.window.inventory import Inventory
+    from pertoken.window.totals import Stretch
 
 MIN_SPLIT_SHARE = 0.5
 """Share of the busy dollars that must be split; the rest is taken to be split alike."""
 NO_TIMES = "its engine counts no time of prefill and decode"
+NO_PRICE = "a device it held has no price"
+NO_TOKENS = "its engine counts no tokens"
+KINDS = ("prefill_usd_per_mtok", "cached_usd_per_mtok", "decode_usd_per_mtok")
+"""Figures of `KindPrice`: of computed, cached and generated tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindDollars:
-    """Dollars of a deployment by what its devices did, nano-USD; the first five sum to all of its dollars."""
+    """Dollars of a deployment by what its devices did, nano-USD; those of `NAMES` sum to all of its dollars."""
 
+    NAMES: ClassVar = ("prefill", "cached", "decode", "unsplit", "idle")
     prefill: int = 0
     """Computation of prompt tokens."""
     cached: int = 0
@@ -88,29 +96,81 @@ def token_weights(dollars: KindDollars | None, tokens: Mapping[str, int | None])
         return NO_TIMES
     prompt, generated = (tokens.get(name) for name in ("prompt_tokens", "generated_tokens"))
     if prompt is None or generated is None:
-        return "its engine counts no tokens"
+        return NO_TOKENS
     cached = min(tokens.get("cached_tokens") or 0, prompt)
-    return TokenWeights(
+    weights = TokenWeights(
         _per_gtok(dollars.prefill, prompt - cached),
         _per_gtok(dollars.cached, cached),
         _per_gtok(dollars.decode, generated),
         _per_gtok(dollars.prefill + dollars.cached, prompt),
     )
+    return weights if cached else weights.of_prompts
 
 
 def _per_gtok(nano_usd: int, tokens: int) -> int:
     return divide(nano_usd * 10**9, tokens) if tokens else 0
 
 
+class KindPrice(NamedTuple):
+    """Busy dollars of one kind of token per million of them, with its bounds, or the reason why it is not known."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+class TokenCounts(NamedTuple):
+    """Tokens by kind; None: not counted by all deployments."""
+
+    prompt: int | None
+    cached: int | None
+    generated: int | None
+
+
+def kind_prices(kinds: KindDollars | None, counts: TokenCounts) -> dict[str, KindPrice]:
+    """Return the prices of each kind of token, by the name of their figure.
+
+    A cached token takes no more of the prefill than a computed one: that is the upper bound of its price, and the lower
+    one of computed tokens. Dollars of time that is not split are taken to be split alike.
+    """
+    if kinds is None:
+        return dict.fromkeys(KINDS, KindPrice(None, reason=NO_PRICE))
+    if not kinds.split_share:
+        return dict.fromkeys(KINDS, KindPrice(None, reason=NO_TIMES))
+    (prefill_low, prefill_high), (decode_low, decode_high) = kinds.prefill_range, kinds.decode_range
+    prompt, cached, generated = counts
+    no_cached = "its engine counts no cached tokens"
+    computed = None if prompt is None or cached is None else prompt - min(cached, prompt)
+    cached_share = 0.0 if not prompt or cached is None else min(cached, prompt) / prompt
+    parts = (
+        (computed, kinds.prefill, prefill_low * (1 - cached_share), prefill_high, no_cached),
+        (cached, kinds.cached, kinds.cached, kinds.cached + prefill_high * cached_share, no_cached),
+        (generated, kinds.decode, decode_low, decode_high, NO_TOKENS),
+    )
+    return {name: _kind_price(*part, kinds.split_share) for name, part in zip(KINDS, parts, strict=True)}
+
+
+def _kind_price(
+    tokens: int | None, nano_usd: int, low: float, high: float, uncounted: str, split_share: float
+) -> KindPrice:
+    if not tokens:
+        return KindPrice(None, reason=uncounted if tokens is None else "no token of this kind was served")
+    value, lowest, highest = (nano / split_share / NANO_USD / tokens * MTOK for nano in (nano_usd, low, high))
+    return KindPrice(value, lowest, highest)
+
+
 def kinds_by_deployment(
-    stretches: Sequence[Stretch],
+    stretches: "Sequence[Stretch]",
     costs: Sequence[Iterable[tuple[Allocation, Sequence[int]]]],
-    inventory: Inventory,
+    inventory: "Inventory",
 ) -> dict[int, KindDollars]:
     """Return the dollars of each deployment by kind; `costs` are the allocations of devices in each stretch.
 
     Worker ranks do what their head rank does.
     """
+    from pertoken.window.totals import by_deployment, summed
+
     owner = {**inventory.deployment_of, **inventory.heads}
     dollars: dict[int, KindDollars] = {}
     for stretch, allocations in zip(stretches, costs, strict=True):

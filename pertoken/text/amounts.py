@@ -7,10 +7,13 @@ currency at a time: the command line sets it with `show_in` after it has read th
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pertoken.settings.currency import USD, Currency, Rate
 from pertoken.units import NANO_USD, format_money
+
+if TYPE_CHECKING:
+    from pertoken.costs.kinds import KindPrice
 
 NO_AMOUNT = "–"
 SYMBOLS = {USD: "$", "EUR": "€", "GBP": "£"}
@@ -70,6 +73,14 @@ def amount(nano_usd: int | float | None, unknown: str = NO_AMOUNT) -> str:
     if nano_usd is None:
         return unknown
     return NO_AMOUNT if per_usd is None else format_money(nano_usd / NANO_USD * per_usd, symbol())
+
+
+def bounded(price: "KindPrice") -> str:
+    """Return a price with its bounds where they differ: `$2.00 ($1.00–$3.00)`; `–` for an unknown one."""
+    if price.value is None or price.low is None or price.high is None:
+        return NO_AMOUNT
+    low, value, high = (amount(usd * NANO_USD) for usd in (price.low, price.value, price.high))
+    return value if low == high else f"{value} ({low}–{high})"
 
 
 def symbol() -> str:

@@ -116,6 +116,8 @@ def deployment_line(priced: Bill, market: Market, row: Any) -> DeploymentLine:
         if totals.get("busy_ms") is not None
         else None,
         idle_nano_usd=None if nano is None else sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
+        requests=use.requests,
+        kinds=None if nano is None else priced.kinds.get(row.deployment_id),
         ended=row.end_ts is not None or row.deployment_id not in priced.inventory.running,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from pertoken.costs.bill import Bill, bill
+from pertoken.costs.kinds import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, TokenCounts, kind_prices
 from pertoken.costs.report.deployment_line import Served, epochs_with_workers, served
 from pertoken.costs.report.goodput import GoodShare, good_share
 from pertoken.printable import natural_key
@@ -18,8 +19,6 @@ MIN_ENERGY_SHARE = 0.5
 """Share of the held device time in which energy must be measured; the rest is taken to draw as much."""
 J_PER_KWH = 3.6e6
 GENERATION, POOLING = "generation", "embedding or rerank"
-NO_PRICE = "a device it held has no price"
-NO_TOKENS = "its engine counts no tokens"
 NONE_SERVED = "no token was served"
 NO_REQUESTS = "its engine counts no ended requests"
 NO_ENERGY = "the energy of its devices was not measured"
@@ -55,6 +54,17 @@ class ModelFigures:
     j_per_token: Figure
     kwh: Figure
     idle_usd: Figure
+    prefill_usd_per_mtok: KindPrice
+    """Of computed prompt tokens. Idle dollars are in none of the three."""
+    cached_usd_per_mtok: KindPrice
+    """Of cached prompt tokens: their lookup and transfer, as far as it is not within prefill."""
+    decode_usd_per_mtok: KindPrice
+    """Of generated tokens."""
+    usd_per_mtok_at_full_use: Figure
+    """Without idle dollars."""
+    kinds: KindDollars | None
+    """Dollars by kind, nano-USD; they sum to `usd`. None without a price."""
+    counts: TokenCounts
 
 
 class _Part(NamedTuple):
@@ -64,6 +74,8 @@ class _Part(NamedTuple):
     idle_nano_usd: int
     energy: EpochEnergy | None
     good: GoodShare
+    kinds: KindDollars | None
+    cached_tokens: int | None
 
 
 def model_figures(
@@ -99,11 +111,20 @@ def plain(figures: ModelFigures) -> dict[str, Any]:
     unknown = {
         name: figure.reason
         for name, figure in known.items()
-        if isinstance(figure, Figure | GoodShare) and figure.reason
+        if isinstance(figure, Figure | GoodShare | KindPrice) and figure.reason
     }
     values = {name: figure.value if isinstance(figure, Figure) else figure for name, figure in known.items()}
-    share = figures.good_share
-    return values | {"good_share": {"low": share.low, "high": share.high}, "unknown": unknown}
+    for name in KINDS:
+        price = known[name]
+        values[name] = {"value": price.value, "low": price.low, "high": price.high}
+    share, kinds = figures.good_share, figures.kinds
+    dollars = None if kinds is None else {name: getattr(kinds, name) / NANO_USD for name in KindDollars.NAMES}
+    return values | {
+        "good_share": {"low": share.low, "high": share.high},
+        "kinds": dollars,
+        "counts": figures.counts._asdict(),
+        "unknown": unknown,
+    }
 
 
 def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
@@ -120,6 +141,8 @@ def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -
         good_share(
             slo, histogram(row.deployment_id, "ttft_s"), histogram(row.deployment_id, "tpot_s"), row.engine_kind
         ),
+        priced.kinds.get(row.deployment_id),
+        priced.totals.of(row.deployment_id).get("cached_tokens"),
     )
 
 
@@ -132,6 +155,12 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
     joules = _sum([_joules(part.energy) for part in parts], NO_ENERGY)
     good = GoodShare(None, None, "it generates nothing") if pooling else _together(parts)
     mtok = _per(tokens, Figure(MTOK), NONE_SERVED)
+    kinds = None if usd.value is None else sum((part.kinds or KindDollars() for part in parts), KindDollars())
+    counts = TokenCounts(
+        _total([part.use.prompt_tokens for part in parts]),
+        0 if pooling else _total([part.cached_tokens for part in parts]),
+        _total([part.use.generated_tokens for part in parts]),
+    )
     return ModelFigures(
         model=model,
         kind=POOLING if pooling else GENERATION,
@@ -151,7 +180,16 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
         j_per_token=_per(joules, tokens, NONE_SERVED),
         kwh=_per(joules, Figure(J_PER_KWH), NO_ENERGY),
         idle_usd=usd if usd.value is None else Figure(sum(part.idle_nano_usd for part in parts) / NANO_USD),
+        **kind_prices(kinds, counts),
+        usd_per_mtok_at_full_use=_per(usd if kinds is None else Figure(kinds.busy / NANO_USD), mtok, NONE_SERVED),
+        kinds=kinds,
+        counts=counts,
     )
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _joules(energy: EpochEnergy | None) -> float | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, overload
 
+from pertoken.costs.kinds import KindDollars
 from pertoken.costs.ledger import BillTotal
 from pertoken.provenance import Provenance
 from pertoken.window.engine_counts import EngineCounts
@@ -194,6 +195,10 @@ class DeploymentLine:
     """Whether it no longer runs: its epoch ended, or its host reports without it."""
     ttft_p50_s: float | None = None
     tpot_p95_s: float | None = None
+    requests: int | None = None
+    """Requests that ended."""
+    kinds: KindDollars | None = None
+    """`nano_usd` by kind of token; None if that is unknown."""
 
     @property
     def busy_is_bound(self) -> bool:
