@@ -186,7 +186,7 @@ class Window:
             yield pieces[0].begin, pieces[-1].until, sums.device_time(self._connection, pieces)
 
     def tokens(self) -> Rows:
-        """Return (epoch_id, prompt and generated tokens, None if not known) over the window."""
+        """Return rows of `sums.tokens` over the window."""
         return sums.tokens(self._connection, self._hours())
 
     def outcomes(self, deployment_id: int, bucket_s: int = HOUR) -> HourlyOutcomes | Comparison:

@@ -26,6 +26,7 @@ class TenantShare:
     """Of the prompt tokens; None where its gateway does not count them all."""
     reasoning_tokens: int = 0
     audio_tokens: int = 0
+    generated_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def _share(tenant: Tenant, nano_usd: int, rows: Sequence[TenantTokens]) -> Tenan
         None if None in cached else sum(count or 0 for count in cached),
         sum(row.reasoning_tokens for row in rows),
         sum(row.audio_tokens for row in rows),
+        sum(row.generated_tokens for row in rows),
     )
 
 

@@ -10,6 +10,7 @@ from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.kinds import NO_TIMES, KindDollars, TokenWeights, token_weights
 from pertoken.costs.money import Money
+from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour, format_count
@@ -40,6 +41,15 @@ class SpendLine:
     audio_tokens: int | None = None
     unweighted: bool = False
     """Whether tokens of several kinds weigh the same in its share."""
+    generated_tokens: int | None = None
+    requests: int | None = None
+    """Requests that ended; gateways do not count them."""
+
+    @property
+    def served(self) -> Served:
+        """Its dollars and tokens."""
+        prompt = None if self.tokens is None or self.generated_tokens is None else self.tokens - self.generated_tokens
+        return Served(self.nano_usd, prompt, self.generated_tokens, self.requests)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
@@ -88,7 +98,17 @@ def spend_of(
         dollars = _by_model(money, inventory)
         models = [ModelHours(model, start, tuple(served.get(model, ()))) for model in sorted({*served, *dollars})]
         if by == "model":
-            lines = [SpendLine(model.model, dollars.get(model.model, 0), model.tokens) for model in models]
+            lines = [
+                SpendLine(
+                    model.model,
+                    dollars.get(model.model, 0),
+                    model.tokens,
+                    cached_tokens=model.total("cached_tokens"),
+                    generated_tokens=model.total("generated_tokens"),
+                    requests=model.total("requests"),
+                )
+                for model in models
+            ]
         else:
             counts = window.tenant_tokens()
             counted, elsewhere = by_model([model.model for model in models], counts.rows)
@@ -177,6 +197,7 @@ def _line(key: tuple[str | None, ...] | None, own: Sequence[tuple[TenantShare, b
         sum(share.reasoning_tokens for share, _ in own),
         sum(share.audio_tokens for share, _ in own),
         any(unweighted for _, unweighted in own),
+        sum(share.generated_tokens or 0 for share, _ in own),
     )
 
 

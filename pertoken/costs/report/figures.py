@@ -1,16 +1,16 @@
 """Figures beside dollars per Mtok, by model: goodput, tokens per dollar, requests, energy and idle dollars."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.kinds import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, TokenCounts, kind_prices
-from pertoken.costs.report.deployment_line import Served, epochs_with_workers, served
-from pertoken.costs.report.goodput import GoodShare, good_share
+from pertoken.costs.report.deployment_line import SloOf, epochs_with_workers, good_share_of, served
+from pertoken.costs.report.goodput import GoodShare
+from pertoken.costs.served import Served
 from pertoken.printable import natural_key
-from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.epochs.energy import EpochEnergy
@@ -78,9 +78,7 @@ class _Part(NamedTuple):
     cached_tokens: int | None
 
 
-def model_figures(
-    priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: Callable[[str], Slo]
-) -> tuple[ModelFigures, ...]:
+def model_figures(priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> tuple[ModelFigures, ...]:
     """Return the figures of every model in the window, dearest first.
 
     `energy`: of `Window.energy`. `slo_of`: objectives of a served model name. A figure of several deployments is known
@@ -88,14 +86,14 @@ def model_figures(
     """
     groups: dict[tuple[str, bool], list[_Part]] = defaultdict(list)
     for row in priced.inventory.newest.values():
-        part = _part(priced, row, energy, slo_of(row.served_model))
+        part = _part(priced, row, energy, slo_of)
         groups[row.served_model, part.use.pooling].append(part)
     lines = (_figures(model, pooling, parts) for (model, pooling), parts in groups.items())
     return tuple(sorted(lines, key=lambda line: (-(line.usd.value or 0), natural_key(line.model), line.kind)))
 
 
 def figures_of(
-    store: Store, hours: int, now_ts: int, slo_of: Callable[[str], Slo], *, dated: bool = False
+    store: Store, hours: int, now_ts: int, slo_of: SloOf, *, dated: bool = False
 ) -> tuple[ModelFigures, ...]:
     """Return the figures of the last hours of the clock, the one under way included.
 
@@ -127,20 +125,17 @@ def plain(figures: ModelFigures) -> dict[str, Any]:
     }
 
 
-def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
+def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> _Part:
     epochs = epochs_with_workers(priced, row.deployment_id)
     measured = [energy[epoch] for epoch in epochs if epoch in energy]
     together = measured[0] if measured else None
     for epoch_energy in measured[1:]:
         together = epoch_energy if together is None else together.plus(epoch_energy)
-    histogram = priced.details.histogram
     return _Part(
         served(priced, row.deployment_id),
         sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
         together,
-        good_share(
-            slo, histogram(row.deployment_id, "ttft_s"), histogram(row.deployment_id, "tpot_s"), row.engine_kind
-        ),
+        good_share_of(priced, row.deployment_id, slo_of),
         priced.kinds.get(row.deployment_id),
         priced.totals.of(row.deployment_id).get("cached_tokens"),
     )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pertoken.costs.kinds import KindDollars
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
 from pertoken.text.advice.columns import bankable, marked_title, open_advice
-from pertoken.text.amounts import amount
+from pertoken.text.amounts import amount, headline, price
 from pertoken.text.costs.bill import PARTS
 from pertoken.text.course.plots import SERVED
-from pertoken.text.fleet.columns import busy_share, usd_per_mtok
+from pertoken.text.fleet.columns import busy_share, headline_price
 from pertoken.text.program.key_names import key_name
 from pertoken.text.words import literal, percent, usd_parts
 from pertoken.units import format_duration
@@ -31,12 +31,12 @@ _NAMES = {
 
 def title_line(line: DeploymentLine | HostUse) -> str:
     """Return name, host and price of tokens: `Qwen3-8B · vllm on gpu-a · $0.23 per Mtok · busy 87%`."""
+    unit = headline().unit
     if isinstance(line, HostUse):
         gpus = "1 accelerator" if line.accelerators == 1 else f"{line.accelerators} accelerators"
-        price, use = amount(line.nano_usd_per_mtok), f"util {percent(line.util)}"
-        return f"{literal(line.name)} · {gpus} · {price} per Mtok · {use}"
+        return f"{literal(line.name)} · {gpus} · {amount(price(line))} per {unit} · util {percent(line.util)}"
     where = f"{literal(line.engine)} on {literal(line.host)}{', ended' if line.ended else ''}"
-    return f"{literal(line.model)} · {where} · {usd_per_mtok(line)} per Mtok · busy {busy_share(line)}"
+    return f"{literal(line.model)} · {where} · {headline_price(line)} per {unit} · busy {busy_share(line)}"
 
 
 def dollar_lines(line: DeploymentLine | HostUse, report: FleetReport | None) -> tuple[str, ...]:

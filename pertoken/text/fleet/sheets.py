@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pertoken.costs.kinds import TokenCounts, kind_prices
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
-from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, label_of, rolled
-from pertoken.text.amounts import amount, bounded, caption
+from pertoken.metrics import ENGINE_COUNTERS, HEADLINES, EngineMetric, RollUp, label_of, rolled
+from pertoken.text.amounts import amount, bounded, caption, headline
 from pertoken.text.columns import Column, L, table
 from pertoken.text.fleet.columns import (
     busy_share,
     device_columns,
+    headline_price,
     host_columns,
     label,
     staleness,
-    usd_per_mtok,
 )
 from pertoken.text.fleet.notes import gap_reason
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
@@ -59,7 +59,11 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float =
         Section(
             f"What it costs (last {window})",
             (
-                (caption("$ per Mtok"), f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
+                (
+                    caption("$ per Mtok"),
+                    f"{amount(line.nano_usd_per_mtok)}{'*' if line.incomplete and line.nano_usd_per_mtok else ''}"
+                    "  (prompt, cached included, and generated tokens)",
+                ),
                 (caption("$ per generated Mtok"), amount(line.nano_usd_per_generated_mtok)),
                 *_kind_facts(line),
                 (caption(f"$ in {window}"), amount(line.nano_usd)),
@@ -181,8 +185,9 @@ def _kind_facts(line: DeploymentLine) -> Iterator[tuple[str, str]]:
     if line.kinds is not None and line.prompt_tokens is not None and line.generated_tokens is not None:
         at_full_use = per_mtok(line.kinds.busy, line.prompt_tokens + line.generated_tokens)
         yield caption("$ per Mtok at full use"), amount(at_full_use)
-    if line.nano_usd is not None and line.requests:
-        yield caption("$ per 1,000 requests"), amount(line.nano_usd * 1000 / line.requests)
+    for name in ("per_request", "good"):
+        if (nano_usd := line.served.price(name)) is not None:
+            yield caption(f"$ per {HEADLINES[name].unit}"), amount(nano_usd)
 
 
 def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> Sheet:
@@ -200,7 +205,7 @@ def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> 
                 (
                     literal(line.model),
                     f"{literal(line.engine)}{', ended' if line.ended else ''}, on {literal(', '.join(line.devices))}: "
-                    f"{usd_per_mtok(line)} per Mtok, busy {busy_share(line)}",
+                    f"{headline_price(line)} per {headline().unit}, busy {busy_share(line)}",
                 )
                 for line in served
             ),
