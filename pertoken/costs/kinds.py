@@ -83,7 +83,7 @@ class TokenWeights(NamedTuple):
 
     @property
     def of_prompts(self) -> "TokenWeights":
-        """The same where computed and cached tokens cannot be told apart."""
+        """The same weights where computed and cached tokens are not distinguished."""
         return self._replace(computed=self.prompt, cached=self.prompt)
 
 

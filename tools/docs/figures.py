@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
-PAGES = ("README.md", "docs/scale.md", "docs/how-savings-are-proven.md")
+PAGES = ("README.md", "docs/gateways.md", "docs/scale.md", "docs/how-savings-are-proven.md")
 _BLOCK = re.compile(r"(<!-- figures (?P<name>[a-z_]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 Result = Mapping[tuple[str, str], Any]
 
@@ -241,6 +241,17 @@ def _forecast() -> str:
     )
 
 
+def _tenant_shares() -> str:
+    file, rows = newest("tenant_shares")
+    median, p90 = (
+        {what: f"{rows[what, name]:.2f}" for what in ("weighted", "by tokens")} for name in ("median", "p90")
+    )
+    return (
+        f"  Weighted shares were {median['weighted']} away in the median and {p90['weighted']} at the ninth decile, shares by "
+        f"tokens alone {median['by tokens']} and {p90['by tokens']}\n  ([{file}](../benchmarks/results/{file})).\n"
+    )
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent": _agent,
     "agent_beside": _agent_beside,
@@ -251,5 +262,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "scale_rows": _scale_rows,
     "scale_screens": _scale_screens,
     "scale_ticks": _scale_ticks,
+    "tenant_shares": _tenant_shares,
     "window": _window,
 }
