@@ -243,12 +243,13 @@ def _forecast() -> str:
 
 def _tenant_shares() -> str:
     file, rows = newest("tenant_shares")
-    median, p90 = (
-        {what: f"{rows[what, name]:.2f}" for what in ("weighted", "by tokens")} for name in ("median", "p90")
+    weighted, flat = (
+        f"{rows[what, 'median']:.2f} in the median and {rows[what, 'p90']:.2f} at the ninth decile"
+        for what in ("weighted", "by tokens")
     )
     return (
-        f"  Weighted shares were {median['weighted']} away in the median and {p90['weighted']} at the ninth decile, shares by "
-        f"tokens alone {median['by tokens']} and {p90['by tokens']}\n  ([{file}](../benchmarks/results/{file})).\n"
+        f"  The distance of weighted shares was {weighted}, that of shares by tokens alone {flat}\n"
+        f"  ([{file}](../benchmarks/results/{file})).\n"
     )
 
 
