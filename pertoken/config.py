@@ -221,6 +221,10 @@ class Settings:
     budget_alert_at: tuple[float, ...] = _setting("budget", values.thresholds, (0.8, 1.0), "[0.5, 0.8, 1.0]")
     """Shares of the budget at which `pertoken budget` exits with 3 once they are spent, and notes it in the database;
     it does so too where the likely spend of the whole month is above the budget."""
+    headline: str = _setting("", screens.one_of(screens.HEADLINES), "blended", '"per_request"')
+    """Price at the head of screens, summaries and reports: blended ($/Mtok of prompt and generated tokens), generated
+    ($/Mtok of generated tokens), per_request ($ per 1,000 requests) or good ($/Mtok of requests within the SLO). Gates
+    and alerts name their figure, and budgets are dollars: a changed headline leaves them as they are."""
     currency_code: str = _setting("currency", read_code, USD, '"EUR"')
     """Currency of the amounts on screens and in the text of commands. Databases, settings, CSV and JSON stay in US
     dollars; JSON has the currency beside them."""

@@ -51,6 +51,10 @@ class Serving:
     ttft_s: float
     util: float
     power_w: float
+    prefill: float | None = None
+    """Share of the busy time; None: its engine counts no time of prefill and decode."""
+    cached: float = 0.0
+    """Share of the prompt tokens."""
 
 
 LOW_BATCH_70B = Serving(
@@ -242,7 +246,8 @@ def _minute(
     span = {"ts": ts, "duration_ms": 60_000, "observed_ms": 60_000}
     busy_ms = round(60_000 * serving.busy)
     generated, prompt = round(60 * serving.generated_tok_s), round(60 * serving.prompt_tok_s)
-    requests = max(1, generated // 400)
+    requests, cached = max(1, generated // 400), round(prompt * serving.cached)
+    prefill_ms = None if serving.prefill is None else round(busy_ms * serving.prefill)
     samples: list[object] = [replace(host_sample(ts), host_id=host.host_id)]
     for device in devices:
         used = device.device_id in epoch.device_ids
@@ -257,8 +262,8 @@ def _minute(
             complete=True,
             busy_ms=busy_ms,
             prompt_tokens=prompt,
-            cached_tokens=0,
-            computed_tokens=prompt,
+            cached_tokens=cached,
+            computed_tokens=prompt - cached,
             generated_tokens=generated,
             requests_finished=requests,
             preemptions=0,
@@ -266,6 +271,9 @@ def _minute(
             waiting_1e2=round(100 * serving.waiting),
             kv_use_1e4=round(1e4 * serving.kv_use),
             busy_provenance=int(Provenance.COUNTER),
+            split_ms=None if prefill_ms is None else busy_ms,
+            prefill_ms=prefill_ms,
+            decode_ms=None if prefill_ms is None else busy_ms - prefill_ms,
         )
     )
     observed = (

@@ -155,6 +155,12 @@ def test_the_benchmark_on_a_real_gpu_runs_on_a_cpu_with_a_tiny_model() -> None:
     assert len(forecast) == 5 and all(row["value"] > 0 for row in forecast)
 
 
+def test_the_benchmark_of_tenants_finds_weighted_shares_nearer_to_shapley_shares_than_tokens() -> None:
+    result = run("tenant_shares", "--mixes", "2")
+    rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}
+    assert 0 <= rows["weighted", "median"] < rows["by tokens", "median"] <= 1
+
+
 def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_left_out() -> None:
     result = run("store", "--short", "--no-prometheus")
     rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}

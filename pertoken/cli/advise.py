@@ -246,8 +246,8 @@ def _run(
         advice, changed = keep_advice(store, AdviceRepository(where), advice, market, settings, who, adopt=adopt)
         if changed:
             echo(f"pertoken advise: {changed}", err=True)
-    report = fleet_report(store, window_s, moment.ts, dated=moment.dated)
     limits = partial(objectives, settings=settings)
+    report = fleet_report(store, window_s, moment.ts, dated=moment.dated, slo_of=limits)
     report = with_troubles(report, open_store(where), limits, moment.ts if moment.dated else None)
     return report, advice, _broken(rule_files, advice)
 

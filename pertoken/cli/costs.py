@@ -158,7 +158,10 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
 
 _HOUR_COLUMNS = ("hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")
 _HOST_COLUMNS = ("host", "devices", "unpriced_devices", "usd", "tokens", "usd_per_mtok")
-_BILL_COLUMNS = ("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok")
+_BILL_COLUMNS = (
+    *("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok"),
+    *("cached_tokens", "generated_tokens", "reasoning_tokens", "audio_tokens", "weighted"),
+)
 
 
 def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, Any]]:

@@ -149,12 +149,13 @@ def settings_of(config_file: str | None, **options: Any) -> Settings:
     Of a command with `db`, a settings file beside the database is read unless another one is named.
     """
     from pertoken.config import load
-    from pertoken.text.amounts import show_in
+    from pertoken.text.amounts import show_headline, show_in
 
     if not config_file and "db" in options:
         config_file = _file_beside(options["db"])
     settings = load(config_file, **options)
     show_in(settings.currency)
+    show_headline(settings.headline)
     return settings
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from pertoken.costs.kinds import KindDollars, kinds_by_deployment
 from pertoken.costs.ledger import cost
 from pertoken.costs.money import Money, allocations
 from pertoken.costs.prices.book import Price, PriceBook
@@ -90,6 +91,11 @@ class Bill:
         inventory = self.inventory
         held_times = (stretch.held_time(inventory.own_devices) for stretch in self.totals.stretches)
         return allocations(held_times, inventory.devices, self.prices)
+
+    @cached_property
+    def kinds(self) -> Mapping[int, KindDollars]:
+        """Dollars of each deployment with a price by kind of token; they sum to what it carries of the bill."""
+        return kinds_by_deployment(self.totals.stretches, self.money.by_devices, self.inventory)
 
     def by_bucket(self, bucket_s: int) -> "BilledBuckets":
         """Return the same dollars by bucket of time, with what was read of each. `bucket_s`: whole hours."""

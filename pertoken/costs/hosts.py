@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from pertoken.costs.bill import bill
+from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour
@@ -23,6 +24,15 @@ class HostCost:
     """Dollars of all its devices with a price, allocated or not; None if none has a price."""
     tokens: int | None
     """Prompt (cached included) and generated tokens of the engines on it; None if none are known."""
+    generated_tokens: int | None = None
+    requests: int | None = None
+
+    @property
+    def served(self) -> Served:
+        """Its dollars and tokens; without dollars where an accelerator has no price."""
+        nano_usd = None if self.unpriced_devices else self.nano_usd
+        prompt = None if self.tokens is None else self.tokens - (self.generated_tokens or 0)
+        return Served(nano_usd, prompt, self.generated_tokens, self.requests)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
@@ -45,11 +55,12 @@ def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) ->
                 nano_usd[device.host_id] += line.nano_usd
             elif device.kind != "cpu":
                 unpriced[device.host_id].add(line.device_id)
-        served = {epoch_id: tokens for epoch_id, tokens in priced.window.tokens() if tokens is not None}
-    tokens: Counter[int] = Counter()
+        served = {row[0]: row[1:] for row in priced.window.tokens() if row[1] is not None}
+    tokens, generated, requests = Counter[int](), Counter[int](), Counter[int]()
     for row in inventory.served:
         if row.epoch_id in served:
-            tokens[row.host_id] += served[row.epoch_id]
+            for counts, count in zip((tokens, generated, requests), served[row.epoch_id], strict=True):
+                counts[row.host_id] += count or 0
     accelerators = Counter(row.host_id for row in priced.payers.values() if row.kind != "cpu")
     lines = (
         HostCost(
@@ -57,7 +68,7 @@ def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) ->
             accelerators[row.host_id],
             len(unpriced[row.host_id]),
             nano_usd.get(row.host_id),
-            tokens.get(row.host_id),
+            *(counts.get(row.host_id) for counts in (tokens, generated, requests)),
         )
         for row in inventory.hosts
     )

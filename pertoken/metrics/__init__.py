@@ -42,7 +42,7 @@ from pertoken.metrics.engine import (
     TENANT_TOKENS,
     EngineMetric,
 )
-from pertoken.metrics.figures import FIGURES, FigureSpec
+from pertoken.metrics.figures import FIGURES, HEADLINES, FigureSpec, HeadlineSpec
 from pertoken.metrics.labels import label_of
 from pertoken.metrics.series import (
     ENDED,
@@ -69,6 +69,7 @@ __all__ = [
     "FIGURES",
     "FINISH_REASONS",
     "GFLOP_PER_BUSY_S",
+    "HEADLINES",
     "HISTOGRAMS",
     "LATER",
     "MAX_MEMORY_BYTES",
@@ -89,6 +90,7 @@ __all__ = [
     "DeviceMetric",
     "EngineMetric",
     "FigureSpec",
+    "HeadlineSpec",
     "Plausible",
     "RollUp",
     "SeriesSpec",

@@ -85,6 +85,10 @@ ENGINE_COUNTERS = _table(
 TENANT_TOKENS = _table(
     EngineMetric("tenant_prompt_tokens", "prompt tokens", "tokens", "prompt tokens of a tenant, by a gateway"),
     EngineMetric("tenant_generated_tokens", "generated tokens", "tokens", "tokens generated for a tenant"),
+    EngineMetric("tenant_cached_tokens", "cached tokens", "tokens", "of its prompt tokens, those from a prefix cache"),
+    EngineMetric("tenant_reasoning_tokens", "reasoning tokens", "tokens", "of its generated tokens, reasoning"),
+    EngineMetric("tenant_prompt_audio_tokens", "audio tokens in", "tokens", "of its prompt tokens, those of sound"),
+    EngineMetric("tenant_audio_tokens", "audio tokens out", "tokens", "of its generated tokens, those of sound"),
 )
 """Counters of gateways, which know whom tokens are for. Rows of `engine_counter_sample` too, of the gateway's own
 epoch, as `NAME{key="...",model="...",namespace="...",team="...",user="..."}`."""

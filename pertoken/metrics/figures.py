@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,10 @@ _SERVED = ("fleet", "service", "model")
 FIGURES: Mapping[str, FigureSpec] = {
     "usd_per_mtok": FigureSpec("USD/Mtok", "allocated dollars per million prompt and generated tokens", _SERVED),
     "usd_per_generated_mtok": FigureSpec("USD/Mtok", "allocated dollars per million generated tokens", _SERVED),
+    "usd_per_1000_requests": FigureSpec("USD/1000", "allocated dollars per 1,000 requests that ended", _SERVED),
+    "usd_per_good_mtok": FigureSpec(
+        "USD/Mtok", "allocated dollars per million tokens of requests within the SLO, at most", _SERVED
+    ),
     "usd": FigureSpec("USD", "dollars of the window", _SERVED),
     "usd_per_hour": FigureSpec("USD/h", "what the devices cost now", _SERVED),
     "idle_usd": FigureSpec("USD", "dollars of the window for which nothing ran", _SERVED),
@@ -43,3 +48,25 @@ FIGURES: Mapping[str, FigureSpec] = {
     ),
 }
 """Figures by name. Those of a window are of the window that a command or an alert looks at."""
+
+
+class HeadlineSpec(NamedTuple):
+    """A price that screens and reports can have at their head."""
+
+    name: str
+    figure: str
+    """Name in `FIGURES`, which gates and alerts use whatever the headline is."""
+    caption: str
+    unit: str
+
+
+HEADLINES: Mapping[str, HeadlineSpec] = {
+    spec.name: spec
+    for spec in (
+        HeadlineSpec("blended", "usd_per_mtok", "$/Mtok", "Mtok"),
+        HeadlineSpec("generated", "usd_per_generated_mtok", "$/gen Mtok", "generated Mtok"),
+        HeadlineSpec("per_request", "usd_per_1000_requests", "$/1k req", "1,000 requests"),
+        HeadlineSpec("good", "usd_per_good_mtok", "$/good Mtok", "good Mtok"),
+    )
+}
+"""Headlines by their name in the settings."""

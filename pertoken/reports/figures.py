@@ -7,13 +7,14 @@ from functools import partial
 from pertoken.config import Settings
 from pertoken.costs.bill import bill
 from pertoken.costs.fleet import objectives
-from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.hours.spend import Spend, spend_of
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.figures import ModelFigures, model_figures
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import Trouble
+from pertoken.costs.served import Served, together
 from pertoken.proof.judging.banked import Banked, banked
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
 from pertoken.proof.recommendation import Money, Recommendation, State, best_of_each_target, total
@@ -25,6 +26,7 @@ from pertoken.reports.period import DAY, Period
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
+from pertoken.text.amounts import price
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory
 
@@ -77,6 +79,8 @@ class ReportFigures:
     figures: tuple[ModelFigures, ...]
     nano_usd_per_mtok: int | None
     """Of all models with known dollars and tokens."""
+    served: Served
+    """Their dollars and tokens."""
     tokens: int
     savings: Savings
     troubles: tuple[Trouble, ...]
@@ -89,8 +93,8 @@ class ReportFigures:
         """Verdicts on changes after which a token costs more."""
         return tuple(verdict for verdict in self.verdicts if verdict.judgement.result is Result.DEARER)
 
-    def daily_per_mtok(self, models: int) -> Mapping[str, Sequence[tuple[int, int | None]]]:
-        """Return (day, nano-USD per Mtok) of the most expensive models."""
+    def daily_prices(self, models: int) -> Mapping[str, Sequence[tuple[int, int | None]]]:
+        """Return (day, nano-USD by the headline) of the most expensive models."""
         return {model.model: _by_day(model) for model in self.hours[:models]}
 
 
@@ -106,9 +110,13 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         (ModelHours(model, period.start // HOUR * HOUR, tuple(model_hour)) for model, model_hour in served.items()),
         key=lambda model_row: (-(model_row.together.nano_usd or 0), model_row.model),
     )
-    together = [model_row.together for model_row in hours]
-    known = [hour for hour in together if hour.nano_usd is not None and hour.tokens]
-    nano = sum((hour.nano_usd or 0) - hour.uncounted_nano_usd for hour in known)
+    known = {
+        model_row.model: hour
+        for model_row in hours
+        if (hour := model_row.together).nano_usd is not None and hour.tokens
+    }
+    nano = sum((hour.nano_usd or 0) - hour.uncounted_nano_usd for hour in known.values())
+    good_share = {figure.model: figure.good_share.low for figure in figures}
     return ReportFigures(
         period=period,
         source=str(store.location),
@@ -120,7 +128,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         tenants=by["tenant"],
         teams=by["team"],
         figures=figures,
-        nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known)),
+        nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known.values())),
+        served=together(hour.served._replace(good_share=good_share.get(model)) for model, hour in known.items()),
         tokens=sum(model_row.tokens or 0 for model_row in hours),
         savings=read_savings(store, period),
         troubles=read_troubles(store, settings, period.end, period.dated),
@@ -152,10 +161,7 @@ def read_savings(store: Store, period: Period) -> Savings:
 
 
 def _by_day(model: ModelHours) -> list[tuple[int, int | None]]:
-    days: dict[int, list[int]] = {}
+    days: dict[int, list[ModelHour | None]] = {}
     for n, hour in enumerate(model.hours):
-        day = days.setdefault((model.start_ts + n * HOUR) // DAY * DAY, [0, 0])
-        if hour is not None and hour.nano_usd is not None and hour.tokens:
-            day[0] += hour.nano_usd - hour.uncounted_nano_usd
-            day[1] += hour.tokens
-    return [(day, per_mtok(nano, tokens)) for day, (nano, tokens) in days.items()]
+        days.setdefault((model.start_ts + n * HOUR) // DAY * DAY, []).append(hour)
+    return [(day, price(ModelHours(model.model, day, tuple(hours)).together)) for day, hours in days.items()]

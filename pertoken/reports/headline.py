@@ -5,6 +5,7 @@ from typing import NamedTuple
 from pertoken.costs.ledger import BillTotal
 from pertoken.reports.figures import ReportFigures
 from pertoken.reports.tables import UNKNOWN, money_text
+from pertoken.text.amounts import headline, price
 from pertoken.units import format_count, format_usd
 
 
@@ -21,7 +22,7 @@ def headlines(report: ReportFigures) -> tuple[Headline, ...]:
     proven = savings.proven.nano_usd
     return (
         Headline(UNKNOWN if bill is None else format_usd(bill.paid), "paid" if bill else "paid: no device has a price"),
-        Headline(format_usd(report.nano_usd_per_mtok), "per Mtok"),
+        Headline(format_usd(price(report)), f"per {headline().unit}"),
         Headline(format_count(report.tokens), "tokens"),
         Headline(idle_text(bill), "of dollars idle"),
         Headline(money_text(savings.bankable), "bankable a month, found"),

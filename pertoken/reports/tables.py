@@ -8,6 +8,7 @@ from pertoken.costs.report.figures import Figure
 from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures
+from pertoken.text.amounts import headline, price
 from pertoken.units import format_count, format_usd, format_utc
 
 UNKNOWN = "–"
@@ -76,13 +77,13 @@ def spend_table(title: str, spend: Spend, command: str) -> Table:
             UNKNOWN if whole is None else format_usd(line.nano_usd),
             f"{line.nano_usd / whole:.1%}" if whole else UNKNOWN,
             format_count(line.tokens),
-            UNKNOWN if whole is None else format_usd(line.nano_usd_per_mtok),
+            UNKNOWN if whole is None else format_usd(price(line)),
         )
         for line in spend.lines
     ]
     if whole is not None:
         rows = [*rows[:MAX_ROWS], ("together", format_usd(whole), "100.0%", "", "")]
-    columns = (title.split()[-1].removesuffix("s").lower(), ">dollars", ">share", ">tokens", ">$/Mtok")
+    columns = (title.split()[-1].removesuffix("s").lower(), ">dollars", ">share", ">tokens", f">{headline().caption}")
     return Table(title, columns, tuple(rows), "Nothing was recorded in this period.", command, tuple(spend.notes))
 
 

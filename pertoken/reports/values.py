@@ -23,6 +23,11 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
             "usd": None if bill.nano_usd is None else line.nano_usd / NANO_USD,
             "tokens": line.tokens,
             "usd_per_mtok": None if price is None or bill.nano_usd is None else price / NANO_USD,
+            "cached_tokens": line.cached_tokens,
+            "generated_tokens": line.generated_tokens,
+            "reasoning_tokens": line.reasoning_tokens,
+            "audio_tokens": line.audio_tokens,
+            "weighted": not line.unweighted if line.team or line.key or line.user else None,
         }
 
 

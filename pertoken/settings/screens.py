@@ -8,6 +8,8 @@ THEMES = ("dark", "light", "16-colour")
 """Colours of the screens; `16-colour` uses those of the terminal."""
 BORDERS = ("unicode", "ascii")
 """Characters that lines, bars and plots are drawn with."""
+HEADLINES = ("blended", "generated", "per_request", "good")
+"""Prices that may be the headline, which `metrics.HEADLINES` explains."""
 REFRESHES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Times between two readings that the settings screen offers, seconds."""
 _ACTION = re.compile(r"[a-z_]+")

@@ -7,10 +7,15 @@ currency at a time: the command line sets it with `show_in` after it has read th
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pertoken.metrics import HEADLINES, HeadlineSpec
 from pertoken.settings.currency import USD, Currency, Rate
 from pertoken.units import NANO_USD, format_money
+
+if TYPE_CHECKING:
+    from pertoken.costs.kinds import KindPrice
+    from pertoken.costs.served import Served
 
 NO_AMOUNT = "–"
 SYMBOLS = {USD: "$", "EUR": "€", "GBP": "£"}
@@ -24,6 +29,7 @@ class _Shown:
     """Day (UTC) that the shown figures describe; None: today."""
     converted: bool
     """Whether an amount was written since the currency was set."""
+    headline: str = "blended"
 
     @property
     def rate(self) -> Rate | None:
@@ -32,6 +38,18 @@ class _Shown:
     @property
     def on(self) -> date:
         return self.day or datetime.now(UTC).date()
+
+
+class Priced(Protocol):
+    """A line with dollars and tokens."""
+
+    @property
+    def nano_usd_per_mtok(self) -> int | None:
+        """Nano-USD for a million tokens."""
+
+    @property
+    def served(self) -> "Served":
+        """Its dollars and tokens."""
 
 
 _shown = _Shown(Currency(), None, False)
@@ -47,9 +65,35 @@ def show_of(ts: float) -> None:
     _shown.day = datetime.fromtimestamp(ts, UTC).date()
 
 
+def show_headline(name: str) -> None:
+    """Show prices by this headline of `metrics.HEADLINES` from now on."""
+    _shown.headline = name
+
+
+def headline() -> HeadlineSpec:
+    """Return the headline by which prices are shown."""
+    return HEADLINES[_shown.headline]
+
+
+def price(line: "Priced") -> int | None:
+    """Return the price of a line by the headline, nano-USD; None if it is not known."""
+    if _shown.headline == "blended":
+        return line.nano_usd_per_mtok
+    return line.served.price(_shown.headline)
+
+
+def no_price_note() -> tuple[str, ...]:
+    """Return why lines of hours, tenants and hosts have no price by the headline; empty where they may have one."""
+    if _shown.headline == "good":
+        return ("Requests within the SLO are counted by model over a whole window: `pertoken costs --figures`.",)
+    if _shown.headline == "per_request":
+        return ("Gateways count no requests: tenants have no price per request.",)
+    return ()
+
+
 def reset() -> None:
-    """Write amounts in US dollars again, with the rates of today."""
-    _shown.currency, _shown.day, _shown.converted = Currency(), None, False
+    """Write amounts in US dollars again, with the rates of today, and prices per Mtok."""
+    _shown.currency, _shown.day, _shown.converted, _shown.headline = Currency(), None, False, "blended"
 
 
 def rate() -> float | None:
@@ -70,6 +114,14 @@ def amount(nano_usd: int | float | None, unknown: str = NO_AMOUNT) -> str:
     if nano_usd is None:
         return unknown
     return NO_AMOUNT if per_usd is None else format_money(nano_usd / NANO_USD * per_usd, symbol())
+
+
+def bounded(price: "KindPrice") -> str:
+    """Return a price with its bounds where they differ: `$2.00 ($1.00–$3.00)`; `–` for an unknown one."""
+    if price.value is None or price.low is None or price.high is None:
+        return NO_AMOUNT
+    low, value, high = (amount(usd * NANO_USD) for usd in (price.low, price.value, price.high))
+    return value if low == high else f"{value} ({low}–{high})"
 
 
 def symbol() -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import FleetReport
-from pertoken.text.amounts import amount, caption, no_rate
+from pertoken.text.amounts import amount, caption, headline, no_rate, price
 from pertoken.text.program.key_names import key_name
 from pertoken.text.words import NONE_FOUND, UNKNOWN, at_least, literal, observed, percent
 from pertoken.units import format_count, format_duration
@@ -38,8 +38,8 @@ class Figure:
 def figures(report: FleetReport) -> tuple[Figure, ...]:
     """Return the main figures, in this order.
 
-    Dollars per Mtok over the window, with its observed share; dollars per hour and tokens per second now, of the hosts
-    that report; the idle share of the bill; and watts.
+    The headline (dollars per Mtok) over the window, with its observed share; dollars per hour and tokens per second
+    now, of the hosts that report; the idle share of the bill; and watts.
     """
     window = f"{observed(report.coverage)} of {format_duration(report.window_s)}"
     silent = sum(host.stale for host in report.hosts)
@@ -54,13 +54,14 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
     per_hour = amount(report.nano_usd_per_hour)
     without = report.unpriced_n
     power = UNKNOWN if report.power_w is None else f"{report.power_w:,.0f}"
-    no_mtok = no_rate() or ("no price" if report.bill is None else "no tokens")
+    shown, missing = headline(), {"per_request": "no requests", "good": "no SLO"}
+    no_mtok = no_rate() or ("no price" if report.bill is None else missing.get(shown.name, "no tokens"))
     return (
         _figure(
-            amount(report.nano_usd_per_mtok),
-            f"/Mtok ({window})",
-            caption(f"$/Mtok, {window}"),
-            caption(f"$/Mtok: {no_mtok}"),
+            amount(price(report)),
+            f"{shown.caption.removeprefix('$')} ({window})",
+            caption(f"{shown.caption}, {window}"),
+            caption(f"{shown.caption}: {no_mtok}"),
         ),
         _figure(
             per_hour,

@@ -25,7 +25,7 @@ from pertoken.text.advice.folds import HOUR_RATE, folded
 from pertoken.text.advice.lifecycle import record_line, verdict_line
 from pertoken.text.advice.notes import advice_note, totals
 from pertoken.text.advice.sheet import advice_sheet
-from pertoken.text.amounts import amount
+from pertoken.text.amounts import amount, headline, no_price_note, price
 from pertoken.text.columns import Column, table
 from pertoken.text.costs.bill import bill_sentence
 from pertoken.text.costs.hours import hour_columns, notes
@@ -184,14 +184,16 @@ def sheet_text(row: Recommendation, now_ts: float) -> str:
     return text_of(advice_sheet(row, now_ts))
 
 
-HOST_COLUMNS: tuple[Column[HostCost], ...] = (
-    Column("host", lambda line: literal(line.name), 0, min_cells=14),
-    Column("$/Mtok", lambda line: amount(line.nano_usd_per_mtok), 2, lambda line: line.nano_usd_per_mtok),
-    Column("dollars", lambda line: amount(line.nano_usd), 1, lambda line: line.nano_usd),
-    Column("tokens", lambda line: format_count(line.tokens), 3, lambda line: line.tokens),
-    Column("GPUs", lambda line: str(line.devices), 4, lambda line: line.devices),
-    Column("unpriced", lambda line: str(line.unpriced_devices or ""), 5, lambda line: line.unpriced_devices),
-)
+def host_cost_columns() -> tuple[Column[HostCost], ...]:
+    """Return the columns of the cost of hosts."""
+    return (
+        Column("host", lambda line: literal(line.name), 0, min_cells=14),
+        Column(headline().caption, lambda line: amount(price(line)), 2, price),
+        Column("dollars", lambda line: amount(line.nano_usd), 1, lambda line: line.nano_usd),
+        Column("tokens", lambda line: format_count(line.tokens), 3, lambda line: line.tokens),
+        Column("GPUs", lambda line: str(line.devices), 4, lambda line: line.devices),
+        Column("unpriced", lambda line: str(line.unpriced_devices or ""), 5, lambda line: line.unpriced_devices),
+    )
 
 
 def hosts_summary(hosts: Sequence[HostCost], hours: int, width: int | None = WIDTH) -> str:
@@ -200,14 +202,14 @@ def hosts_summary(hosts: Sequence[HostCost], hours: int, width: int | None = WID
         return "Nothing was recorded in this time.\n"
     title = f"Hosts, last {hours} hours of the clock (UTC)" if hours > 1 else "Hosts, this hour of the clock"
     note = "Dollars are those of all devices with a price, in use or not; tokens are those of the engines on the host."
-    return "\n".join((*table(title, hosts, HOST_COLUMNS, width), note)) + "\n"
+    return "\n".join((*table(title, hosts, host_cost_columns(), width), note, *no_price_note())) + "\n"
 
 
 def hours_summary(models: Sequence[ModelHours], width: int | None = WIDTH, by: str = "model") -> str:
     """Return the price of a million tokens by model or service and hour; `width` as in `summary`."""
     if not models:
         return "No model was served in this time.\n"
-    return "\n".join((*table("$ per Mtok", models, hour_columns(by), width), *notes(models))) + "\n"
+    return "\n".join((*table(f"$ per {headline().unit}", models, hour_columns(by), width), *notes(models))) + "\n"
 
 
 def _silence(row: Recommendation) -> str:

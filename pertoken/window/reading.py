@@ -44,7 +44,7 @@ DAY = 86_400
 MAX_SLICES = 15
 """Cells of a sparkline in the fleet's table."""
 _TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
-SERVED = ("epoch_id", "ts", "whole_ms", "whole_busy_ms", *_TOKENS, "observed_ms")
+SERVED = ("epoch_id", "ts", "whole_ms", "whole_busy_ms", *_TOKENS, "observed_ms", "requests_finished")
 SHARED = ("epoch_id", "ts", "device_id", "held_ns", "busy_ns")
 PRESENT = ("device_id", "ts", "duration_ms")
 
@@ -186,7 +186,7 @@ class Window:
             yield pieces[0].begin, pieces[-1].until, sums.device_time(self._connection, pieces)
 
     def tokens(self) -> Rows:
-        """Return (epoch_id, prompt and generated tokens, None if not known) over the window."""
+        """Return rows of `sums.tokens` over the window."""
         return sums.tokens(self._connection, self._hours())
 
     def outcomes(self, deployment_id: int, bucket_s: int = HOUR) -> HourlyOutcomes | Comparison:

@@ -24,6 +24,27 @@ def test_costs_are_printed_by_model_and_hour_as_text_json_and_csv(tmp_path: Path
     assert run("costs", "--hours", "0", "--db", str(folder)).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("headline", "caption", "price"),
+    [("generated", "$/gen Mtok", "$95.56"), ("per_request", "$/1k req", "$38.22"), ("good", "$/good Mtok", "–")],
+)
+def test_the_headline_of_the_settings_is_the_price_of_hours_hosts_and_models(
+    tmp_path: Path, headline: str, caption: str, price: str
+) -> None:
+    folder, config = tmp_path / "db", tmp_path / "config.toml"
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=NOW // 3600 * 3600)
+    config.write_text(f'headline = "{headline}"\n', encoding="utf-8")
+    given = ("costs", "--hours", "4", "--db", str(folder), "--config", str(config))
+    for by in ((), ("--by", "host"), ("--by", "model")):
+        text = run(*given, *by).output
+        assert "$/Mtok" not in text
+        assert price in text and caption in text if headline != "good" else "costs --figures" in text
+    (line,) = json.loads(run(*given, "--by", "model", "--json").stdout)
+    assert line["usd_per_mtok"] == pytest.approx(19.1111, abs=1e-3), "columns are named by their figure"
+    gate = run(*given, "--fail-on", "usd_per_mtok > 20", "--json")
+    assert gate.exit_code == 0, "a gate stays on the figure that it names"
+
+
 def test_costs_by_host_and_by_service_have_a_row_for_each(tmp_path: Path) -> None:
     folder, config = tmp_path / "db", tmp_path / "config.toml"
     seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=NOW // 3600 * 3600)
@@ -62,7 +83,10 @@ def test_costs_by_tenant_are_text_json_and_csv_and_teams_come_from_the_settings(
         ("search", 6.88, 1800 * 200),
         (None, 6.88, 1800 * 200),
     ]
-    assert run(*by, "--csv").output.splitlines()[1] == f"team,search,search,,,6.88,{1800 * 200},19.111111111"
+    assert (
+        run(*by, "--csv").output.splitlines()[1]
+        == f"team,search,search,,,6.88,{1800 * 200},19.111111111,,72000,0,0,False"
+    )
 
 
 def test_costs_in_a_configured_currency_have_its_rate_date_and_source(tmp_path: Path) -> None:

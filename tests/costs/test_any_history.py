@@ -17,7 +17,9 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.costs.bill import bill
 from pertoken.costs.hours.spend import BY, spend
+from pertoken.costs.kinds import KindDollars
 from pertoken.costs.money import Money
+from pertoken.costs.report.deployment_line import epochs_with_workers
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.check import faults
 from pertoken.store.connect.location import locate
@@ -127,7 +129,12 @@ def engines(stretch: Stretch, tokens: Sequence[int]) -> Iterator[EngineReading]:
     for n in sorted(stretch.live):
         knobs = {"max_num_seqs": stretch.batch}
         gauges = {"running": float(stretch.rates[n] > 0), "waiting": 0.0}
-        yield engine(tokens[n], tokens[n] // 2, ENGINES[n], served_model=MODELS[n], knobs=knobs, gauges=gauges)
+        counters = engine(tokens[n], tokens[n] // 2).counters
+        if n != 1:  # the second engine counts no time of its work
+            counters = {**counters, "prefill_ms": 3 * tokens[n], "decode_ms": 11 * tokens[n]}
+        yield engine(
+            tokens[n], counters=counters, endpoint=ENGINES[n], served_model=MODELS[n], knobs=knobs, gauges=gauges
+        )
 
 
 def gateway(counts: Sequence[int]) -> GatewayReading:
@@ -224,6 +231,15 @@ def test_each_nano_dollar_has_one_payer_whatever_happens_at_once_and_however_lat
         total = money.bill_of([device_id])
         assert total is not None and total.paid == money.by_device[device_id]
         assert total.paid == total.busy + total.idle + total.other + total.unallocated
+
+    with bill(store, begin, end) as priced:
+        kinds = sum(priced.kinds.values(), KindDollars())
+        assert kinds.busy == money.busy and kinds.idle == money.idle
+        for deployment_id, own in priced.kinds.items():
+            epochs = epochs_with_workers(priced, deployment_id)
+            assert own.total == sum(money.by_epoch.get(epoch, 0) for epoch in epochs)
+            assert own.idle == sum(money.idle_by_epoch.get(epoch, 0) for epoch in epochs)
+            assert min(own.prefill, own.cached, own.decode, own.unsplit) >= 0
 
     # Three GPUs are paid for, their partitions with them: never for longer than they were recorded.
     dearest = max((nano or 0 for _, nano, _ in history.prices), default=0)

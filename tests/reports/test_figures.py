@@ -28,7 +28,7 @@ def test_a_report_has_the_bill_the_models_and_the_cost_of_a_token(tmp_path: Path
     assert report.tokens == 3600 * 200 * 3
     assert {line.name for line in report.teams.lines} == {"search", "unattributed", "unallocated"}
     assert sum(line.nano_usd for line in report.tenants.lines) == report.bill.paid
-    (days,) = report.daily_per_mtok(3).values()
+    (days,) = report.daily_prices(3).values()
     assert [price for _, price in days if price is not None] == [report.nano_usd_per_mtok] * 2
 
 

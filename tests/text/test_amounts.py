@@ -1,16 +1,19 @@
 """Amounts in the currency of the settings, at a dated rate."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from pertoken.costs.served import Served
 from pertoken.settings.currency import Currency, Rate
 from pertoken.text import amounts
-from pertoken.text.amounts import amount, beside, caption, note, note_once, show_in, show_of
+from pertoken.text.amounts import amount, beside, caption, note, note_once, show_headline, show_in, show_of
 from pertoken.text.columns import Column, table
+from pertoken.text.fleet.columns import deployment_columns
 from pertoken.text.headline import figures
 from pertoken.text.words import usd_parts
 from pertoken.units import NANO_USD
@@ -31,6 +34,25 @@ def dollars_afterwards() -> Iterator[None]:
 def test_amounts_are_dollars_unless_a_currency_is_set() -> None:
     assert (amount(1_234 * NANO_USD), amount(None), caption("$/Mtok")) == ("$1,234", "–", "$/Mtok")
     assert note() is None and beside({"usd": 1}) == {"usd": 1}
+
+
+def test_prices_are_those_of_the_headline_until_it_is_reset() -> None:
+    served = Served(10 * NANO_USD, 3_000_000, 1_000_000, 2_000, 0.5)
+    report = replace(RICH, served=served, nano_usd_per_mtok=served.price("blended"))
+    for name, value, text in (
+        ("blended", "$2.50", "$/Mtok"),
+        ("generated", "$10.00", "$/gen Mtok"),
+        ("per_request", "$5.00", "$/1k req"),
+        ("good", "$5.00", "$/good Mtok"),
+    ):
+        show_headline(name)
+        first = figures(report)[0]
+        assert first.value == value and first.caption.startswith(text)
+        assert deployment_columns(report)[2].name == text
+    show_headline("good")
+    assert figures(replace(report, served=served._replace(good_share=None)))[0].caption == "$/good Mtok: no SLO"
+    amounts.reset()
+    assert figures(report)[0].value == "$2.50"
 
 
 def test_an_amount_is_converted_at_the_rate_of_its_day() -> None:

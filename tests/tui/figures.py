@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pertoken.costs.kinds import KindDollars
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import (
     DeploymentLine,
@@ -71,6 +72,8 @@ CHAT = DeploymentLine(
     power_w=1024.8,
     nano_usd=4_980_000_000,
     idle_nano_usd=1_350_000_000,
+    requests=1_800,
+    kinds=KindDollars(1_100_000_000, 30_000_000, 2_500_000_000, 0, 1_350_000_000, 400_000_000, 2_300_000_000),
     nano_usd_per_mtok=230_440_000,
     nano_usd_per_generated_mtok=2_065_500_000,
     nano_usd_per_hour=4_980_000_000,

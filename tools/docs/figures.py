@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
-PAGES = ("README.md", "docs/scale.md", "docs/how-savings-are-proven.md")
+PAGES = ("README.md", "docs/gateways.md", "docs/scale.md", "docs/how-savings-are-proven.md")
 _BLOCK = re.compile(r"(<!-- figures (?P<name>[a-z_]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 Result = Mapping[tuple[str, str], Any]
 
@@ -241,6 +241,18 @@ def _forecast() -> str:
     )
 
 
+def _tenant_shares() -> str:
+    file, rows = newest("tenant_shares")
+    weighted, flat = (
+        f"{rows[what, 'median']:.2f} in the median and {rows[what, 'p90']:.2f} at the ninth decile"
+        for what in ("weighted", "by tokens")
+    )
+    return (
+        f"  The distance of weighted shares was {weighted}, that of shares by tokens alone {flat}\n"
+        f"  ([{file}](../benchmarks/results/{file})).\n"
+    )
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent": _agent,
     "agent_beside": _agent_beside,
@@ -251,5 +263,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "scale_rows": _scale_rows,
     "scale_screens": _scale_screens,
     "scale_ticks": _scale_ticks,
+    "tenant_shares": _tenant_shares,
     "window": _window,
 }

@@ -44,6 +44,10 @@ LITELLM = GatewayAdapter(
     counters=(
         Counter("tenant_prompt_tokens", ("litellm_input_tokens_metric_total", "litellm_input_tokens_metric")),
         Counter("tenant_generated_tokens", ("litellm_output_tokens_metric_total", "litellm_output_tokens_metric")),
+        Counter("tenant_cached_tokens", ("litellm_input_cached_tokens_metric_total",)),
+        Counter("tenant_reasoning_tokens", ("litellm_output_reasoning_tokens_metric_total",)),
+        Counter("tenant_prompt_audio_tokens", ("litellm_input_audio_tokens_metric_total",)),
+        Counter("tenant_audio_tokens", ("litellm_output_audio_tokens_metric_total",)),
     ),
     labels={
         "model": ("model", "litellm_model_name", "requested_model"),
@@ -87,6 +91,7 @@ LLM_D = GatewayAdapter(
                 "inference_model_output_tokens_sum",
             ),
         ),
+        Counter("tenant_cached_tokens", ("inference_objective_prompt_cached_tokens_sum",)),
     ),
     # Each team's objective has a model name of its own that leads to a served one.
     labels={

@@ -65,9 +65,15 @@ def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
         if str(row.get("status")).casefold() == "failure":
             failed += 1
             continue
+        usage = _object(_object(row.get("metadata")).get("usage_object"))
+        prompt, generated = (_object(usage.get(f"{name}_tokens_details")) for name in ("prompt", "completion"))
         counts = {
             "tenant_prompt_tokens": _count(where, row, "prompt_tokens"),
             "tenant_generated_tokens": _count(where, row, "completion_tokens"),
+            "tenant_cached_tokens": _count(where, prompt, "cached_tokens"),
+            "tenant_reasoning_tokens": _count(where, generated, "reasoning_tokens"),
+            "tenant_prompt_audio_tokens": _count(where, prompt, "audio_tokens"),
+            "tenant_audio_tokens": _count(where, generated, "audio_tokens"),
         }
         if str(row.get("cache_hit")).casefold() == "true":
             cached += 1
@@ -150,13 +156,7 @@ def _lines(path: Path, text: str) -> list[Any]:
 
 def _labels(row: Mapping[str, Any]) -> dict[str, str]:
     """Return what a row names, under the labels that the gateway's metrics have for the same."""
-    metadata = row.get("metadata")
-    if isinstance(metadata, str):
-        try:
-            metadata = json.loads(metadata)
-        except (ValueError, RecursionError):
-            metadata = None
-    about = metadata if isinstance(metadata, dict) else {}
+    about = _object(row.get("metadata"))
     named = {
         "model": row.get("model"),
         "requested_model": row.get("model_group"),
@@ -167,6 +167,16 @@ def _labels(row: Mapping[str, Any]) -> dict[str, str]:
         "end_user": row.get("end_user"),
     }
     return {label: value for label, value in named.items() if isinstance(value, str) and value}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    """Return an object, or the one that a text holds; an empty one for anything else."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _count(where: str, row: Mapping[str, Any], column: str) -> int:

@@ -13,6 +13,10 @@ Time can be counted late: llama.cpp counts the decode time of a request when the
 does not fit into one reading's time is reported by the readings after it, so that the sum over time is right. A stretch
 never reports more than its observed time: that is the cap on time that overlaps.
 
+Where the engine counts both prefill and decode time, busy time is split into these kinds of work. Each is an upper
+bound: requests that run together make both of them longer, and a step may hold both. Where the two exceed the busy time
+they overlap; where they fall short of it, the remainder is work on neither (lookup and transfer of cached tokens).
+
 A stretch is kept in memory only: it changes with every tick in which anything runs, and storing it would be a row more
 in each. A restart of the agent within a stretch loses what is not reported yet: busy time may be too small by that, and
 is never too large.
@@ -20,7 +24,7 @@ is never too large.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import floor
+from math import ceil, floor
 
 from pertoken.provenance import Provenance
 
@@ -33,6 +37,9 @@ class Stretch:
     """Observed time: the engine cannot have worked longer."""
     owed_ms: float = 0.0
     """Work of the stretch before that its readings had no time left for; part of `possible_ms`."""
+    owed_prefill_ms: float = 0.0
+    owed_decode_ms: float = 0.0
+    """Of `owed_ms`, at most."""
     engine_ms: float = 0.0
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
@@ -40,14 +47,30 @@ class Stretch:
     """Steps summed over requests: generated tokens less accepted drafts."""
     steps: float = 0.0
     reported_ms: int = 0
+    reported_prefill_ms: int = 0
+    reported_decode_ms: int = 0
     provenance: Provenance = Provenance.COUNTER
     """Of the work so far."""
 
     @property
     def worked_ms(self) -> float:
         """Busy time by the counters, before the cap."""
-        overlap = max(1.0, self.request_steps / self.steps) if self.steps else 1.0
-        return self.owed_ms + (self.engine_ms or self.prefill_ms + self.decode_ms / overlap)
+        return self.owed_ms + (self.engine_ms or self.prefill_ms + self.decode_ms / self._overlap)
+
+    @property
+    def _overlap(self) -> float:
+        """Mean requests in a step; 1 where steps are not counted."""
+        return max(1.0, self.request_steps / self.steps) if self.steps else 1.0
+
+    def split(self, reported_ms: int) -> tuple[int, int]:
+        """Return how much of the time reported so far was prefill and decode, each at most."""
+        worked_ms = min(self.possible_ms, self.worked_ms)
+        if not worked_ms:
+            return 0, 0
+        prefill_ms = self.owed_prefill_ms + self.prefill_ms
+        decode_ms = self.owed_decode_ms + self.decode_ms / self._overlap
+        prefill, decode = (reported_ms * min(1.0, ms / worked_ms) for ms in (prefill_ms, decode_ms))
+        return floor(prefill), ceil(decode)
 
     @property
     def settled(self) -> bool:
@@ -63,6 +86,9 @@ class Busy:
     provenance: Provenance
     stretch: Stretch
     """What the next reading continues."""
+    prefill_ms: int | None = None
+    decode_ms: int | None = None
+    """Of `ms`, at most; None where the engine does not count both."""
 
 
 NO_WORK = Busy(0, Provenance.COUNTER, Stretch())
@@ -109,11 +135,30 @@ def busy(
         return Busy(None, Provenance.BOUND, now)
     unreported_ms = min(now.possible_ms, now.worked_ms) - now.reported_ms
     ms = max(0, min(floor(unreported_ms), observed_ms))
+    prefill_ms, decode_ms = now.split(now.reported_ms + ms)
+    prefill_ms = max(0, min(ms, prefill_ms - now.reported_prefill_ms))
+    decode_ms = max(0, min(ms, decode_ms - now.reported_decode_ms))
     idle = not (any(signs) if running is None else running or waiting)
     if idle and now.settled:
         owed_ms = max(0.0, unreported_ms - ms)
         origin = now.provenance if owed_ms else Provenance.COUNTER
-        left = Stretch(possible_ms=owed_ms, owed_ms=owed_ms, provenance=origin)
+        worked_ms = now.reported_ms + ms + owed_ms
+        prefill_end_ms, decode_end_ms = now.split(ceil(worked_ms))
+        left = Stretch(
+            possible_ms=owed_ms,
+            owed_ms=owed_ms,
+            owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - now.reported_prefill_ms - prefill_ms)),
+            owed_decode_ms=min(owed_ms, max(0, decode_end_ms - now.reported_decode_ms - decode_ms)),
+            provenance=origin,
+        )
     else:
-        left = replace(now, reported_ms=now.reported_ms + ms)
-    return Busy(ms, now.provenance if ms else Provenance.COUNTER, left)
+        left = replace(
+            now,
+            reported_ms=now.reported_ms + ms,
+            reported_prefill_ms=now.reported_prefill_ms + prefill_ms,
+            reported_decode_ms=now.reported_decode_ms + decode_ms,
+        )
+    provenance = now.provenance if ms else Provenance.COUNTER
+    if not {"prefill_ms", "decode_ms"} <= timed:
+        return Busy(ms, provenance, left)
+    return Busy(ms, provenance, left, prefill_ms, decode_ms)

@@ -67,6 +67,7 @@ class EngineStep:
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
         """Return its row of this tick; tokens are NULL where the page could not be used."""
         gauges = self.reading.gauges if self.usable else {}
+        split = self.usable and self.busy.prefill_ms is not None
         return DeploymentSample(
             epoch_id=epoch_id,
             ts=ts,
@@ -75,6 +76,9 @@ class EngineStep:
             complete=self.complete,
             busy_ms=self.busy.ms if self.usable else None,
             busy_provenance=int(self.busy.provenance) if self.usable else None,
+            split_ms=self.busy.ms if split else None,
+            prefill_ms=self.busy.prefill_ms if split else None,
+            decode_ms=self.busy.decode_ms if split else None,
             **{word: self.words.get(word) for word in ENGINE_TOKENS},
             **{gauge.column: _scaled(gauges.get(gauge.name), gauge.per_unit) for gauge in STORED_GAUGES},
         )

@@ -17,6 +17,7 @@ from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EpochRow, HostSample
 
 DAY = 24 * HOUR
+_WORK = ("busy_ms", "split_ms", "prefill_ms", "decode_ms")
 MAX_SPLIT_S = 31 * DAY
 """Time before this is filed under the oldest bucket within it, so that the work of one tick stays bounded."""
 
@@ -94,12 +95,15 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
         return [*hosts, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1])]
     observed_ms = observed_of.get(sample.epoch_id, 0)
     observed = _latest(observed_ms, durations)
-    busy = _busy(sample.busy_ms, durations, observed)
     if isinstance(sample, DeviceShare):
         return [
             replace(sample, ts=part.ts, duration_ms=part.duration_ms, busy_ms=busy_ms)
-            for part, busy_ms in zip(buckets, busy, strict=True)
+            for part, busy_ms in zip(buckets, _busy(sample.busy_ms, durations, observed), strict=True)
         ]
+    worked = [
+        dict(zip(_WORK, parts_ms, strict=True))
+        for parts_ms in zip(*(_busy(getattr(sample, name), durations, observed) for name in _WORK), strict=True)
+    ]
     rows: list[Any] = [
         DeploymentSample(
             sample.epoch_id,
@@ -107,12 +111,12 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
             part.duration_ms,
             seen,
             complete=True,
-            busy_ms=busy_ms,
             busy_provenance=sample.busy_provenance,
+            **work,
         )
-        for part, seen, busy_ms in zip(buckets[:-1], observed, busy, strict=False)
+        for part, seen, work in zip(buckets[:-1], observed, worked, strict=False)
     ]
-    return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], busy_ms=busy[-1])]
+    return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], **worked[-1])]
 
 
 def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequence[int]) -> list[Any]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pertoken.costs.ledger import divide
+from pertoken.costs.served import NOTHING, Served
 from pertoken.units import MTOK
 from pertoken.window.observed import observed_share
 
@@ -23,6 +24,10 @@ class ModelHour(NamedTuple):
     """Dollars, among the others, of deployments whose tokens are not known."""
     estimated: bool = False
     """Whether dollars of the hour were divided by time, as its minutes were deleted."""
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    requests: int | None = None
+    """Requests that ended."""
 
     @property
     def recorded(self) -> bool:
@@ -33,6 +38,14 @@ class ModelHour(NamedTuple):
     def observed(self) -> float | None:
         """Share of the hour that was observed; None if nothing was to be observed."""
         return observed_share(self.observed_ms, self.expected_ms)
+
+    @property
+    def served(self) -> Served:
+        """Its dollars and tokens. A deployment whose tokens are not known is left out with its dollars."""
+        if self.nano_usd is None or self.tokens is None:
+            return NOTHING
+        prompt = self.tokens - (self.generated_tokens or 0)
+        return Served(self.nano_usd - self.uncounted_nano_usd, prompt, self.generated_tokens, self.requests)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
@@ -59,6 +72,7 @@ class ModelHours:
         """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
         nano_usd = tokens = observed_ms = expected_ms = uncounted_nano_usd = 0
         known = estimated = False
+        counts: dict[str, int] = {}
         for hour in self.hours:
             if hour is None:
                 continue
@@ -70,12 +84,19 @@ class ModelHours:
             nano_usd += hour.nano_usd
             tokens += hour.tokens
             uncounted_nano_usd += hour.uncounted_nano_usd
+            for name in ("cached_tokens", "generated_tokens", "requests"):
+                if (count := getattr(hour, name)) is not None:
+                    counts[name] = counts.get(name, 0) + count
         if not known:
             return ModelHour(None, None, observed_ms, expected_ms)
-        return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated)
+        return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated, **counts)
 
     @property
     def tokens(self) -> int | None:
         """Of all hours of which they are known, whether those have a price or not."""
-        known = [hour.tokens for hour in self.hours if hour and hour.tokens is not None]
+        return self.total("tokens")
+
+    def total(self, name: str) -> int | None:
+        """Return the sum of a count of `ModelHour` over all hours of which it is known; None without any."""
+        known = [getattr(hour, name) for hour in self.hours if hour and getattr(hour, name) is not None]
         return sum(known) if known else None

@@ -18,6 +18,8 @@ from pertoken.window.inventory import Inventory
 from pertoken.window.observed import STALE_TICKS
 from pertoken.window.ranks import follows
 
+_COUNTS = ("prompt_tokens", "generated_tokens", "observed_ms", "cached_tokens", "requests_finished")
+
 
 def model_hours(bill: Bill, named: Callable[[str], str] = str) -> dict[str, list[ModelHour | None]]:
     """Return the cost and tokens of each model's deployments in each hour of the clock that the window touches.
@@ -53,7 +55,7 @@ class _Hours:
         if not self._n_cells:
             return {}
         n_slots = len(self._epoch_ids) * self._n_hours
-        slots, prompt, generated, observed = self._served()
+        slots, prompt, generated, observed, cached, requests = self._served()
         has_prompt, has_generated = (_any(slots[column != NULL], n_slots) for column in (prompt, generated))
         counted = has_prompt & has_generated & np.repeat(self._counts, self._n_hours)
         tokens = _sum(slots, np.where(prompt == NULL, 0, prompt) + np.where(generated == NULL, 0, generated), n_slots)
@@ -63,6 +65,7 @@ class _Hours:
             for column in (tokens, _sum(slots, observed, n_slots))
         )
         cell_counted = _any(cells[counted], self._n_cells).tolist()
+        counts = (self._counted(slots, column, counted) for column in (cached, generated, requests))
         nano_usd, uncounted_nano_usd, held = self._dollars(counted)
         estimated = self._estimated_cells(set(slots.tolist()))
         expected = self._expected_ms()
@@ -74,6 +77,7 @@ class _Hours:
             expected.tolist(),
             uncounted_nano_usd,
             (cell in estimated for cell in range(self._n_cells)) if estimated else repeat(False, self._n_cells),
+            *counts,
             strict=True,
         )
         hours = [ModelHour._make(row) if known else None for row, known in zip(rows, recorded, strict=True)]
@@ -83,13 +87,20 @@ class _Hours:
         }
 
     def _served(self) -> tuple[Ints, ...]:
-        """Return slot, prompt tokens, generated tokens and observed ms of each bucket of an epoch that is known."""
-        columns = [np.zeros((4, 0), np.int64)]
+        """Return slot, `_COUNTS` of each bucket of an epoch that is known."""
+        columns = [np.zeros((1 + len(_COUNTS), 0), np.int64)]
         for part in self._billed.parts:
             slots, known = self._slots(part.served.ints("epoch_id"), part.served.ints("ts") // HOUR)
-            values = (part.served.ints(name)[known] for name in ("prompt_tokens", "generated_tokens", "observed_ms"))
+            values = (part.served.ints(name)[known] for name in _COUNTS)
             columns.append(np.stack([slots, *values]))
         return tuple(np.concatenate(columns, axis=1))
+
+    def _counted(self, slots: Ints, column: Ints, counted: Mask) -> Iterator[int | None]:
+        """Yield the sum of a count of each cell, over the slots whose tokens are known; None where it is not known."""
+        known = (column != NULL) & counted[slots]
+        cells = self._cells(slots[known])
+        sums, present = _sum(cells, column[known], self._n_cells).tolist(), _any(cells, self._n_cells).tolist()
+        return (total if is_known else None for total, is_known in zip(sums, present, strict=True))
 
     def _slots(self, epoch_ids: Ints, hours: Ints) -> tuple[Ints, Mask]:
         """Return the slot of each row whose epoch is known, and which rows these are."""

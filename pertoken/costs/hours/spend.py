@@ -1,14 +1,16 @@
 """The bill of some hours by tenant, team, model or device: lines that sum to it exactly."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.hours.attribution import Attribution, attribute, by_model
+from pertoken.costs.hours.attribution import Attribution, TenantShare, attribute, by_model
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
+from pertoken.costs.kinds import NO_TIMES, KindDollars, TokenWeights, token_weights
 from pertoken.costs.money import Money
+from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour, format_count
@@ -17,6 +19,7 @@ from pertoken.window.inventory import Inventory
 from pertoken.window.tenants.tokens import Tenant
 
 BY = ("tenant", "team", "model", "gpu")
+_KINDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 UNATTRIBUTED, OTHER, UNALLOCATED = "unattributed", "other work", "unallocated"
 """Lines of what no gateway saw, of foreign processes, and of time in which nothing held a device."""
 
@@ -32,6 +35,21 @@ class SpendLine:
     team: str | None = None
     key: str | None = None
     user: str | None = None
+    cached_tokens: int | None = None
+    """Of the prompt tokens; None where not all of its gateways count them."""
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+    unweighted: bool = False
+    """Whether tokens of several kinds weigh the same in its share."""
+    generated_tokens: int | None = None
+    requests: int | None = None
+    """Requests that ended; gateways do not count them."""
+
+    @property
+    def served(self) -> Served:
+        """Its dollars and tokens."""
+        prompt = None if self.tokens is None or self.generated_tokens is None else self.tokens - self.generated_tokens
+        return Served(self.nano_usd, prompt, self.generated_tokens, self.requests)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
@@ -80,11 +98,27 @@ def spend_of(
         dollars = _by_model(money, inventory)
         models = [ModelHours(model, start, tuple(served.get(model, ()))) for model in sorted({*served, *dollars})]
         if by == "model":
-            lines = [SpendLine(model.model, dollars.get(model.model, 0), model.tokens) for model in models]
+            lines = [
+                SpendLine(
+                    model.model,
+                    dollars.get(model.model, 0),
+                    model.tokens,
+                    cached_tokens=model.total("cached_tokens"),
+                    generated_tokens=model.total("generated_tokens"),
+                    requests=model.total("requests"),
+                )
+                for model in models
+            ]
         else:
             counts = window.tenant_tokens()
             counted, elsewhere = by_model([model.model for model in models], counts.rows)
-            parts = [attribute(model, counted.get(model.model, ()), dollars.get(model.model, 0)) for model in models]
+            weights = _weights(priced)
+            parts = [
+                attribute(
+                    model, counted.get(model.model, ()), dollars.get(model.model, 0), weights.get(model.model, NO_TIMES)
+                )
+                for model in models
+            ]
             lines = _by_tenant(parts, by, teams)
             notes += _contradictions(parts, elsewhere, gateways=bool(counted or elsewhere))
             notes += [
@@ -122,23 +156,49 @@ def _by_device(money: Money, inventory: Inventory) -> list[SpendLine]:
     return [SpendLine(name, nano) for name, nano in nano_usd.items()]
 
 
+def _weights(priced: Bill) -> dict[str, TokenWeights | str]:
+    """Return what tokens of each served model weigh, by the dollars of all its deployments."""
+    dollars: dict[str, KindDollars] = {}
+    tokens: dict[str, Counter[str]] = defaultdict(Counter)
+    for deployment_id, row in priced.inventory.newest.items():
+        model, totals = row.served_model, priced.totals.of(deployment_id)
+        if deployment_id in priced.kinds:
+            dollars[model] = dollars.get(model, KindDollars()) + priced.kinds[deployment_id]
+            tokens[model].update({name: totals.get(name) or 0 for name in _KINDS})
+    return {model: token_weights(of_model, tokens[model]) for model, of_model in dollars.items()}
+
+
 def _by_tenant(parts: Sequence[Attribution], by: str, teams: Mapping[str, str]) -> list[SpendLine]:
-    nano: dict[tuple[str | None, ...] | None, int] = defaultdict(int)
-    tokens: dict[tuple[str | None, ...] | None, int] = defaultdict(int)
+    shares: dict[tuple[str | None, ...] | None, list[tuple[TenantShare, bool]]] = defaultdict(list)
     for part in parts:
         for share in part.shares:
             key: tuple[str | None, ...] | None = None
             if share.tenant is not None:
                 team = team_of(share.tenant, teams)
                 key = (team,) if by == "team" else (team, share.tenant.key or share.tenant.namespace, share.tenant.user)
-            nano[key] += share.nano_usd
-            tokens[key] += share.tokens
-    return [
-        SpendLine(UNATTRIBUTED, nano[key], tokens[key])
-        if key is None
-        else SpendLine(" / ".join(filter(None, key)) or "no name", nano[key], tokens[key], *key)
-        for key in nano
-    ]
+            shares[key].append((share, part.unweighted is not None))
+    return [_line(key, own) for key, own in shares.items()]
+
+
+def _line(key: tuple[str | None, ...] | None, own: Sequence[tuple[TenantShare, bool]]) -> SpendLine:
+    nano_usd, tokens = (sum(getattr(share, name) for share, _ in own) for name in ("nano_usd", "tokens"))
+    if key is None:
+        return SpendLine(UNATTRIBUTED, nano_usd, tokens)
+    cached = [share.cached_tokens for share, _ in own]
+    team, api_key, user = (*key, None, None)[:3]
+    return SpendLine(
+        " / ".join(filter(None, key)) or "no name",
+        nano_usd,
+        tokens,
+        team,
+        api_key,
+        user,
+        None if None in cached else sum(count or 0 for count in cached),
+        sum(share.reasoning_tokens for share, _ in own),
+        sum(share.audio_tokens for share, _ in own),
+        any(unweighted for _, unweighted in own),
+        sum(share.generated_tokens or 0 for share, _ in own),
+    )
 
 
 def team_of(tenant: Tenant, teams: Mapping[str, str]) -> str | None:
@@ -159,12 +219,14 @@ def _unpriced(money: Money, inventory: Inventory) -> list[str]:
 def _contradictions(parts: Sequence[Attribution], elsewhere: Mapping[str, int], *, gateways: bool) -> list[str]:
     if not gateways:
         return ["No gateway was read, so that all is unattributed: set [[gateways]] (docs/gateways.md)."]
+    alike = [part for part in parts if part.unweighted is not None and any(share.tenant for share in part.shares)]
     over = (attribution for attribution in parts if attribution.overcounted_tokens)
     notes = [
         f"{of_model.model}: gateways counted {format_count(of_model.overcounted_tokens)} tokens more than its engines. "
         "An engine is not read, two gateways count the same requests, or a gateway answers from a cache."
         for of_model in over
     ]
+    notes += [f"{part.model}: shares are unweighted, by tokens of one price: {part.unweighted}." for part in alike]
     return notes + [
         f"{model or 'A model without a name'}: gateways counted {format_count(count)} tokens, and no engine here "
         "serves it. Name the served model in `models` of [[gateways]] if one does."

@@ -2,51 +2,41 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pertoken.catalog.market import Market
 from pertoken.costs.bill import Bill
+from pertoken.costs.report.goodput import GoodShare, good_share
 from pertoken.costs.report.lines import DeploymentLine
+from pertoken.costs.served import Served
 from pertoken.provenance import Provenance
+from pertoken.state.service import Slo
 from pertoken.window.engine_counts import engine_counts
 from pertoken.window.figures import newest, per_mtok, rate, ratio
 from pertoken.window.observed import observed_share
 
-
-class Served(NamedTuple):
-    """Dollars and tokens of a deployment over the window; None: not known."""
-
-    nano_usd: int | None
-    prompt_tokens: int | None
-    generated_tokens: int | None
-    requests: int | None = None
-    """Requests that ended."""
-
-    @property
-    def pooling(self) -> bool:
-        """Whether it embeds or ranks: it read prompts, ended requests and generated no token.
-
-        Engines expose no task of a model. A generation has at least one token, so that none over all requests means
-        that the model generates nothing.
-        """
-        return bool(self.prompt_tokens) and self.generated_tokens == 0 and self.requests != 0
-
-    @property
-    def counted(self) -> bool:
-        """Whether its dollars and tokens are both known, so that they are in quotients of several deployments."""
-        return None not in (self.nano_usd, self.prompt_tokens, self.generated_tokens) and not self.pooling
+SloOf = Callable[[str], Slo]
+"""Objectives of a served model name."""
 
 
-def served(priced: Bill, deployment_id: int) -> Served:
-    """Dollars and tokens of a deployment, as its line has them."""
+def served(priced: Bill, deployment_id: int, slo_of: SloOf | None = None) -> Served:
+    """Dollars and tokens of a deployment, as its line has them; with `slo_of` its share of good requests, too."""
     totals = priced.totals.of(deployment_id)
     return Served(
         _nano_usd(priced, epochs_with_workers(priced, deployment_id)),
         totals.get("prompt_tokens"),
         totals.get("generated_tokens"),
         totals.get("requests_finished"),
+        None if slo_of is None else good_share_of(priced, deployment_id, slo_of).low,
     )
+
+
+def good_share_of(priced: Bill, deployment_id: int, slo_of: SloOf) -> GoodShare:
+    """Return the share of the requests of a deployment within the objectives of its model."""
+    row = priced.inventory.newest[deployment_id]
+    ttft, tpot = (priced.details.histogram(deployment_id, name) for name in ("ttft_s", "tpot_s"))
+    return good_share(slo_of(row.served_model), ttft, tpot, row.engine_kind)
 
 
 def fault(priced: Bill, engine_id: int) -> str | None:
@@ -56,7 +46,7 @@ def fault(priced: Bill, engine_id: int) -> str | None:
     return ". ".join(filter(None, (gap.reason, gap.remedy))) if gap else None
 
 
-def deployment_line(priced: Bill, market: Market, row: Any) -> DeploymentLine:
+def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: Any) -> DeploymentLine:
     """Return the line of a deployment by the row of its present epoch."""
     totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
     own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
@@ -65,7 +55,7 @@ def deployment_line(priced: Bill, market: Market, row: Any) -> DeploymentLine:
         device for device in priced.inventory.epoch_devices.get(row.epoch_id, ()) if device in priced.inventory.devices
     ]
     held.sort(key=priced.inventory.order.__getitem__)
-    use = served(priced, row.deployment_id)
+    use = served(priced, row.deployment_id, slo_of)
     nano, prompt, generated = use.nano_usd, use.prompt_tokens, use.generated_tokens
     tokens = prompt + generated if prompt is not None and generated is not None else None
     lately = _held_lately(priced, epochs)
@@ -116,6 +106,9 @@ def deployment_line(priced: Bill, market: Market, row: Any) -> DeploymentLine:
         if totals.get("busy_ms") is not None
         else None,
         idle_nano_usd=None if nano is None else sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
+        requests=use.requests,
+        good_share=use.good_share,
+        kinds=None if nano is None else priced.kinds.get(row.deployment_id),
         ended=row.end_ts is not None or row.deployment_id not in priced.inventory.running,
     )
 

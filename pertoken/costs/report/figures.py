@@ -1,15 +1,16 @@
 """Figures beside dollars per Mtok, by model: goodput, tokens per dollar, requests, energy and idle dollars."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.report.deployment_line import Served, epochs_with_workers, served
-from pertoken.costs.report.goodput import GoodShare, good_share
+from pertoken.costs.kinds import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, TokenCounts, kind_prices
+from pertoken.costs.report.deployment_line import SloOf, epochs_with_workers, good_share_of, served
+from pertoken.costs.report.goodput import GoodShare
+from pertoken.costs.served import Served
 from pertoken.printable import natural_key
-from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.epochs.energy import EpochEnergy
@@ -18,8 +19,6 @@ MIN_ENERGY_SHARE = 0.5
 """Share of the held device time in which energy must be measured; the rest is taken to draw as much."""
 J_PER_KWH = 3.6e6
 GENERATION, POOLING = "generation", "embedding or rerank"
-NO_PRICE = "a device it held has no price"
-NO_TOKENS = "its engine counts no tokens"
 NONE_SERVED = "no token was served"
 NO_REQUESTS = "its engine counts no ended requests"
 NO_ENERGY = "the energy of its devices was not measured"
@@ -55,6 +54,17 @@ class ModelFigures:
     j_per_token: Figure
     kwh: Figure
     idle_usd: Figure
+    prefill_usd_per_mtok: KindPrice
+    """Of computed prompt tokens. Idle dollars are in none of the three."""
+    cached_usd_per_mtok: KindPrice
+    """Of cached prompt tokens: their lookup and transfer, as far as it is not within prefill."""
+    decode_usd_per_mtok: KindPrice
+    """Of generated tokens."""
+    usd_per_mtok_at_full_use: Figure
+    """Without idle dollars."""
+    kinds: KindDollars | None
+    """Dollars by kind, nano-USD; they sum to `usd`. None without a price."""
+    counts: TokenCounts
 
 
 class _Part(NamedTuple):
@@ -64,11 +74,11 @@ class _Part(NamedTuple):
     idle_nano_usd: int
     energy: EpochEnergy | None
     good: GoodShare
+    kinds: KindDollars | None
+    cached_tokens: int | None
 
 
-def model_figures(
-    priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: Callable[[str], Slo]
-) -> tuple[ModelFigures, ...]:
+def model_figures(priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> tuple[ModelFigures, ...]:
     """Return the figures of every model in the window, dearest first.
 
     `energy`: of `Window.energy`. `slo_of`: objectives of a served model name. A figure of several deployments is known
@@ -76,14 +86,14 @@ def model_figures(
     """
     groups: dict[tuple[str, bool], list[_Part]] = defaultdict(list)
     for row in priced.inventory.newest.values():
-        part = _part(priced, row, energy, slo_of(row.served_model))
+        part = _part(priced, row, energy, slo_of)
         groups[row.served_model, part.use.pooling].append(part)
     lines = (_figures(model, pooling, parts) for (model, pooling), parts in groups.items())
     return tuple(sorted(lines, key=lambda line: (-(line.usd.value or 0), natural_key(line.model), line.kind)))
 
 
 def figures_of(
-    store: Store, hours: int, now_ts: int, slo_of: Callable[[str], Slo], *, dated: bool = False
+    store: Store, hours: int, now_ts: int, slo_of: SloOf, *, dated: bool = False
 ) -> tuple[ModelFigures, ...]:
     """Return the figures of the last hours of the clock, the one under way included.
 
@@ -99,27 +109,35 @@ def plain(figures: ModelFigures) -> dict[str, Any]:
     unknown = {
         name: figure.reason
         for name, figure in known.items()
-        if isinstance(figure, Figure | GoodShare) and figure.reason
+        if isinstance(figure, Figure | GoodShare | KindPrice) and figure.reason
     }
     values = {name: figure.value if isinstance(figure, Figure) else figure for name, figure in known.items()}
-    share = figures.good_share
-    return values | {"good_share": {"low": share.low, "high": share.high}, "unknown": unknown}
+    for name in KINDS:
+        price = known[name]
+        values[name] = {"value": price.value, "low": price.low, "high": price.high}
+    share, kinds = figures.good_share, figures.kinds
+    dollars = None if kinds is None else {name: getattr(kinds, name) / NANO_USD for name in KindDollars.NAMES}
+    return values | {
+        "good_share": {"low": share.low, "high": share.high},
+        "kinds": dollars,
+        "counts": figures.counts._asdict(),
+        "unknown": unknown,
+    }
 
 
-def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
+def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> _Part:
     epochs = epochs_with_workers(priced, row.deployment_id)
     measured = [energy[epoch] for epoch in epochs if epoch in energy]
     together = measured[0] if measured else None
     for epoch_energy in measured[1:]:
         together = epoch_energy if together is None else together.plus(epoch_energy)
-    histogram = priced.details.histogram
     return _Part(
         served(priced, row.deployment_id),
         sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
         together,
-        good_share(
-            slo, histogram(row.deployment_id, "ttft_s"), histogram(row.deployment_id, "tpot_s"), row.engine_kind
-        ),
+        good_share_of(priced, row.deployment_id, slo_of),
+        priced.kinds.get(row.deployment_id),
+        priced.totals.of(row.deployment_id).get("cached_tokens"),
     )
 
 
@@ -132,6 +150,12 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
     joules = _sum([_joules(part.energy) for part in parts], NO_ENERGY)
     good = GoodShare(None, None, "it generates nothing") if pooling else _together(parts)
     mtok = _per(tokens, Figure(MTOK), NONE_SERVED)
+    kinds = None if usd.value is None else sum((part.kinds or KindDollars() for part in parts), KindDollars())
+    counts = TokenCounts(
+        _total([part.use.prompt_tokens for part in parts]),
+        0 if pooling else _total([part.cached_tokens for part in parts]),
+        _total([part.use.generated_tokens for part in parts]),
+    )
     return ModelFigures(
         model=model,
         kind=POOLING if pooling else GENERATION,
@@ -151,7 +175,16 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
         j_per_token=_per(joules, tokens, NONE_SERVED),
         kwh=_per(joules, Figure(J_PER_KWH), NO_ENERGY),
         idle_usd=usd if usd.value is None else Figure(sum(part.idle_nano_usd for part in parts) / NANO_USD),
+        **kind_prices(kinds, counts),
+        usd_per_mtok_at_full_use=_per(usd if kinds is None else Figure(kinds.busy / NANO_USD), mtok, NONE_SERVED),
+        kinds=kinds,
+        counts=counts,
     )
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _joules(energy: EpochEnergy | None) -> float | None:

@@ -8,12 +8,11 @@ from typing import Any
 from pertoken.catalog.market import load_market
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.prices.selectors import formerly
-from pertoken.costs.report.deployment_line import Served, deployment_line, fault, served
+from pertoken.costs.report.deployment_line import SloOf, deployment_line, fault, served
 from pertoken.costs.report.device_line import device_line, host_line
 from pertoken.costs.report.hints import hints, worth_a_hint
 from pertoken.costs.report.host_use import HostUses
 from pertoken.costs.report.lines import (
-    DeploymentLine,
     DeviceLine,
     EventLine,
     FleetReport,
@@ -21,9 +20,10 @@ from pertoken.costs.report.lines import (
     LostPrice,
     MissingMetric,
 )
+from pertoken.costs.served import together
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.window.figures import newest, per_mtok, rate, total
+from pertoken.window.figures import newest, rate, total
 from pertoken.window.inventory import Inventory, fault_sentences, shown_place
 from pertoken.window.observed import observed_share
 
@@ -35,17 +35,20 @@ _LOST_AGES_S = (3600, *(day * 86_400 for day in range(1, 8)))
 """Ages at which a price that a device no longer has is looked for."""
 
 
-def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = False) -> FleetReport:
+def fleet_report(
+    store: Store, window_s: int, now_ts: int, *, dated: bool = False, slo_of: SloOf | None = None
+) -> FleetReport:
     """Everything the fleet screen and the summary show of the last `window_s` seconds.
 
-    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then.
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. With `slo_of` lines have the share
+    of requests within the SLO, too.
 
     Raises StoreError if the database cannot be read.
     """
     with bill(store, now_ts - window_s, now_ts, dated=dated) as priced, priced.pipelined():
         current = _current(priced.inventory)
         priced.fetch_details()
-        return _report(priced, current, shown_place(store.location, priced.inventory))
+        return _report(priced, current, shown_place(store.location, priced.inventory), slo_of)
 
 
 def _current(inventory: Inventory) -> tuple[Any, ...]:
@@ -59,7 +62,7 @@ def _current(inventory: Inventory) -> tuple[Any, ...]:
     )
 
 
-def _report(priced: Bill, current: Sequence[Any], source: str) -> FleetReport:
+def _report(priced: Bill, current: Sequence[Any], source: str, slo_of: SloOf | None) -> FleetReport:
     inventory = priced.inventory
     hosts = tuple(host_line(priced, row) for row in inventory.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
@@ -68,7 +71,8 @@ def _report(priced: Bill, current: Sequence[Any], source: str) -> FleetReport:
         priced.recent.devices.get(device_id) for device_id, row in inventory.devices.items() if row.host_id in fresh
     ]
     rates = [rate(priced.recent.of(row.deployment_id), "generated_tokens") for row in current if row.host_id in fresh]
-    tokens = [served(priced, row.deployment_id) for row in current]
+    tokens = [served(priced, row.deployment_id, slo_of) for row in current]
+    all_served = together(tokens)
     counted = [
         priced.observed(row.deployment_id)
         for row, device_tokens in zip(current, tokens, strict=True)
@@ -98,18 +102,19 @@ def _report(priced: Bill, current: Sequence[Any], source: str) -> FleetReport:
         source=source,
         hosts=hosts,
         devices=Lines(tuple(inventory.devices.values()), partial(device_line, priced)),
-        deployments=Lines(tuple(current), partial(deployment_line, priced, load_market())),
+        deployments=Lines(tuple(current), partial(deployment_line, priced, load_market(), slo_of)),
         bill=priced.money.bill(),
         nano_usd_per_hour=sum(rates_now) if rates_now else None,
         unpriced_n=sum(inventory.devices[device_id].kind != "cpu" or device_id in serving for device_id in unpriced),
         unpriced_devices=tuple(
             inventory.device_names[device_name] for device_name in sorted(priced.money.unpriced_devices)
         ),
-        nano_usd_per_mtok=per_mtok_together(tokens),
+        nano_usd_per_mtok=all_served.price("blended"),
+        served=all_served,
         generated_tok_s_now=total(rates),
         power_w=total([newest(row, "power_w") for row in heard]),
         incomplete=any(
-            some and per_mtok_together([device_tokens]) for some, device_tokens in zip(unseen, tokens, strict=True)
+            some and together([own_tokens]).price("blended") for some, own_tokens in zip(unseen, tokens, strict=True)
         ),
         missing=missing,
         events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in priced.recent.events),
@@ -117,7 +122,7 @@ def _report(priced: Bill, current: Sequence[Any], source: str) -> FleetReport:
         coverage=observed_share(sum(min(counts) for counts in counted), sum(ms for _, ms in counted)),
         estimated=priced.money.estimated,
         lost_prices=_lost_prices(priced, [inventory.devices[device_id] for device_id in unpriced]),
-        uses=Lines(hosts, HostUses(priced, current, fresh).use),
+        uses=Lines(hosts, HostUses(priced, current, fresh, slo_of).use),
         hints=hints(
             hosts,
             _kinds(priced, serving),
@@ -193,18 +198,3 @@ class _Owners:
         """Return the line of a metric that is missing."""
         owner = self._names.get(row.owner_id, "engine")
         return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)
-
-
-def per_mtok_together(lines: Sequence[DeploymentLine | Served]) -> int | None:
-    """Nano-USD per Mtok of several deployments: all their dollars over all their tokens.
-
-    One whose dollars or tokens are not known is left out with both. So is one that embeds or ranks, whose tokens are
-    others, unless all do: then the tokens are those of prompts. None if none is left, or none served a token.
-    """
-    generating = [line for line in lines if not line.pooling] or lines
-    nano_usd = tokens = 0
-    for line in generating:
-        if line.nano_usd is not None and line.prompt_tokens is not None and line.generated_tokens is not None:
-            nano_usd += line.nano_usd
-            tokens += line.prompt_tokens + line.generated_tokens
-    return per_mtok(nano_usd, tokens)

@@ -6,21 +6,24 @@ from functools import cached_property, partial
 from typing import Any
 
 from pertoken.costs.bill import Bill
-from pertoken.costs.report.deployment_line import spark
+from pertoken.costs.report.deployment_line import SloOf, served, spark
 from pertoken.costs.report.lines import HostLine, HostUse, Later
-from pertoken.window.figures import newest, per_mtok, rate, total
+from pertoken.costs.served import NOTHING, Served, together
+from pertoken.window.figures import newest, rate, total
 
 
 class HostUses:
     """Devices and deployments of a priced window by host."""
 
-    def __init__(self, priced: Bill, current: Sequence[Any], fresh: frozenset[int]) -> None:
+    def __init__(
+        self, priced: Bill, current: Sequence[Any], fresh: frozenset[int], slo_of: SloOf | None = None
+    ) -> None:
         """`current`: newest epoch of each deployment; `fresh`: hosts that report."""
-        self._priced, self._current, self._fresh = priced, current, fresh
+        self._priced, self._current, self._fresh, self._slo_of = priced, current, fresh, slo_of
 
     def use(self, line: HostLine) -> HostUse:
         """Return the line of one host."""
-        devices, served = self._devices.get(line.host_id, ()), self._served.get(line.host_id, ())
+        devices, rows = self._devices.get(line.host_id, ()), self._served.get(line.host_id, ())
         recent = self._priced.recent
         gpus = [recent.devices.get(row.device_id) for row in devices if row.kind != "cpu"]
         payers = [row for row in devices if row.parent_id is None]
@@ -28,6 +31,7 @@ class HostUses:
         bill = money.bill_of([row.device_id for row in payers])
         unpriced = any(row.device_id in money.unpriced_devices for row in payers if row.kind != "cpu")
         now = line.host_id in self._fresh
+        used = self._used(rows, bill.paid) if bill and not unpriced else NOTHING
         return HostUse(
             host=line,
             accelerators=sum(row.kind != "cpu" for row in payers),
@@ -35,18 +39,19 @@ class HostUses:
             sm_active=_mean([newest(row, "sm_active") for row in gpus]),
             dram_active=_mean([newest(row, "dram_active") for row in gpus]),
             power_w=total([newest(recent.devices.get(row.device_id), "power_w") for row in devices]),
-            generated_tok_s_now=total([rate(recent.of(row.deployment_id), "generated_tokens") for row in served])
+            generated_tok_s_now=total([rate(recent.of(row.deployment_id), "generated_tokens") for row in rows])
             if now
             else None,
             nano_usd_per_hour=self._per_hour(payers) if now else None,
-            nano_usd_per_mtok=per_mtok(bill.paid, self._tokens(served)) if bill and not unpriced else None,
-            spark=Later(partial(self._spark, served)),
+            nano_usd_per_mtok=used.price("blended"),
+            served=used,
+            spark=Later(partial(self._spark, rows)),
             bill=bill,
-            models=tuple(dict.fromkeys(row.served_model for row in served)),
+            models=tuple(dict.fromkeys(row.served_model for row in rows)),
         )
 
-    def _spark(self, served: Sequence[Any]) -> Sequence[float | None]:
-        return _added([spark(self._priced, self._own(row.deployment_id)) for row in served])
+    def _spark(self, rows: Sequence[Any]) -> Sequence[float | None]:
+        return _added([spark(self._priced, self._own(row.deployment_id)) for row in rows])
 
     def _own(self, deployment_id: int) -> list[int]:
         return [row.epoch_id for row in self._priced.inventory.epochs_of[deployment_id]]
@@ -57,10 +62,16 @@ class HostUses:
         rates = [nano_usd for nano_usd in known if nano_usd is not None]
         return sum(rates) if rates else None
 
-    def _tokens(self, served: Sequence[Any]) -> int | None:
-        sums = [self._priced.totals.of(row.deployment_id) for row in served]
-        counted = [row.get(name) for row in sums for name in ("prompt_tokens", "generated_tokens")]
-        return None if None in counted or not counted else sum(count for count in counted if count is not None)
+    def _used(self, rows: Sequence[Any], paid: int) -> Served:
+        """Return all dollars of a host beside the tokens of its engines; unknown ones of one engine are of all."""
+        parts = [served(self._priced, row.deployment_id, self._slo_of) for row in rows]
+        tokens = [part.prompt_tokens for part in parts], [part.generated_tokens for part in parts]
+        if not parts or None in tokens[0] or None in tokens[1]:
+            return Served(paid, None, None)
+        prompt, generated = (sum(count or 0 for count in counts) for counts in tokens)
+        return together(part._replace(nano_usd=0) for part in parts)._replace(
+            nano_usd=paid, prompt_tokens=prompt, generated_tokens=generated
+        )
 
     @cached_property
     def _devices(self) -> Mapping[int, Sequence[Any]]:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, overload
 
+from pertoken.costs.kinds import KindDollars
 from pertoken.costs.ledger import BillTotal
+from pertoken.costs.served import NOTHING, Served
 from pertoken.provenance import Provenance
 from pertoken.window.engine_counts import EngineCounts
 from pertoken.window.observed import STALE_TICKS
@@ -194,6 +196,17 @@ class DeploymentLine:
     """Whether it no longer runs: its epoch ended, or its host reports without it."""
     ttft_p50_s: float | None = None
     tpot_p95_s: float | None = None
+    requests: int | None = None
+    """Requests that ended."""
+    good_share: float | None = None
+    """Least share of the requests within the SLO."""
+    kinds: KindDollars | None = None
+    """`nano_usd` by kind of token; None if that is unknown."""
+
+    @property
+    def served(self) -> Served:
+        """Its dollars and tokens."""
+        return Served(self.nano_usd, self.prompt_tokens, self.generated_tokens, self.requests, self.good_share)
 
     @property
     def busy_is_bound(self) -> bool:
@@ -224,6 +237,8 @@ class HostUse:
     """Bill of its devices over the window; None if none has a price."""
     models: tuple[str, ...]
     """Models served on it in the window."""
+    served: Served = NOTHING
+    """Dollars of its devices, and tokens of its engines."""
 
     @property
     def name(self) -> str:
@@ -321,6 +336,8 @@ class FleetReport:
     lost_prices: tuple[LostPrice, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     """What is wrong now, the most urgent first; filled by `proof.troubles`."""
+    served: Served = NOTHING
+    """Dollars and tokens in `nano_usd_per_mtok`."""
     estimated: bool = False
     """Whether an hour without minutes was split in proportion to time, at a new price or at the window's start."""
 

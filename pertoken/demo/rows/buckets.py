@@ -84,6 +84,7 @@ def deployment_columns(steps: Steps, course: Course) -> Columns:
     """Return the columns of one epoch's roll-up."""
     n, ms = steps.samples, 1000 * steps.seconds
     busy = np.round(course.busy * ms).astype(np.int64)
+    prefill = np.round(busy * course.prefill_share).astype(np.int64)
     return {
         **_span(steps),
         "incomplete_n": 0,
@@ -101,6 +102,9 @@ def deployment_columns(steps: Steps, course: Course) -> Columns:
         "whole_busy_ms": busy,
         "whole_provenance": int(Provenance.REPORTED),
         "busy_provenance": int(Provenance.COUNTER),
+        "split_ms": busy,
+        "prefill_ms": prefill,
+        "decode_ms": busy - prefill,
     }
 
 

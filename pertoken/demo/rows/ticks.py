@@ -94,7 +94,7 @@ class HostMinutes:
                 ecc_uncorrected=0,
             )
         for epoch_id, columns in self.deployments.items():
-            busy = _part(columns, "busy_ms", at, part)
+            busy, prefill = (_part(columns, name, at, part) for name in ("busy_ms", "prefill_ms"))
             yield DeploymentSample(
                 epoch_id,
                 ts,
@@ -107,6 +107,9 @@ class HostMinutes:
                 waiting_1e2=_mean(columns, "waiting_1e2_sum", at),
                 kv_use_1e4=_mean(columns, "kv_use_1e4_sum", at),
                 busy_provenance=int(Provenance.COUNTER),
+                split_ms=busy,
+                prefill_ms=prefill,
+                decode_ms=None if busy is None or prefill is None else max(0, busy - prefill),
             )
             yield from self._shares(epoch_id, ts, busy or 0)
             for histogram in self.histograms.get(epoch_id, ()):

@@ -39,6 +39,6 @@ def _j_per_token(window: Window, deployment_ids: Iterable[int]) -> float | None:
     measured = [energy[allocation] for allocation in held if allocation in energy]
     if not measured or any(energy.measured_share < MIN_MEASURED for energy in measured):
         return None
-    served = dict(window.tokens())
+    served = {row[0]: row[1] for row in window.tokens()}
     tokens = sum(served.get(epoch_id) or 0 for epoch_id in led)
     return sum(energy.joules for energy in measured) / tokens if tokens else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pertoken.config import Settings
 from pertoken.errors import StoreError
 from pertoken.exposition.page import Family, text_of
-from pertoken.metrics import FIGURES
+from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.reports.gates.measure import Figures
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
@@ -16,9 +16,12 @@ Samples = Sequence[tuple[Mapping[str, str], float]]
 WINDOW_S = 3600
 """Window of the fleet screen, so that both show the same figures."""
 KEPT_S = 55.0
+HEADLINE = "pertoken_headline_usd"
 NAMES: Mapping[str, str] = {
     "usd_per_mtok": "pertoken_usd_per_mtok",
     "usd_per_generated_mtok": "pertoken_usd_per_generated_mtok",
+    "usd_per_1000_requests": "pertoken_usd_per_1000_requests",
+    "usd_per_good_mtok": "pertoken_usd_per_good_mtok",
     "usd": "pertoken_window_usd",
     "usd_per_hour": "pertoken_usd_per_hour",
     "idle_usd": "pertoken_window_idle_usd",
@@ -62,12 +65,12 @@ class Dollars:
     def _read(self) -> list[Family]:
         try:
             figures = Figures(open_store(self._where), self._settings, WINDOW_S, int(self._now()))
-            return [*_families(figures), _up(True)]
+            return [*_families(figures, self._settings.headline), _up(True)]
         except StoreError:
             return [_up(False)]
 
 
-def _families(figures: Figures) -> list[Family]:
+def _families(figures: Figures, headline: str) -> list[Family]:
     families = []
     for figure, name in NAMES.items():
         spec = FIGURES[figure]
@@ -82,7 +85,19 @@ def _families(figures: Figures) -> list[Family]:
                 values = sorted(figures.of(figure, kind).items())
                 some: Samples = [({kind: target}, value.value) for target, value in values if value.value is not None]
                 families.append(Family(name, "gauge", _help(spec.meaning), some))
-    return families
+    return [*families, _headline(figures, headline)]
+
+
+def _headline(figures: Figures, headline: str) -> Family:
+    """Return the headline of the screens, of the fleet and of each service, with the figure that it is."""
+    spec = HEADLINES[headline]
+    values = {"": figures.of(spec.figure, "fleet")[""], **figures.of(spec.figure, "service")}
+    samples: Samples = [
+        ({"headline": headline, "figure": spec.figure, **({"service": name} if name else {})}, value.value)
+        for name, value in sorted(values.items())
+        if value.value is not None
+    ]
+    return Family(HEADLINE, "gauge", _help(f"the headline of the screens, in {FIGURES[spec.figure].unit}"), samples)
 
 
 def known_dollars() -> list[Family]:
@@ -91,7 +106,10 @@ def known_dollars() -> list[Family]:
         name.replace("pertoken_", "pertoken_fleet_", 1) for figure, name in NAMES.items() if _is_of(figure, "fleet")
     ]
     named = [name for figure, name in NAMES.items() if _is_of(figure, "service") or _is_of(figure, "host")]
-    return [Family(name, "gauge", name.replace("_", " "), []) for name in (*fleet, *named, "pertoken_store_readable")]
+    return [
+        Family(name, "gauge", name.replace("_", " "), [])
+        for name in (*fleet, *named, HEADLINE, "pertoken_store_readable")
+    ]
 
 
 def _is_of(figure: str, kind: str) -> bool:

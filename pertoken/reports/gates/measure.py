@@ -2,15 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from pertoken.config import Settings
 from pertoken.costs.fleet import objectives, service_name
 from pertoken.costs.report.figures import Figure
-from pertoken.costs.report.fleet_report import fleet_report, per_mtok_together
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport
+from pertoken.costs.served import together
 from pertoken.costs.spend.month import MonthSpend, month_spend
-from pertoken.metrics import FIGURES
+from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import slo_ratios, stuck_s
@@ -57,7 +58,8 @@ class Figures:
     @cached_property
     def report(self) -> FleetReport:
         """The fleet over the window, as the screens show it."""
-        return fleet_report(self._store, self._window_s, self._now_ts, dated=self._dated)
+        slo_of = partial(objectives, settings=self._settings)
+        return fleet_report(self._store, self._window_s, self._now_ts, dated=self._dated, slo_of=slo_of)
 
     @property
     def recorded(self) -> bool:
@@ -136,12 +138,13 @@ def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, 
     """Return a figure over several deployments."""
     if not lines:
         return NOTHING_SERVED
-    if figure == "usd_per_mtok":
-        return _usd(per_mtok_together(lines), NO_PRICE if _any(lines, "nano_usd") is None else NO_TOKENS)
     if figure == "usd_per_generated_mtok":
         nano, generated = _sum(lines, "nano_usd"), _sum(lines, "generated_tokens")
         missing = NO_PRICE if nano is None else NO_TOKENS
         return _usd(per_mtok(_whole(nano), _whole(generated)), missing)
+    if figure in _HEADLINE_OF:
+        price = together(line.served for line in lines).price(_HEADLINE_OF[figure])
+        return _usd(price, NO_PRICE if _any(lines, "nano_usd") is None else _MISSING[figure])
     if figure in ("usd", "idle_usd", "usd_per_hour"):
         stored = {"usd": "nano_usd", "idle_usd": "idle_nano_usd", "usd_per_hour": "nano_usd_per_hour"}[figure]
         return _usd(_whole(_sum(lines, stored)), NO_PRICE)
@@ -163,6 +166,12 @@ def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, 
     return Figure(scale * (max(known) if figure in _WORST else sum(known)))
 
 
+_HEADLINE_OF = {spec.figure: name for name, spec in HEADLINES.items()}
+_MISSING = {
+    "usd_per_mtok": NO_TOKENS,
+    "usd_per_1000_requests": Figure(None, "no engine counted ended requests"),
+    "usd_per_good_mtok": Figure(None, "the share of requests within the SLO is not known: `costs --figures` shows why"),
+}
 _WORST = {"ttft_p95_ms": ("ttft_p95_s", 1000.0), "tpot_p50_ms": ("tpot_p50_s", 1000.0)}
 _NOW = {"waiting": "waiting_now", "generated_tok_s": "generated_tok_s_now", "power_w": "power_w"}
 

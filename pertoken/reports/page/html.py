@@ -5,11 +5,13 @@ from importlib.resources import files
 
 from pertoken import __version__
 from pertoken.costs.lines import USES
+from pertoken.metrics import FIGURES
 from pertoken.reports.figures import ReportFigures
 from pertoken.reports.headline import headlines
 from pertoken.reports.page.markup import Markup, tag
 from pertoken.reports.page.plots import bars, divided, lines, ranked, usd
 from pertoken.reports.tables import Table, tables
+from pertoken.text.amounts import headline
 from pertoken.units import NANO_USD
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -64,11 +66,11 @@ def _plots(report: ReportFigures) -> list[Markup]:
     spend = [
         (day, {name: nano / NANO_USD for name, nano in by_day.get(day, {}).items()}) for day in report.period.days()
     ]
-    per_mtok = {
+    prices = {
         name: [(day, None if nano is None else nano / NANO_USD) for day, nano in days]
-        for name, days in report.daily_per_mtok(MODELS).items()
+        for name, days in report.daily_prices(MODELS).items()
     }
-    series = [(name, f"s{n}") for n, name in enumerate(per_mtok)]
+    series = [(name, f"s{n}") for n, name in enumerate(prices)]
     tenants = [
         (line.name, f"s{n % 8}", line.nano_usd / NANO_USD)
         for n, line in enumerate(sorted(report.tenants.lines, key=lambda line: -line.nano_usd)[:8])
@@ -83,10 +85,10 @@ def _plots(report: ReportFigures) -> list[Markup]:
             "Dollars by day (UTC).",
         ),
         _plot(
-            "$ per Mtok by model",
-            lines(per_mtok, "Dollars per Mtok by day"),
+            f"$ per {headline().unit} by model",
+            lines(prices, f"Dollars per {headline().unit} by day"),
             [(name, style, None) for name, style in series],
-            "Dollars of all devices of a model, divided by its prompt and generated tokens.",
+            f"Dollars of all devices of a model, divided by what it served: {FIGURES[headline().figure].meaning}.",
         ),
         _plot("Dollars by tenant", divided(tenants, "Dollars by tenant"), tenants, "The eight largest lines."),
         *_savings(report),

@@ -15,6 +15,7 @@ from pertoken.reports.period import DAY, Period
 from pertoken.reports.tables import edits_text, judgement_text, money_text
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.text.amounts import headline, price
 from pertoken.units import format_count, format_usd
 
 MAX_LINES = 25
@@ -37,7 +38,7 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
     at = f" --at {week.at}" if week.dated else ""
     costs = f"pertoken costs --hours {week.hours}{at}"
     head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (against the seven days before)"]
-    lines = [*head, _spend(this, last, costs), _per_mtok(this, last, costs), _idle(this, last, costs)]
+    lines = [*head, _spend(this, last, costs), _price(this, last, costs), _idle(this, last, costs)]
     lines += _models(this, last, costs)
     lines += _changes(this.savings.proposed)
     lines += _verdicts(this.verdicts)
@@ -50,10 +51,12 @@ def _spend(this: ReportFigures, last: ReportFigures, command: str) -> str:
     return f"spend {format_usd(now, 'not known')}{_against(now, before)}  [{command} --by model]"
 
 
-def _per_mtok(this: ReportFigures, last: ReportFigures, command: str) -> str:
-    now, before = this.nano_usd_per_mtok, last.nano_usd_per_mtok
+def _price(this: ReportFigures, last: ReportFigures, command: str) -> str:
+    now, before = price(this), price(last)
     tokens = f"{format_count(this.tokens)} tokens"
-    return f"$/Mtok {format_usd(now, 'not known')}{_against(now, before)}, {tokens}  [{command} --by model]"
+    return (
+        f"{headline().caption} {format_usd(now, 'not known')}{_against(now, before)}, {tokens}  [{command} --by model]"
+    )
 
 
 def _idle(this: ReportFigures, last: ReportFigures, command: str) -> str:
@@ -61,12 +64,12 @@ def _idle(this: ReportFigures, last: ReportFigures, command: str) -> str:
 
 
 def _models(this: ReportFigures, last: ReportFigures, command: str) -> list[str]:
-    before = {model.model: model.together.nano_usd_per_mtok for model in last.hours}
+    before = {model.model: price(model.together) for model in last.hours}
     lines = []
     for model in this.hours[:MODELS]:
-        price = model.together.nano_usd_per_mtok
-        change = _against(price, before.get(model.model))
-        lines.append(f"  {literal(model.model)}: {format_usd(price, 'not known')}/Mtok{change}  [{command}]")
+        now = price(model.together)
+        shown = f"{format_usd(now, 'not known')}{headline().caption.removeprefix('$')}"
+        lines.append(f"  {literal(model.model)}: {shown}{_against(now, before.get(model.model))}  [{command}]")
     return lines
 
 

@@ -180,15 +180,20 @@ def _durations(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def tokens(connection: Connection, segments: Segments) -> Rows:
-    """Return (epoch_id, prompt and generated tokens together) over segments; None where one of them is never known."""
+    """Return (epoch_id, prompt and generated tokens together, generated tokens, requests that ended) over segments.
+
+    Tokens are None where one of both kinds is never known.
+    """
     return fetch(connection, _tokens(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
 def _tokens(dialect: str, shape: Shape) -> Select[Any]:
-    rows = _rows(dialect, "deployment", shape, ("epoch_id", "prompt_tokens", "generated_tokens")).c
-    both = _sum(rows.prompt_tokens) + _sum(rows.generated_tokens)
-    return select(rows.epoch_id, both.label("tokens")).group_by(rows.epoch_id)
+    rows = _rows(dialect, "deployment", shape, ("epoch_id", "prompt_tokens", "generated_tokens", "requests_finished")).c
+    generated, requests = _sum(rows.generated_tokens), _sum(rows.requests_finished)
+    both = _sum(rows.prompt_tokens) + generated
+    columns = both.label("tokens"), generated.label("generated"), requests.label("requests")
+    return select(rows.epoch_id, *columns).group_by(rows.epoch_id)
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:

@@ -92,6 +92,7 @@ deployment_rollup = _rollup(
         "whole_busy_ms",
         "whole_provenance",
         "busy_provenance",  # the worst one
+        *("split_ms", "prefill_ms", "decode_ms"),
     ),
 )
 share_rollup = _rollup(

@@ -180,6 +180,11 @@ class DeploymentSample:
     kv_use_1e4: int | None = None
     whole_provenance: int | None = None
     busy_provenance: int | None = None
+    split_ms: int | None = None
+    """Of `busy_ms`, the time whose prefill and decode are known."""
+    prefill_ms: int | None = None
+    decode_ms: int | None = None
+    """Of `split_ms`, at most: requests that run together overlap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,11 @@ deployment_sample = telemetry_table(
     # BOUND: busy_ms is an upper bound, or NULL since the engine exposes no time (at most observed_ms). NULL beside a
     # busy_ms: an older row, where it is the whole tick if anything ran in it (`store.write.rollup.busy_provenance`).
     Column("busy_provenance", SmallInteger),
+    # Of busy_ms: time whose kinds of work are known; of that, prefill and decode, each at most. They overlap by what
+    # they exceed it, and what they lack is work on neither.
+    integer("split_ms"),
+    integer("prefill_ms"),
+    integer("decode_ms"),
 )
 device_share = telemetry_table(
     "device_share",

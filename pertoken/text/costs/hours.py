@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.text.amounts import amount, caption
+from pertoken.text.amounts import amount, caption, headline, no_price_note, price
 from pertoken.text.columns import Column
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal, observed, sparkline
@@ -22,14 +22,14 @@ def hour_columns(by: str = "model") -> tuple[Column[ModelHours], ...]:
     """Return the columns of all models or services: the whole day, its lowest and highest hour, and all hours."""
     return (
         Column(by, lambda line: literal(line.model), 0, min_cells=14, keep_end=True),
-        Column("$/Mtok", lambda line: f"{_about(line.together)}{amount(_whole(line))}", 1, _whole),
+        Column(headline().caption, lambda line: f"{_about(line.together)}{amount(_whole(line))}", 1, _whole),
         Column("seen", lambda line: observed(line.together.observed), 1, lambda line: line.together.observed),
         Column("now", lambda line: amount(_price(line.hours[-1])), 3, lambda line: _price(line.hours[-1])),
         Column("lowest", lambda line: amount(_end(line, -1)), 4, lambda line: _end(line, -1)),
         Column("highest", lambda line: amount(_end(line, 1)), 5, lambda line: _end(line, 1)),
         Column("tokens", lambda line: format_count(line.tokens), 6, lambda line: line.tokens),
         Column("dollars", lambda line: amount(line.together.nano_usd), 7, lambda line: line.together.nano_usd),
-        Column("$/Mtok by hour", lambda line: sparkline(_course(line), HOURS), 2, is_plot=True),
+        Column(f"{headline().caption} by hour", lambda line: sparkline(_course(line), HOURS), 2, is_plot=True),
     )
 
 
@@ -48,14 +48,14 @@ def hours_sheet(line: ModelHours) -> Sheet:
             (_clock(line.start_ts + 3600 * i), f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}  {facts_of_hour}")
         )
     return sheet(
-        Section(f"{literal(line.model)}: {caption('$ per Mtok')} by hour", tuple(facts)),
+        Section(f"{literal(line.model)}: {caption(f'$ per {headline().unit}')} by hour", tuple(facts)),
         Section("Notes", notes((line,))),
     )
 
 
 def notes(models: Sequence[ModelHours]) -> tuple[str, ...]:
     """Return notes on the hours, and on the mark of estimates if there are any."""
-    return (NOTE, ABOUT) if any(model.together.estimated for model in models) else (NOTE,)
+    return (NOTE, *no_price_note(), *((ABOUT,) if any(model.together.estimated for model in models) else ()))
 
 
 def _partly(hour: ModelHour) -> str:
@@ -77,11 +77,11 @@ def _dollars(hour: ModelHour) -> str:
 
 
 def _price(hour: ModelHour | None) -> int | None:
-    return None if hour is None else hour.nano_usd_per_mtok
+    return None if hour is None else price(hour)
 
 
 def _whole(line: ModelHours) -> int | None:
-    return line.together.nano_usd_per_mtok
+    return price(line.together)
 
 
 def _end(line: ModelHours, sign: int) -> int | None:

@@ -4,8 +4,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
+from pertoken.costs.kinds import KINDS
 from pertoken.costs.report.figures import POOLING, Figure, ModelFigures
-from pertoken.text.amounts import amount, caption, rate
+from pertoken.text.amounts import amount, bounded, caption, rate
 from pertoken.text.columns import Column, table
 from pertoken.text.words import UNKNOWN, literal
 from pertoken.units import NANO_USD, format_count
@@ -16,6 +17,10 @@ NAMES = {
     "usd_per_goodput_mtok": "$/goodput Mtok",
     "tokens_per_usd": "tokens/$",
     "usd_per_1000_requests": "$/1k requests",
+    "prefill_usd_per_mtok": "$/computed prompt Mtok",
+    "cached_usd_per_mtok": "$/cached prompt Mtok",
+    "decode_usd_per_mtok": "$/generated Mtok, by time",
+    "usd_per_mtok_at_full_use": "$/Mtok at full use",
     "j_per_token": "J/token",
     "kwh": "kWh",
     "idle_usd": "idle $",
@@ -27,6 +32,11 @@ NOTE = (
     "Dollars are those of all devices that a model occupied; idle $ is their part while the engine was idle. Tokens "
     "are prompt (cached included) and generated; goodput counts requests within the SLO, at their mean length."
 )
+KINDS_NOTE = (
+    "Busy dollars by kind of token, by the measured time of prefill and decode; idle $ are apart. Where requests ran "
+    "together the bounds are in brackets. Lookup and transfer of cached tokens within prefill are in the price of "
+    "computed ones. At full use: without idle $."
+)
 POOLED = "Models that embed or rank generate no tokens: their figures are for prompt tokens, and are in no total."
 
 
@@ -34,12 +44,12 @@ def figures_text(models: Sequence[ModelFigures], width: int | None) -> str:
     """Return the table of all models, then the reasons for unknown figures; `width` as in `summary`."""
     if not models:
         return "No model was served in this time.\n"
-    lines = table("By model", models, _columns(), width)
+    lines = [*table("By model", models, _columns(), width), *table("By kind of token", models, _kinds(), width)]
     cells = READABLE if width is None else width
     reasons = [text for model in models for text in _unknown(model)]
     indented = textwrap.TextWrapper(cells, initial_indent="  ", subsequent_indent="    ")
     unknown = [line for text in reasons for line in indented.wrap(text)]
-    notes = [NOTE, POOLED] if any(model.kind == POOLING for model in models) else [NOTE]
+    notes = [NOTE, KINDS_NOTE, *([POOLED] if any(model.kind == POOLING for model in models) else [])]
     wrapped = [line for note in notes for line in textwrap.wrap(caption(note), cells)]
     return "\n".join((*lines, *(["Not known", *unknown] if unknown else []), *wrapped)) + "\n"
 
@@ -59,6 +69,30 @@ def _columns() -> tuple[Column[ModelFigures], ...]:
         _column("j_per_token", _three, 4),
         _column("kwh", _three, 6),
         _column("idle_usd", _usd, 2),
+    )
+
+
+def _kinds() -> tuple[Column[ModelFigures], ...]:
+    """Return the columns of dollars per million tokens of each kind."""
+    kinds = zip(("computed prompt", "cached prompt", "generated"), KINDS, (1, 2, 1), strict=True)
+    return (
+        Column("model", _name, 0, min_cells=14, keep_end=True),
+        *(
+            Column(
+                title,
+                lambda model, name=name: bounded(getattr(model, name)),  # type: ignore[misc]
+                rank,
+                lambda model, name=name: getattr(model, name).value,  # type: ignore[misc]
+            )
+            for title, name, rank in kinds
+        ),
+        Column("blended", lambda model: _usd(model.usd_per_mtok), 3, lambda model: model.usd_per_mtok.value),
+        Column(
+            "full use",
+            lambda model: _usd(model.usd_per_mtok_at_full_use),
+            4,
+            lambda model: model.usd_per_mtok_at_full_use.value,
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pertoken.text.amounts import amount
+from pertoken.text.amounts import amount, headline, no_price_note, price
 from pertoken.text.columns import Column, table
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal
@@ -23,7 +23,8 @@ def spend_summary(bill: Spend, width: int | None) -> str:
 
     total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd)
     lines = [*bill.lines, *([total] if total else [])]
-    return "\n".join((*table(title, lines, spend_columns(bill), width), *map(literal, bill.notes))) + "\n"
+    notes = (*no_price_note(), *map(literal, bill.notes))
+    return "\n".join((*table(title, lines, spend_columns(bill), width), *notes)) + "\n"
 
 
 def tenant_sheet(line: SpendLine) -> Sheet:
@@ -32,7 +33,9 @@ def tenant_sheet(line: SpendLine) -> Sheet:
     facts = (
         ("dollars", amount(line.nano_usd)),
         ("tokens", format_count(line.tokens)),
-        ("$ per Mtok", amount(line.nano_usd_per_mtok)),
+        *((("share", "unweighted: its tokens have one price, whatever their kind"),) if line.unweighted else ()),
+        (f"$ per {headline().unit}", amount(price(line))),
+        *((label, format_count(count)) for label, count in _counts(line) if count is not None),
         *((name, literal(value)) for name, value in named if value is not None),
     )
     return sheet(Section(literal(line.name), facts))
@@ -45,13 +48,32 @@ def spend_columns(bill: Spend) -> tuple[Column[SpendLine], ...]:
     def share(line: SpendLine) -> float | None:
         return line.nano_usd / paid if paid else None
 
-    def price(line: SpendLine) -> int | None:
-        return line.nano_usd_per_mtok if priced else None
+    def known_price(line: SpendLine) -> int | None:
+        return price(line) if priced else None
 
     return (
         Column(bill.by, lambda line: literal(line.name), 0, min_cells=14),
         Column("dollars", lambda line: amount(line.nano_usd if priced else None), 1, lambda line: line.nano_usd),
         Column("share", lambda line: "" if (part := share(line)) is None else f"{part:.1%}", 2, share),
         Column("tokens", lambda line: "" if line.tokens is None else format_count(line.tokens), 3, lambda x: x.tokens),
-        Column("$/Mtok", lambda line: "" if (nano := price(line)) is None else amount(nano), 4, price),
+        Column(
+            headline().caption,
+            lambda line: "" if (nano := known_price(line)) is None else amount(nano),
+            4,
+            known_price,
+        ),
+        *((Column("weight", _weight, 2),) if any(line.unweighted for line in bill.lines) else ()),
+    )
+
+
+def _weight(line: SpendLine) -> str:
+    return "unweighted" if line.unweighted else ""
+
+
+def _counts(line: SpendLine) -> tuple[tuple[str, int | None], ...]:
+    return (
+        ("of them cached", line.cached_tokens),
+        ("generated", line.generated_tokens),
+        ("of them reasoning", line.reasoning_tokens),
+        ("audio", line.audio_tokens),
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pertoken.costs.kinds import KindDollars
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
 from pertoken.text.advice.columns import bankable, marked_title, open_advice
-from pertoken.text.amounts import amount
+from pertoken.text.amounts import amount, headline, price
 from pertoken.text.costs.bill import PARTS
 from pertoken.text.course.plots import SERVED
-from pertoken.text.fleet.columns import busy_share, usd_per_mtok
+from pertoken.text.fleet.columns import busy_share, headline_price
 from pertoken.text.program.key_names import key_name
 from pertoken.text.words import literal, percent, usd_parts
 from pertoken.units import format_duration
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pertoken.proof.recommendation import Recommendation
     from pertoken.window.course.course import Course
 
+_PROMPTS = ("prompt_tokens", "cached_tokens")
 _NAMES = {
     "busy": "busy",
     "idle": "idle while reserved",
@@ -29,12 +31,12 @@ _NAMES = {
 
 def title_line(line: DeploymentLine | HostUse) -> str:
     """Return name, host and price of tokens: `Qwen3-8B · vllm on gpu-a · $0.23 per Mtok · busy 87%`."""
+    unit = headline().unit
     if isinstance(line, HostUse):
         gpus = "1 accelerator" if line.accelerators == 1 else f"{line.accelerators} accelerators"
-        price, use = amount(line.nano_usd_per_mtok), f"util {percent(line.util)}"
-        return f"{literal(line.name)} · {gpus} · {price} per Mtok · {use}"
+        return f"{literal(line.name)} · {gpus} · {amount(price(line))} per {unit} · util {percent(line.util)}"
     where = f"{literal(line.engine)} on {literal(line.host)}{', ended' if line.ended else ''}"
-    return f"{literal(line.model)} · {where} · {usd_per_mtok(line)} per Mtok · busy {busy_share(line)}"
+    return f"{literal(line.model)} · {where} · {headline_price(line)} per {unit} · busy {busy_share(line)}"
 
 
 def dollar_lines(line: DeploymentLine | HostUse, report: FleetReport | None) -> tuple[str, ...]:
@@ -52,45 +54,33 @@ def dollar_lines(line: DeploymentLine | HostUse, report: FleetReport | None) -> 
 
 
 def busy_line(line: DeploymentLine | HostUse, report: FleetReport | None) -> str | None:
-    """Return the split of the busy dollars into prompt, cached and generated tokens; None if it is not known.
+    """Return the split of the busy dollars by kind of token; None if it is not known.
 
-    If all engines count the time of requests in prefill and decode, the split is by that time. The times of concurrent
-    requests overlap, so only their ratio is used. Otherwise the split is by tokens, at one price.
+    It is by the measured time of prefill and decode; where requests ran together, with its bounds.
     """
-    if isinstance(line, HostUse):
-        busy = None if line.bill is None else line.bill.busy
-    else:
-        known = line.nano_usd is not None and line.idle_nano_usd is not None
-        busy = (line.nano_usd or 0) - (line.idle_nano_usd or 0) if known else None
     served = _served(line, report)
-    if not busy:
+    kinds = sum((deployment.kinds for deployment in served if deployment.kinds is not None), KindDollars())
+    if not kinds.busy:
         return None
-    prompt, cached, generated = (
-        sum(getattr(deployment, name) or 0 for deployment in served)
-        for name in ("prompt_tokens", "cached_tokens", "generated_tokens")
-    )
-    counted = [dict(deployment.counts.counted) for deployment in served]
-    prefill, decode = (sum(counts.get(name, 0) for counts in counted) for name in ("prefill_ms", "decode_ms"))
-    timed = all("prefill_ms" in counts and "decode_ms" in counts for counts in counted)
-    parts: tuple[int, ...]
-    names: tuple[str, ...]
-    if counted and timed and prefill + decode:
-        spared = f" ({percent(cached / prompt)} of it cached, without compute)" if cached and prompt else ""
-        parts, names = (prefill, decode), (f"prompt{spared}", "generated")
-        how = "by time of requests in prefill and decode"
-    elif prompt + generated:
-        parts = (max(0, prompt - cached), cached, generated)
-        names, how = ("prompt", "cached", "generated"), "at one price a token"
-    else:
-        return None
-    whole = sum(parts)
-    shares = [busy * part // whole for part in parts]
-    shares[-1] += busy - sum(shares)
-    _, texts = usd_parts(busy, tuple(shares))
+    prompt, cached = (sum(getattr(deployment, name) or 0 for deployment in served) for name in _PROMPTS)
+    spared = f" ({percent(min(1.0, cached / prompt))} of it cached)" if cached and prompt else ""
+    parts = {
+        f"computing prompts{spared}": (kinds.prefill, kinds.prefill_range),
+        "lookup of cached tokens": (kinds.cached, None),
+        "generating": (kinds.decode, kinds.decode_range),
+        "not split (no time of prefill and decode)": (kinds.unsplit, None),
+    }
+    known = {name: part for name, part in parts.items() if part[0]}
+    _, texts = usd_parts(kinds.busy, tuple(nano for nano, _ in known.values()))
     split = " + ".join(
-        f"{name} {text} ({percent(share / busy)})" for name, text, share in zip(names, texts, shares, strict=True)
+        f"{name} {text} ({percent(nano / kinds.busy)}{_bounds(bounds if kinds.overlapped else None, kinds.busy)})"
+        for text, (name, (nano, bounds)) in zip(texts, known.items(), strict=True)
     )
-    return f"Of busy, {how}: {split}"
+    return f"Of busy, by device time: {split}"
+
+
+def _bounds(bounds: tuple[int, int] | None, busy: int) -> str:
+    return "" if bounds is None else f", {percent(bounds[0] / busy)} to {percent(bounds[1] / busy)}"
 
 
 def gap_lines(line: DeploymentLine | HostUse | None, course: Course, missing: Sequence[str]) -> tuple[str, ...]:

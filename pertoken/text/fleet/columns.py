@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
 from pertoken.metrics import DEVICE
-from pertoken.text.amounts import amount
+from pertoken.text.amounts import amount, headline, price
 from pertoken.text.columns import Column
 from pertoken.text.words import (
     UNKNOWN,
@@ -67,9 +67,10 @@ def label(line: DeviceLine) -> str:
     return line.name if line.slot is None else f"{line.name} #{line.slot}"
 
 
-def usd_per_mtok(line: DeploymentLine) -> str:
-    """Return the price of a million tokens, with a star if unseen tokens make it an upper bound."""
-    return amount(line.nano_usd_per_mtok) + ("*" if line.incomplete and line.nano_usd_per_mtok else "")
+def headline_price(line: DeploymentLine) -> str:
+    """Return the price by the headline, with a star if unseen tokens make it an upper bound."""
+    nano_usd = price(line)
+    return amount(nano_usd) + ("*" if line.incomplete and nano_usd else "")
 
 
 def busy_share(line: DeploymentLine) -> str:
@@ -85,7 +86,7 @@ def deployment_columns(
     columns: tuple[Column[DeploymentLine], ...] = (
         Column("model", lambda line: literal(line.model), 0, min_cells=11, keep_end=True),
         Column("state", lambda line: _state(stale, line, older_s), 2),
-        Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
+        Column(headline().caption, headline_price, 1, price),
         Column("seen", _seen, 2),
         present("tok/s", 3, format_count, lambda line: line.generated_tok_s_now, stale),
         Column("busy", busy_share, 4, lambda line: line.busy),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pertoken.costs.report.lines import DeploymentLine, FleetReport
-from pertoken.text.amounts import amount
+from pertoken.text.amounts import amount, headline, price
 from pertoken.text.program.key_names import with_keys
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import UNKNOWN, ago, literal
@@ -63,7 +63,7 @@ def ended_sheet(report: FleetReport) -> Sheet:
         (
             f"{literal(line.model)} on {literal(line.host)}",
             f"last read {ago(line.age_s)}, {amount(line.nano_usd)} in the window, "
-            f"{amount(line.nano_usd_per_mtok, UNKNOWN)} per Mtok",
+            f"{amount(price(line), UNKNOWN)} per {headline().unit}",
         )
         for line in _ended(report)
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pertoken.costs.report.lines import FleetReport, HostUse
-from pertoken.text.amounts import amount
+from pertoken.text.amounts import amount, headline, price
 from pertoken.text.columns import Column
 from pertoken.text.fleet.columns import SPARK_CELLS, age, present, staleness, usd_per_hour, with_peak
 from pertoken.text.words import literal, percent, stretched, watts
@@ -64,7 +64,7 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
         present("power", 4, watts, lambda use: use.power_w, stale),
         present("tok/s", 2, format_count, lambda use: use.generated_tok_s_now, stale),
         present("$/hour", 3, usd_per_hour, lambda use: use.nano_usd_per_hour, stale),
-        Column("$/Mtok", lambda use: amount(use.nano_usd_per_mtok), 1, lambda use: use.nano_usd_per_mtok),
+        Column(headline().caption, lambda use: amount(price(use)), 1, price),
         Column(
             "advice",
             lambda use: str(counts.hosts[use.host.host_id] or ""),

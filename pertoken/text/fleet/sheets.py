@@ -1,18 +1,19 @@
 """Details of one deployment, device or host as a sheet."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pertoken.costs.kinds import TokenCounts, kind_prices
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
-from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, label_of, rolled
-from pertoken.text.amounts import amount, caption
+from pertoken.metrics import ENGINE_COUNTERS, HEADLINES, EngineMetric, RollUp, label_of, rolled
+from pertoken.text.amounts import amount, bounded, caption, headline
 from pertoken.text.columns import Column, L, table
 from pertoken.text.fleet.columns import (
     busy_share,
     device_columns,
+    headline_price,
     host_columns,
     label,
     staleness,
-    usd_per_mtok,
 )
 from pertoken.text.fleet.notes import gap_reason
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
@@ -33,6 +34,7 @@ from pertoken.text.words import (
 )
 from pertoken.units import format_count, format_duration
 from pertoken.window.engine_counts import EngineCounts
+from pertoken.window.figures import per_mtok
 
 WIDE_SPARK_CELLS = 60
 _NO_PRICE = "Not known, so no dollar figure includes it. `pertoken prices set --help` explains how to set a price."
@@ -57,8 +59,13 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float =
         Section(
             f"What it costs (last {window})",
             (
-                (caption("$ per Mtok"), f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
+                (
+                    caption("$ per Mtok"),
+                    f"{amount(line.nano_usd_per_mtok)}{'*' if line.incomplete and line.nano_usd_per_mtok else ''}"
+                    "  (prompt, cached included, and generated tokens)",
+                ),
                 (caption("$ per generated Mtok"), amount(line.nano_usd_per_generated_mtok)),
+                *_kind_facts(line),
                 (caption(f"$ in {window}"), amount(line.nano_usd)),
                 (caption("$ per hour, last read" if stale else "$ per hour now"), amount(line.nano_usd_per_hour)),
                 ("observed", f"{observed(line.coverage)} of its time in the window"),
@@ -169,6 +176,20 @@ def host_sheet(report: FleetReport, line: HostLine, older_s: float = 0.0) -> She
     )
 
 
+def _kind_facts(line: DeploymentLine) -> Iterator[tuple[str, str]]:
+    """Yield the busy dollars of each kind of token per million of them, or why they are not known."""
+    counts = TokenCounts(line.prompt_tokens, line.cached_tokens, line.generated_tokens)
+    names = ("computed prompt", "cached prompt", "generated, by time")
+    for name, price in zip(names, kind_prices(line.kinds, counts).values(), strict=True):
+        yield caption(f"$ per Mtok {name}"), price.reason or bounded(price)
+    if line.kinds is not None and line.prompt_tokens is not None and line.generated_tokens is not None:
+        at_full_use = per_mtok(line.kinds.busy, line.prompt_tokens + line.generated_tokens)
+        yield caption("$ per Mtok at full use"), amount(at_full_use)
+    for name in ("per_request", "good"):
+        if (nano_usd := line.served.price(name)) is not None:
+            yield caption(f"$ per {HEADLINES[name].unit}"), amount(nano_usd)
+
+
 def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> Sheet:
     """Return the details of a host with its devices, deployments and agent."""
     devices = [line for line in report.devices if line.host == use.name]
@@ -184,7 +205,7 @@ def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> 
                 (
                     literal(line.model),
                     f"{literal(line.engine)}{', ended' if line.ended else ''}, on {literal(', '.join(line.devices))}: "
-                    f"{usd_per_mtok(line)} per Mtok, busy {busy_share(line)}",
+                    f"{headline_price(line)} per {headline().unit}, busy {busy_share(line)}",
                 )
                 for line in served
             ),

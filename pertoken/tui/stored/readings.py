@@ -110,8 +110,9 @@ class StoredReadings:
         from pertoken.proof.troubles import with_troubles
 
         def read(store: Store) -> FleetReport:
-            report = fleet_report(store, window_s, self._now_ts(at), dated=self._past(at) is not None)
-            report = with_troubles(report, store, self._objectives_of(), self._past(at))
+            slo_of, dated = self._objectives_of(), self._past(at) is not None
+            report = fleet_report(store, window_s, self._now_ts(at), dated=dated, slo_of=slo_of)
+            report = with_troubles(report, store, slo_of, self._past(at))
             report = _with_verdicts(report, store, self._as_of)
             return report if self._shown_as is None else replace(report, source=self._shown_as)
 

@@ -34,6 +34,12 @@ class TenantTokens(NamedTuple):
     tenant: Tenant
     prompt_tokens: int
     generated_tokens: int
+    cached_tokens: int | None = None
+    """Of the prompt tokens; None where its gateway counts none."""
+    reasoning_tokens: int = 0
+    """Of the generated tokens, as far as its gateway counts them."""
+    audio_tokens: int = 0
+    """Of all tokens, as far as its gateway counts them."""
 
     @property
     def tokens(self) -> int:
@@ -61,17 +67,30 @@ def read_tenants(connection: Connection, segments: Segments) -> TenantCounts:
     several = len({engine_id for engine_id, _ in tokens}) > 1
     groups = one_gateway([Gateway(*row) for row in gateways(connection)], tokens) if several else []
     dropped = counted_twice(groups, tokens)
-    counts: dict[tuple[int, str | None, Tenant], list[int]] = defaultdict(lambda: [0, 0])
-    columns = tuple(TENANT_TOKENS)
+    counts: dict[tuple[int, str | None, Tenant], Counter[str]] = defaultdict(Counter)
+    without_cached: set[tuple[int, str | None, Tenant]] = set()
+    counting_cached = {row.engine_id for _, row in rows if row.metric.startswith("tenant_cached_tokens")}
     for segment, row in rows:
         parsed = None if (row.engine_id, row.ts // HOUR) in dropped else parse_metric(row.metric)
         if parsed is None:
             continue
         word, model, tenant = parsed
         delta = int(row.delta)
-        part = delta if segment.part is None else scaled(delta, *segment.part)
-        counts[row.ts // HOUR * HOUR, model, tenant][columns.index(word)] += part
-    tenant_tokens = [TenantTokens(*key, *values) for key, values in sorted(counts.items(), key=repr)]
+        key = row.ts // HOUR * HOUR, model, tenant
+        counts[key][word.removeprefix("tenant_")] += delta if segment.part is None else scaled(delta, *segment.part)
+        if row.engine_id not in counting_cached:
+            without_cached.add(key)
+    tenant_tokens = [
+        TenantTokens(
+            *key,
+            of_tenant["prompt_tokens"],
+            of_tenant["generated_tokens"],
+            None if key in without_cached else of_tenant["cached_tokens"],
+            of_tenant["reasoning_tokens"],
+            of_tenant["prompt_audio_tokens"] + of_tenant["audio_tokens"],
+        )
+        for key, of_tenant in sorted(counts.items(), key=repr)
+    ]
     return TenantCounts(tenant_tokens, tuple(several_names(groups, tokens)))
 
 

@@ -20,6 +20,7 @@ smg_router_requests_total{router_type="grpc",model="llama"} 3
 EPP = b"""\
 inference_objective_input_tokens_sum{model_name="search-llama",target_model_name="llama"} 70
 inference_objective_output_tokens_sum{model_name="search-llama",target_model_name="llama"} 30
+inference_objective_prompt_cached_tokens_sum{model_name="search-llama",target_model_name="llama"} 40
 """
 
 
@@ -43,6 +44,30 @@ def test_a_captured_page_of_litellm_counts_two_keys_by_team_and_served_model() -
     }
 
 
+def test_cached_reasoning_and_audio_tokens_of_litellm_are_counted_by_key_and_team() -> None:
+    counts = {
+        "input": 90,
+        "input_cached": 60,
+        "input_audio": 4,
+        "output": 30,
+        "output_reasoning": 20,
+        "output_audio": 1,
+    }
+    labels = '{api_key_alias="agents-prod",model="gpt-oss",team_alias="agents"}'
+    body = "".join(f"litellm_{name}_tokens_metric_total{labels} {n}\n" for name, n in counts.items()).encode()
+    with answering(pages({"/metrics/": body})) as url:
+        counted = by_metric(read_gateway(GatewaySettings(url), Limits()))
+    tenant = '{key="agents-prod",model="gpt-oss",team="agents"}'
+    assert {name.removesuffix(tenant): count for name, count in counted.items()} == {
+        "tenant_prompt_tokens": 90,
+        "tenant_cached_tokens": 60,
+        "tenant_prompt_audio_tokens": 4,
+        "tenant_generated_tokens": 30,
+        "tenant_reasoning_tokens": 20,
+        "tenant_audio_tokens": 1,
+    }
+
+
 def test_end_users_are_kept_apart_only_where_that_is_set_and_models_take_their_served_names() -> None:
     page = b'litellm_input_tokens_metric_total{end_user="%s",model="gpt-oss",team="a"} 5\n'
     body = page % b"u1" + page % b"u2"
@@ -62,6 +87,7 @@ def test_end_users_are_kept_apart_only_where_that_is_set_and_models_take_their_s
             {
                 'tenant_prompt_tokens{key="search-llama",model="llama"}': 70,
                 'tenant_generated_tokens{key="search-llama",model="llama"}': 30,
+                'tenant_cached_tokens{key="search-llama",model="llama"}': 40,
             },
         ),
     ],

@@ -49,6 +49,26 @@ def metric(word: str, **labels: str) -> str:
 OF_ALPHA = {"key": "alpha-prod", "model": "llama-70b", "team": "alpha"}
 
 
+def test_cached_reasoning_and_audio_tokens_are_those_of_the_logged_usage(tmp_path: Path) -> None:
+    usage = {
+        "prompt_tokens_details": {"cached_tokens": 60, "audio_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 7, "audio_tokens": None},
+    }
+    alias = {"user_api_key_alias": "alpha-prod", "user_api_key_team_alias": "alpha"}
+    rows = [
+        row(1, metadata={**alias, "usage_object": usage}),
+        row(2, metadata=json.dumps({**alias, "usage_object": usage})),
+        row(3, metadata={**alias, "usage_object": None}),
+    ]
+    words = ("prompt", "generated", "cached", "reasoning", "prompt_audio")
+    assert read_spend_log(written(tmp_path, rows), GATEWAY).tokens == {
+        NOON: {metric(word, **OF_ALPHA): n for word, n in zip(words, (300, 60, 120, 14, 8), strict=True)}
+    }
+    wrong = row(1, metadata={"usage_object": {"prompt_tokens_details": {"cached_tokens": -1}}})
+    with pytest.raises(BadInput, match="cached_tokens -1 is not a number of tokens"):
+        read_spend_log(written(tmp_path, [wrong]), GATEWAY)
+
+
 def test_tokens_are_summed_by_the_minute_in_which_a_request_ended(tmp_path: Path) -> None:
     later = row(3, endTime="2026-09-21 12:01:00", completion_tokens=0)
     rows = read_spend_log(written(tmp_path, [row(1), row(2), later]), GATEWAY)

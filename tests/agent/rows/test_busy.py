@@ -182,3 +182,55 @@ def test_whatever_an_engine_counts_it_is_never_busy_for_longer_than_it_was_obser
         counted += sum(deltas[word] or 0 for word in ("engine_ms", "prefill_ms", "decode_ms"))
         assert total <= observed
         assert total <= floor(counted)
+
+
+def split_of(stretch: Stretch, **counts: int) -> tuple[int | None, int | None, int | None]:
+    deltas: dict[str, int | None] = {"prefill_ms": None, "decode_ms": None, **counts}
+    got = busy(stretch, deltas, observed_ms=10_000, elapsed_ms=10_000, running=1, waiting=0, exact=True)
+    return got.ms, got.prefill_ms, got.decode_ms
+
+
+def test_busy_time_of_one_request_at_a_time_is_split_as_its_engine_counts_it() -> None:
+    assert split_of(Stretch(), prefill_ms=2_000, decode_ms=6_000, generated_tokens=10) == (8_000, 2_000, 6_000)
+
+
+def test_decode_time_of_requests_in_one_batch_counts_once_for_each_step() -> None:
+    counts = {"prefill_ms": 1_000, "decode_ms": 40_000, "generated_tokens": 800, "steps": 100}
+    assert split_of(Stretch(), **counts) == (6_000, 1_000, 5_000)
+
+
+def test_kinds_that_overlap_are_each_at_most_the_busy_time() -> None:
+    counts = {"prefill_ms": 9_000, "decode_ms": 40_000, "generated_tokens": 800}
+    assert split_of(Stretch(), **counts) == (10_000, 9_000, 10_000)
+
+
+def test_time_of_an_engine_beyond_prefill_and_decode_is_of_neither() -> None:
+    counts = {"engine_ms": 8_000, "prefill_ms": 2_000, "decode_ms": 5_000, "generated_tokens": 10}
+    assert split_of(Stretch(), **counts) == (8_000, 2_000, 5_000)
+
+
+def test_an_engine_that_counts_no_prefill_or_no_decode_is_not_split() -> None:
+    assert split_of(Stretch(), engine_ms=8_000, generated_tokens=10) == (8_000, None, None)
+    assert split_of(Stretch(), engine_ms=8_000, decode_ms=8_000, generated_tokens=10) == (8_000, None, None)
+
+
+@given(work, lengths, st.integers(0, 100))
+def test_kinds_of_late_counts_add_up_to_the_busy_time(
+    pauses_and_lengths: list[tuple[int, int]], ticks: list[int], percent: int
+) -> None:
+    requests, stretch, totals = apart(pauses_and_lengths), Stretch(), [0, 0, 0]
+    last = max((request.end_ms for request in requests), default=0)
+    prefills = decodes = 0
+    for ms, counted, running in readings(requests, [*ticks, *[1_000] * (2 * last // 1_000 + 2)]):
+        prefill = counted * percent // 100
+        prefills, decodes = prefills + prefill, decodes + counted - prefill
+        deltas = {"prefill_ms": prefill, "decode_ms": counted - prefill, "generated_tokens": None}
+        got = busy(stretch, deltas, observed_ms=ms, elapsed_ms=ms, running=running, waiting=0, exact=True)
+        assert got.ms is not None and got.prefill_ms is not None and got.decode_ms is not None
+        assert 0 <= got.prefill_ms <= got.ms and 0 <= got.decode_ms <= got.ms
+        totals = [a + b for a, b in zip(totals, (got.ms, got.prefill_ms, got.decode_ms), strict=True)]
+        stretch = got.stretch
+    rounding_ms = 2 * len(ticks) + 2 * last // 1_000 + 4
+    assert totals[0] == prefills + decodes
+    assert abs(totals[1] - prefills) <= rounding_ms and abs(totals[2] - decodes) <= rounding_ms
+    assert totals[1] + totals[2] >= totals[0] - len(ticks) - 2 * last // 1_000 - 2

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from pertoken.costs.hours.attribution import attribute, by_model
 from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.kinds import TokenWeights
 from pertoken.window.tenants.tokens import Tenant, TenantTokens
 
 A, B = Tenant(team="a"), Tenant(team="b")
@@ -20,6 +21,8 @@ _HOURS = st.lists(
             expected_ms=st.just(0),
             uncounted_nano_usd=st.integers(0, 10**12),
             estimated=st.just(False),
+            cached_tokens=st.none() | _TOKENS,
+            generated_tokens=st.none() | _TOKENS,
         ),
     ),
     min_size=1,
@@ -33,16 +36,18 @@ _COUNTED = st.lists(
         st.sampled_from((A, B, Tenant(key="k"))),
         _TOKENS,
         _TOKENS,
+        st.none() | _TOKENS,
     ),
     max_size=12,
 )
+_WEIGHTS = st.just("not known") | st.builds(TokenWeights, *[st.integers(0, 10**12)] * 4)
 
 
-@given(hours=_HOURS, counted=_COUNTED, nano_usd=st.integers(0, 10**15))
+@given(hours=_HOURS, counted=_COUNTED, nano_usd=st.integers(0, 10**15), weights=_WEIGHTS)
 def test_shares_sum_exactly_to_the_dollars_and_none_is_negative(
-    hours: list[ModelHour | None], counted: list[TenantTokens], nano_usd: int
+    hours: list[ModelHour | None], counted: list[TenantTokens], nano_usd: int, weights: TokenWeights | str
 ) -> None:
-    attribution = attribute(ModelHours("m", 0, tuple(hours)), counted, nano_usd)
+    attribution = attribute(ModelHours("m", 0, tuple(hours)), counted, nano_usd, weights)
     assert sum(share.nano_usd for share in attribution.shares) == nano_usd
     assert min(share.nano_usd for share in attribution.shares) >= 0
     assert min(share.tokens for share in attribution.shares) >= 0
@@ -70,6 +75,34 @@ def test_a_gateway_that_counted_more_than_the_engines_is_flagged_and_leaves_noth
     attribution = attribute(ModelHours("m", 0, (ModelHour(1000, 100),)), counted, 1000)
     assert [share.nano_usd for share in attribution.shares] == [500, 500, 0]
     assert attribution.overcounted_tokens == 20
+
+
+AGENT = TenantTokens(0, "m", A, 99, 1, 95)
+CHAT = TenantTokens(0, "m", B, 5, 5, 0)
+SERVED = ModelHours("m", 0, (ModelHour(1000, 110, cached_tokens=95, generated_tokens=6),))
+
+
+def shares(weights: TokenWeights | str, *rows: TenantTokens) -> list[int]:
+    return [share.nano_usd for share in attribute(SERVED, rows, 1000, weights).shares]
+
+
+def test_a_tenant_of_cached_prompts_pays_for_its_work_and_not_for_its_tokens() -> None:
+    assert shares(TokenWeights(10, 1, 40, 2), AGENT, CHAT) == [412, 588, 0]
+    assert shares("not known", AGENT, CHAT) == [909, 91, 0]
+    attribution = attribute(SERVED, (AGENT, CHAT), 1000, "not known")
+    assert attribution.unweighted == "not known"
+    assert [share.cached_tokens for share in attribution.shares] == [95, 0, None]
+
+
+def test_prompt_tokens_weigh_the_same_where_a_gateway_does_not_count_cached_ones_as_engines_do() -> None:
+    weights = TokenWeights(10, 1, 40, 2)
+    without = AGENT._replace(cached_tokens=None)
+    assert shares(weights, without, CHAT) == shares(weights.of_prompts, AGENT, CHAT) == [531, 469, 0]
+    assert "counts no cached tokens" in (attribute(SERVED, (without, CHAT), 1000, weights).unweighted or "")
+    twice = CHAT._replace(prompt_tokens=50, cached_tokens=40)
+    assert "more cached tokens than its engines" in (attribute(SERVED, (AGENT, twice), 9, weights).unweighted or "")
+    no_cache = ModelHours("m", 0, (ModelHour(1000, 110, cached_tokens=0, generated_tokens=6),))
+    assert attribute(no_cache, (without, CHAT), 1000, weights).unweighted is None
 
 
 def test_a_gateways_model_is_a_served_one_by_its_name_or_its_last_part() -> None:

@@ -1,5 +1,6 @@
 """The bill by tenant, team, model, host and device: lines that sum to it to the nano-dollar."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,35 @@ def test_models_hosts_and_devices_have_lines_of_their_own(store: Store) -> None:
     assert OTHER not in dollars(of(store, "model"))
 
 
+def test_shares_by_tokens_alone_are_marked_as_unweighted_with_the_reason(store: Store) -> None:
+    report = of(store, "tenant")
+    marked = {line.name for line in report.lines if line.unweighted}
+    assert marked == {"alpha / alpha-prod", "k2", "alpha / alpha-dev"}
+    assert report.notes[0].startswith(f"{MODEL}: shares are unweighted")
+
+
+def test_shares_weigh_each_kind_of_token_by_the_device_time_that_it_took(tmp_path: Path) -> None:
+    serving = replace(LOW_BATCH_70B, prefill=0.25, cached=0.5)
+    where = seed(tmp_path, serving, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    prompt, generated = 3600 * 160, 3600 * 40
+    own = {"model": MODEL, "team": "agents"}
+    counts = {"prompt": prompt * 3 // 4, "cached": prompt // 2, "generated": generated // 4, "reasoning": 9}
+    count(where, END - 1800, {metric(word, **own): number for word, number in counts.items()})
+    other = {"prompt": prompt // 4, "generated": generated * 3 // 4, "audio": 3, "prompt_audio": 4}
+    count(where, END - 1700, {metric(word, model=MODEL, team="chat"): number for word, number in other.items()})
+    report = spend(open_store(where), "team", 2, END, {})
+    # Each team computed half of the prompts; a quarter of the time was prefill.
+    assert dollars(report) == pytest.approx(
+        {"agents": (0.25 / 2 + 0.75 / 4) * HOURLY, "chat": (0.25 / 2 + 0.75 * 3 / 4) * HOURLY, UNATTRIBUTED: 0}
+    )
+    lines = {line.name: line for line in report.lines}
+    assert not any(line.unweighted for line in report.lines)
+    assert (lines["agents"].cached_tokens, lines["agents"].reasoning_tokens) == (prompt // 2, 9)
+    assert (lines["chat"].cached_tokens, lines["chat"].audio_tokens) == (0, 7)
+
+
 def test_models_that_no_engine_here_serves_are_named(store: Store) -> None:
-    (note,) = of(store, "tenant").notes
+    *_, note = of(store, "tenant").notes
     assert note.startswith("gpt-9: gateways counted 720k tokens, and no engine here serves it.")
 
 
@@ -114,5 +142,5 @@ def test_a_gateway_that_is_read_under_two_names_is_counted_once_and_named(tmp_pa
             count(where, ts, tokens(0.5, model=MODEL, key="a"), url=url, life=-5)
     report = of(open_store(where), "tenant")
     assert dollars(report) == pytest.approx({"a": HOURLY, UNATTRIBUTED: HOURLY, UNALLOCATED: 2 * HOURLY})
-    (note,) = report.notes
+    *_, note = report.notes
     assert note.startswith("http://gw.internal:4000 and http://gw:4000 are one gateway")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pertoken.costs.bill import bill
+from pertoken.costs.kinds import NO_PRICE, NO_TIMES
 from pertoken.costs.report.figures import (
     GENERATION,
     NO_ENERGY,
-    NO_PRICE,
     POOLING,
     ModelFigures,
     figures_of,
@@ -50,6 +50,35 @@ def test_tokens_requests_and_idle_dollars_of_a_generating_model_by_hand(store: S
     assert line.usd_per_1000_requests.value == pytest.approx(dollars / requests * 1000)
     assert line.usd_per_generated_mtok.value == pytest.approx(dollars / (40 * 3600) * 1e6)
     assert line.idle_usd.value == pytest.approx(0.4 * dollars), "busy is 60 % of the time"
+
+
+def test_each_kind_of_token_costs_the_device_time_that_it_took_and_idle_is_apart(tmp_path: Path) -> None:
+    serving = replace(LOW_BATCH_70B, prefill=0.25, cached=0.75)
+    seed(tmp_path, serving, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    (line,) = figures_of(open_store(locate(str(tmp_path))), 2, END, lambda _: SLO)
+    dollars, busy = 2 * 6.88, 0.6 * 2 * 6.88
+    prompt, generated = 160 * 3600, 40 * 3600
+    computed, cached = prompt / 4, prompt * 3 / 4
+    assert line.prefill_usd_per_mtok.value == pytest.approx(0.25 * busy / computed * 1e6)
+    assert line.decode_usd_per_mtok[:3] == pytest.approx([0.75 * busy / generated * 1e6] * 3)
+    # No time is left for cached tokens: they cost nothing beyond prefill, and at most as much as computed ones.
+    assert line.cached_usd_per_mtok[:3] == pytest.approx((0, 0, 0.25 * busy / prompt * 1e6))
+    assert line.prefill_usd_per_mtok.low == pytest.approx(0.25 * busy / prompt * 1e6)
+    assert line.usd_per_mtok_at_full_use.value == pytest.approx(busy / (prompt + generated) * 1e6)
+    assert line.kinds is not None and line.kinds.total == pytest.approx(dollars * 1e9)
+    assert line.counts == (prompt, cached, generated)
+    values = plain(line)
+    assert sum(values["kinds"].values()) == pytest.approx(dollars)
+    assert values["decode_usd_per_mtok"]["value"] == line.decode_usd_per_mtok.value
+    assert values["counts"]["cached"] == cached
+
+
+def test_kinds_are_unknown_with_the_reason_where_an_engine_counts_no_times(store: Store) -> None:
+    line = figures(store, GENERATION)
+    assert line.decode_usd_per_mtok == (None, None, None, NO_TIMES)
+    assert plain(line)["unknown"]["prefill_usd_per_mtok"] == NO_TIMES
+    pooling = figures(store, POOLING)
+    assert pooling.prefill_usd_per_mtok.value == pytest.approx(0.6 * 2 * 6.88 / (5000 * 3600) * 1e6)
 
 
 def test_dollars_per_goodput_mtok_need_an_slo_and_count_requests_within_it(store: Store) -> None:

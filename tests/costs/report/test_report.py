@@ -12,7 +12,9 @@ from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
 from pertoken.agent.scrape.page import parse
-from pertoken.costs.report.fleet_report import fleet_report, per_mtok_together
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import DeploymentLine
+from pertoken.costs.served import together
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.location import locate
@@ -46,6 +48,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def price(*lines: DeploymentLine) -> int | None:
+    return together(line.served for line in lines).price("blended")
+
+
 def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(folder: Path) -> None:
     from pertoken.store.connect.location import locate
 
@@ -74,10 +80,10 @@ def test_a_deployment_with_unknown_tokens_adds_neither_dollars_nor_tokens_to_the
     unknown = replace(line, prompt_tokens=None)
     idle = replace(line, prompt_tokens=0, generated_tokens=0)
     assert report.nano_usd_per_mtok == line.nano_usd_per_mtok
-    assert per_mtok_together([line, unknown]) == line.nano_usd_per_mtok
-    assert per_mtok_together([line, idle]) == pytest.approx(2 * (line.nano_usd_per_mtok or 0), abs=1)
-    assert per_mtok_together([unknown]) is None
-    assert per_mtok_together([idle]) is None
+    assert price(line, unknown) == line.nano_usd_per_mtok
+    assert price(line, idle) == pytest.approx(2 * (line.nano_usd_per_mtok or 0), abs=1)
+    assert price(unknown) is None
+    assert price(idle) is None
 
 
 def test_prompt_tokens_of_encoders_are_the_headline_only_where_nothing_generates(folder: Path) -> None:
@@ -86,8 +92,8 @@ def test_prompt_tokens_of_encoders_are_the_headline_only_where_nothing_generates
     (line,) = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END).deployments
     encoder = replace(line, generated_tokens=0, pooling=True)
     assert encoder.prompt_tokens and encoder.nano_usd
-    assert per_mtok_together([line, encoder]) == line.nano_usd_per_mtok
-    assert per_mtok_together([encoder]) == pytest.approx(encoder.nano_usd * 1e6 / encoder.prompt_tokens)
+    assert price(line, encoder) == line.nano_usd_per_mtok
+    assert price(encoder) == pytest.approx(encoder.nano_usd * 1e6 / encoder.prompt_tokens)
 
 
 def test_the_bill_adds_up_to_the_paid_dollars(folder: Path) -> None:

@@ -1,9 +1,10 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pertoken.config import Settings
-from pertoken.metrics import FIGURES
+from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.reports.gates.measure import Figures
 from pertoken.settings.fleet import ServiceSettings
 from tests.reports.builders import END, HOURS, store_of
@@ -30,9 +31,23 @@ def test_figures_of_the_fleet_and_of_a_service(tmp_path: Path) -> None:
     }
     assert chat["usd"] == pytest.approx(41.28) and chat["idle_share"] == pytest.approx(0.4)
     assert chat["usd_per_generated_mtok"] == pytest.approx(95.5555, abs=1e-3)
+    assert chat["usd_per_1000_requests"] == pytest.approx(38.2222, abs=1e-3)
+    assert chat["usd_per_good_mtok"] is None, "no request is within 100 ms for certain"
     assert chat["slo_ratio"] is not None and chat["slo_ratio"] > 1
     (age,) = measured.of("stale_s", "host").values()
     assert age.value is not None and 0 <= age.value < 3600
+
+
+def test_a_changed_headline_leaves_figures_of_gates_and_alerts_on_their_basis(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "db")
+    by_headline = {
+        name: Figures(store, replace(SETTINGS, headline=name), HOURS * 3600, END, dated=True) for name in HEADLINES
+    }
+    for figure in ("usd_per_mtok", "usd_per_generated_mtok", "usd_per_1000_requests", "budget_share"):
+        assert len({figures.of(figure, "fleet")[""] for figures in by_headline.values()}) == 1, figure
+    easy = Figures(store, Settings(slo_ttft_ms=10_000.0), HOURS * 3600, END, dated=True)
+    good, blended = easy.of("usd_per_good_mtok", "fleet")[""], easy.of("usd_per_mtok", "fleet")[""]
+    assert good.value == pytest.approx(blended.value)
 
 
 def test_an_unmeasured_figure_has_its_reason(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+from pertoken.costs.kinds import KindDollars, KindPrice, TokenCounts
 from pertoken.costs.report.figures import GENERATION, POOLING, Figure, ModelFigures
 from pertoken.costs.report.goodput import GoodShare
 from pertoken.text.costs.model_figures import figures_text
@@ -21,7 +22,19 @@ CHAT = ModelFigures(
     j_per_token=Figure(0.5),
     kwh=Figure(None, "not measured"),
     idle_usd=Figure(4.8),
+    prefill_usd_per_mtok=KindPrice(2.0, 1.0, 3.0),
+    cached_usd_per_mtok=KindPrice(None, reason="its engine counts no cached tokens"),
+    decode_usd_per_mtok=KindPrice(9.0, 9.0, 9.0),
+    usd_per_mtok_at_full_use=Figure(3.6),
+    kinds=KindDollars(1, 2, 3, 4, 5),
+    counts=TokenCounts(1, None, 1),
 )
+
+
+def test_dollars_by_kind_of_token_have_their_bounds_where_requests_overlap() -> None:
+    text = figures_text([CHAT], None)
+    assert "computed prompt" in text and "$2.00 ($1.00–$3.00)" in text and " $9.00 " in text and "$3.60" in text
+    assert "llama-70b: $/cached prompt Mtok: its engine counts no cached tokens" in text
 
 
 def test_figures_are_one_line_a_model_and_unknown_ones_have_their_reason() -> None:

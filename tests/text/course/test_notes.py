@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from pertoken.costs.kinds import KindDollars
 from pertoken.text.course.notes import advice_line, busy_line, dollar_lines, gap_lines, proposals_for, title_line
-from pertoken.window.engine_counts import EngineCounts
 from tests.tui.reports import ADVICE, CHAT, COURSE, RELEASE, RESTARTED, RICH, use
 
 
@@ -23,22 +23,20 @@ def test_the_dollars_of_a_host_add_up_with_unallocated_time() -> None:
     )
 
 
-def test_busy_dollars_split_by_tokens_at_one_price_or_by_time_where_the_engine_counts_it() -> None:
+def test_busy_dollars_are_split_by_the_measured_time_of_each_kind_of_token_with_bounds() -> None:
     assert busy_line(CHAT, RICH) == (
-        "Of busy, at one price a token: prompt $1.71 (47%) + cached $1.51 (42%) + generated $0.41 (11%)"
+        "Of busy, by device time: computing prompts (47% of it cached) $1.10 (30%, 25% to 36%) "
+        "+ lookup of cached tokens $0.03 (1%) + generating $2.50 (69%, 63% to 74%)"
     )
-    timed = replace(CHAT, counts=EngineCounts(counted=(("prefill_ms", 250), ("decode_ms", 750))))
-    assert busy_line(timed, RICH) == (
-        "Of busy, by time of requests in prefill and decode: "
-        "prompt (47% of it cached, without compute) $0.91 (25%) + generated $2.72 (75%)"
+    unsplit = replace(CHAT, kinds=KindDollars(unsplit=3_630_000_000, idle=1_350_000_000))
+    assert busy_line(unsplit, RICH) == (
+        "Of busy, by device time: not split (no time of prefill and decode) $3.63 (100%)"
     )
 
 
-def test_busy_dollars_of_a_host_are_those_of_what_it_serves_and_none_without_a_price_or_a_token() -> None:
-    assert (busy_line(RICH.uses[0], RICH) or "").startswith("Of busy, at one price a token: prompt")
-    assert busy_line(replace(CHAT, nano_usd=None), RICH) is None
-    silent = replace(CHAT, prompt_tokens=None, cached_tokens=None, generated_tokens=0)
-    assert busy_line(silent, RICH) is None
+def test_busy_dollars_of_a_host_are_those_of_what_it_serves_and_none_without_a_price() -> None:
+    assert (busy_line(RICH.uses[0], RICH) or "").startswith("Of busy, by device time: computing prompts")
+    assert busy_line(replace(CHAT, kinds=None), RICH) is None
     assert busy_line(RICH.uses[0], None) is None
 
 
