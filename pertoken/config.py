@@ -25,6 +25,10 @@ GATEWAYS = ("litellm", "sgl-router", "llm-d")
 """Gateways that the agent can read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
+SERVICE_ADVICE = SERVICE_FOLDER / "advice"
+"""Where the advisor, as a service with a user of its own, keeps its advice."""
+SERVICE_SETTINGS = Path("/etc/pertoken/pertoken.toml")
+"""Settings of both services."""
 
 
 def _setting(section: str, parse: Any, default: Any, example: str, **kwargs: Any) -> Any:

@@ -145,6 +145,15 @@ class StoredReadings:
             self._watch.look(self._opened(), self._now_ts())
         return self._paced("advice", past, lambda store: standing(store, past))
 
+    def no_advice(self) -> str | None:
+        """Return why no rule has run, and when it will; None if rules have run. Raises StoreError."""
+        from pertoken.advisor.first_run import first_run
+
+        if self._as_of is not None or self._recorded_from is not None:
+            return "No rule had run by then."
+        state = first_run(self._location, self._settings.advisor_every)
+        return None if state is None else state.sentence()
+
     def tenants(self, window_s: int, at: int | None = None) -> Spend:
         """Return the dollars of each tenant over the whole hours that cover the window. Raises StoreError."""
         from pertoken.costs.hours.spend import spend
