@@ -11,8 +11,8 @@ from pertoken.units import format_duration
 from pertoken.window.reading import recorded_interval
 
 FIRST_TELEMETRY_S = 300.0
-"""Telemetry that a service waits for before its first run, where `advisor.every` is not shorter. A run over less has
-nothing to say, and the next one is hours away."""
+"""Telemetry that a service waits for before its first run, where `advisor.every` is not shorter. A run over less
+finds nothing, and the next one is hours away."""
 
 
 @dataclass(frozen=True, slots=True)

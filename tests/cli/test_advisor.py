@@ -27,7 +27,7 @@ def test_without_an_advisor_its_state_is_an_error_with_the_next_step(folder: Pat
 
 def test_the_advisor_runs_the_rules_and_shows_when_they_run_next(folder: Path) -> None:
     with advisor(folder, "-m", "pertoken", "advisor", "--db", str(folder)) as process:
-        until(lambda: any("ran " in job.text for job in jobs(folder)), "the first run")
+        until(lambda: any(job.subject == "advice run" and "ran " in job.text for job in jobs(folder)), "the first run")
         done = run("advisor", "status", "--db", str(folder))
         assert done.exit_code == 0
         assert "job       advice run: ran " in done.stdout and "next in " in done.stdout
