@@ -180,6 +180,44 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     echo(sheet_text(match, time.time()) + "\n".join(lines))
 
 
+@advise.command(short_help="Write one recommendation as a file for a pull request.")
+@click.argument("advice_id", metavar="ID")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["kustomize", "helm", "keda", "issue"]),
+    required=True,
+    help="kustomize: patches; helm: values of the vLLM Production Stack; keda: a ScaledObject; issue: Markdown.",
+)
+@db_option
+def export(config_file: str | None, db: str | None, advice_id: str, form: str) -> None:
+    """Print one recommendation as a file for a pull request or an issue, with what each number of replicas costs.
+
+    Nothing is applied. Names that pertoken cannot read are written in capitals and explained at the head of the file.
+    """
+    import time
+
+    from pertoken.costs.fleet import service_name
+    from pertoken.costs.report.fleet_report import fleet_report
+    from pertoken.proof.stored import find, standing
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
+
+    settings, now_ts = settings_of(config_file, db=db), int(time.time())
+    where = locate(settings.db, settings.advice)
+    store = open_store(where)
+    row = find(standing(store), advice_id, where)
+    lines = fleet_report(store, int(settings.advisor_since), now_ts).deployments
+    named = {service_name(line.model, settings) for line in lines if str(line.deployment_id) == row.target_key}
+    name = row.target_key if row.target_kind == "service" else next(iter(named), None)
+    served = [line for line in lines if not line.ended and service_name(line.model, settings) == name]
+    rates = [line.nano_usd_per_hour for line in served if line.nano_usd_per_hour is not None]
+    models = tuple(sorted({line.model for line in served}))
+    cost = ServiceCost(models, len(served), sum(rates) if len(rates) == len(served) else None)
+    echo(file_of(row, FileFormat(form), cost, now_ts), nl=False)
+
+
 def serve_advice(
     where: StoreLocation,
     settings: Settings,
