@@ -1,4 +1,4 @@
-"""What is wrong now, and a week compared with the previous one: spend, $/Mtok, the three best bankable changes, and verdicts."""
+"""What is wrong now, and a week against the previous one: spend, $/Mtok, the best bankable changes, and verdicts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
