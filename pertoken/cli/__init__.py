@@ -104,6 +104,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Measure and look": {
         "up": "screens.up",
         "agent": "agent",
+        "advisor": "advisor",
         "top": "screens.top",
         "doctor": "doctor",
         "probe": "probe",

@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.location import StoreLocation
 
-FIRST_TELEMETRY_S = 300.0
-"""Telemetry that `up` waits for before its first run, where `advisor.every` is not shorter."""
-
-
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
 WINDOWS = 2
@@ -139,16 +135,7 @@ def advise(
             raise BadInput("; ".join(broken))
         leave(gates)
         return
-    from functools import partial
-
-    from pertoken.advisor.service import serve
-    from pertoken.cli.reporting.beside import alert_jobs, exports
-
-    run = partial(_run_and_report, where, settings, rule_files, adopt=adopt_config)
-    ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
-    with exports(where, settings) as pushes:
-        beside = [*pushes, *alert_jobs(where, settings)]
-        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
+    serve_advice(where, settings, rule_files, adopt=adopt_config, with_parent=with_parent, at_once=not with_parent)
 
 
 @advise.command(short_help="Show one recommendation in full.")
@@ -191,6 +178,70 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
         return
     lines = [*journal_lines(entries)[1:], *prospect_lines(provable), *receipt_lines(receipts)]
     echo(sheet_text(match, time.time()) + "\n".join(lines))
+
+
+@advise.command(short_help="Write one recommendation as a file for a pull request.")
+@click.argument("advice_id", metavar="ID")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["kustomize", "helm", "keda", "issue"]),
+    required=True,
+    help="kustomize: patches; helm: values of the vLLM Production Stack; keda: a ScaledObject; issue: Markdown.",
+)
+@db_option
+def export(config_file: str | None, db: str | None, advice_id: str, form: str) -> None:
+    """Print one recommendation as a file for a pull request or an issue, with what each number of replicas costs.
+
+    Nothing is applied. Names that pertoken cannot read are written in capitals and explained at the head of the file.
+    """
+    import time
+
+    from pertoken.costs.fleet import service_name
+    from pertoken.costs.report.fleet_report import fleet_report
+    from pertoken.proof.stored import find, standing
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
+
+    settings, now_ts = settings_of(config_file, db=db), int(time.time())
+    where = locate(settings.db, settings.advice)
+    store = open_store(where)
+    row = find(standing(store), advice_id, where)
+    lines = fleet_report(store, int(settings.advisor_since), now_ts).deployments
+    named = {service_name(line.model, settings) for line in lines if str(line.deployment_id) == row.target_key}
+    name = row.target_key if row.target_kind == "service" else next(iter(named), None)
+    served = [line for line in lines if not line.ended and service_name(line.model, settings) == name]
+    rates = [line.nano_usd_per_hour for line in served if line.nano_usd_per_hour is not None]
+    models = tuple(sorted({line.model for line in served}))
+    cost = ServiceCost(models, len(served), sum(rates) if len(rates) == len(served) else None)
+    echo(file_of(row, FileFormat(form), cost, now_ts), nl=False)
+
+
+def serve_advice(
+    where: StoreLocation,
+    settings: Settings,
+    rule_files: tuple[Path, ...] = (),
+    *,
+    adopt: bool = False,
+    with_parent: bool = False,
+    at_once: bool = False,
+) -> None:
+    """Advise periodically, with alerts and exports beside it, until stopped. `at_once`: do not wait for telemetry."""
+    from functools import partial
+
+    from pertoken.advisor.configuration import check, configuration_of
+    from pertoken.advisor.first_run import may_start
+    from pertoken.advisor.service import serve
+    from pertoken.cli.reporting.beside import alert_jobs, exports
+
+    if not adopt:
+        check(where, configuration_of(settings))
+    run = partial(_run_and_report, where, settings, rule_files, adopt=adopt)
+    ready = (lambda: True) if at_once else partial(may_start, where, settings.advisor_every)
+    with exports(where, settings) as pushes:
+        beside = [*pushes, *alert_jobs(where, settings)]
+        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
 def run_quietly(where: StoreLocation, settings: Settings) -> None:
@@ -298,18 +349,6 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
         echo(f"pertoken advise: {line}", err=True)
     counts = Counter(recommendation.state.label for recommendation in advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
-
-
-def _recorded(where: StoreLocation, min_s: float) -> bool:
-    """Return whether `min_s` seconds are recorded: a run over less finds nothing, and the next run is hours away."""
-    from pertoken.errors import StoreError
-    from pertoken.store.connect.open import open_store
-    from pertoken.store.query.read import first_and_last
-
-    with contextlib.suppress(StoreError), open_store(where).read() as connection:
-        first_ts, last_ts = first_and_last(connection)
-        return first_ts is not None and last_ts is not None and last_ts - first_ts >= min_s
-    return False
 
 
 def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:

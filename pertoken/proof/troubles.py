@@ -13,6 +13,7 @@ from pertoken.proof.judging.go_back_page import RULE as GO_BACK
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import Result, Verdict, standing_verdicts
+from pertoken.settings.alerts import BUDGET, DEFAULTS
 from pertoken.state.service import Slo
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
@@ -66,13 +67,13 @@ def troubles(
 
     `verdicts`: newest change first; `alerts`: stored rows of alerts.
     """
-    silent = {host.name for host in report.hosts if _is_silent(host)}
+    silent = {host.name for host in report.hosts if is_silent(host)}
     lines = [line for line in report.deployments if not line.ended and line.host not in silent]
     raised = [trouble for line in lines for trouble in _of_deployment(line, report.window_s, objectives(line.model))]
     raised += _silent_hosts(report)
     raised += _regressions({line.deployment_id: line for line in lines}, verdicts)
     raised += _lost_prices(report)
-    raised += (_alert(row) for row in alerts if row.state in FIRING)
+    raised += (_alert(row) for row in alerts if row.state in FIRING and not _is_shown(row))
     return tuple(sorted(raised, key=lambda trouble: (_ORDER[trouble.kind], -(trouble.nano_usd_per_hour or 0))))
 
 
@@ -141,7 +142,7 @@ def _first_token(line: DeploymentLine) -> str:
     return "" if line.ttft_p95_s is None else f", TTFT p95 {line.ttft_p95_s:.3g} s"
 
 
-def _is_silent(host: HostLine) -> bool:
+def is_silent(host: HostLine) -> bool:
     """Return whether the agent of a host stopped lately: telemetry that was imported or generated just ends."""
     return (
         host.stale and not host.imported and not host.generated and host.age_s is not None and host.age_s < MAX_SILENT_S
@@ -149,7 +150,7 @@ def _is_silent(host: HostLine) -> bool:
 
 
 def _silent_hosts(report: FleetReport) -> Iterator[Trouble]:
-    silent = [host for host in report.hosts if _is_silent(host)]
+    silent = [host for host in report.hosts if is_silent(host)]
     if not silent:
         return
     names = [host.name for host in silent]
@@ -188,6 +189,12 @@ def _lost_prices(report: FleetReport) -> Iterator[Trouble]:
         command = f'pertoken prices set DOLLARS --for "{lost.name}"'
         reason = "it has no price any more: its dollars are unknown"
         yield Trouble(TroubleKind.UNPRICED, target, reason, command, lost.nano_usd_per_hour)
+
+
+def _is_shown(row: Any) -> bool:
+    """Return whether a firing alert repeats a trouble: a default one, but for that on the budget."""
+    default = DEFAULTS.get(row.name)
+    return default is not None and row.name != BUDGET and json.loads(row.body)["figure"] == default.when.figure
 
 
 def _alert(row: Any) -> Trouble:

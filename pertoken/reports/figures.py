@@ -28,7 +28,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.amounts import price
 from pertoken.window.figures import per_mtok
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, shown_place
 
 TAKEN = (State.ACCEPTED, State.APPLIED, State.VERIFYING, State.REALIZED, State.PARTIAL)
 """States of advice that was accepted or applied, and was not undone."""
@@ -106,6 +106,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         by = {name: spend_of(priced, served, name, teams) for name in ("model", "tenant", "team")}
         figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings))
         daily = charges(priced)
+        source = shown_place(store.location, priced.inventory)
     hours = sorted(
         (ModelHours(model, period.start // HOUR * HOUR, tuple(model_hour)) for model, model_hour in served.items()),
         key=lambda model_row: (-(model_row.together.nano_usd or 0), model_row.model),
@@ -119,7 +120,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
     good_share = {figure.model: figure.good_share.low for figure in figures}
     return ReportFigures(
         period=period,
-        source=str(store.location),
+        source=source,
         bill=priced.money.bill(),
         charges=daily,
         inventory=priced.inventory,

@@ -85,15 +85,17 @@ def advice_summary(
     *,
     everything: bool = False,
     hour_rate: float = HOUR_RATE,
+    no_advice: str | None = None,
 ) -> str:
     """Return what is wrong now and the advice: the largest savings, and the number of rows that are left out.
 
-    `everything` leaves out nothing: rows without a figure, other variants, and reasons of refusals are listed, too.
+    `no_advice` as in `summary`. `everything` leaves out nothing: rows without a figure, other variants, and reasons of
+    refusals are listed, too.
     """
     if everything:
         blocks = _all_advice_blocks(report, recommendations, width, verdicts)
     else:
-        blocks = _advice_blocks(report, recommendations, width, None, verdicts, hour_rate)
+        blocks = _advice_blocks(report, recommendations, width, no_advice, verdicts, hour_rate)
     hints = [] if everything else _hints(report)[:MAX_HINTS]
     return _joined(_head(report), trouble_table(report, width), hints, *blocks)
 

@@ -58,6 +58,12 @@ def first_recorded(store: Store) -> int | None:
         return read.first_ts(connection)
 
 
+def recorded_interval(store: Store) -> tuple[int | None, int | None]:
+    """Return the times of the oldest and the newest row of any host; None if there is none. Raises StoreError."""
+    with store.read() as connection:
+        return read.first_and_last(connection)
+
+
 def faults_of_hosts(store: Store, start: int, end: int, *, dated: bool) -> list[str]:
     """Return a sentence for each host with values that cannot be used, seen since `start`. Raises StoreError."""
     with store.read() as connection:

@@ -160,6 +160,17 @@ def test_an_alert_is_listed_from_its_firing_to_its_end() -> None:
     assert troubles(report_of(), (), no_objective, [stored("PENDING")]) == ()
 
 
+def test_a_default_alert_is_not_listed_beside_the_trouble_that_it_repeats() -> None:
+    def stored(name: str, figure: str) -> Any:
+        body = json.dumps({"figure": figure, "operator": ">", "limit": 0, "value": 1.0})
+        return SimpleNamespace(name=name, target="fleet", state="FIRING", body=body)
+
+    assert troubles(report_of(), (), no_objective, [stored("stuck", "stuck")]) == ()
+    for alert in (stored("stuck", "waiting"), stored("over-budget", "budget_expected_share")):
+        (trouble,) = troubles(report_of(), (), no_objective, [alert])
+        assert trouble.kind is TroubleKind.ALERT, "of the same name, but of another figure; or of no other trouble"
+
+
 def test_outages_come_first_and_of_one_kind_the_dearest() -> None:
     cheap, dear = replace(HUNG, nano_usd_per_hour=1), replace(HUNG, nano_usd_per_hour=2, deployment_id=99)
     waiting = replace(CHAT, waiting_now=400.0, nano_usd_per_hour=9)

@@ -144,7 +144,9 @@ def _serve(
     try:
         from pertoken.cli.screens.web import ScreenServer
     except ModuleNotFoundError:
-        raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
+        from pertoken.installed import install_command
+
+        raise BadInput(f"--web needs textual-serve: {install_command('web')}") from None
     try:
         if IPv4Address(host).is_unspecified:
             raise BadInput(f"--web-host {host}: name one address of this host; browsers are asked for it")

@@ -30,6 +30,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import LRUCache
 
 from pertoken.errors import CorruptStore, FullStore, StoreError, StoreInaccessible, limit_reached
+from pertoken.installed import install_command
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.postgres import set_local
@@ -134,7 +135,7 @@ def _postgres(location: StoreLocation, *, read_only: bool) -> Engine:
         arguments = {"prepare_threshold": None, **tls_defaults(location.url)}
         engine = create_engine(location.url, hide_parameters=True, connect_args=arguments, **pool)
     except ModuleNotFoundError:
-        raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
+        raise StoreError(f"PostgreSQL needs psycopg: {install_command('postgres')}") from None
     return _snapshots(engine) if read_only else engine
 
 

@@ -54,8 +54,8 @@ def advice_note(advice: Sequence[Recommendation]) -> str:
     silent = len(not_evaluated(advice))
     if not silent:
         return (
-            "No rule has run yet. Rules need a few minutes of telemetry of a served model; "
-            "`pertoken advise` runs them now."
+            "Nothing to propose, and no rule has anything to report. Rules need a few minutes of telemetry of a served "
+            "model; `pertoken doctor` reports what can be measured here."
         )
     results = "1 rule result with its reason" if silent == 1 else f"{silent} rule results with their reasons"
     return f"Nothing to propose: Not evaluated lists {results}."

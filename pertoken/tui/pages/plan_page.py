@@ -116,7 +116,7 @@ class PlanPage(ListPage):
         if plan.steps:
             lines += [weakest(plan) or "", capacity_line(plan)]
         elif not plan.left_out:
-            lines.append(advice_note(view.reading.advice.value or ()))
+            lines.append(view.reading.no_advice.value or advice_note(view.reading.advice.value or ()))
         if plan.unpriced_hosts:
             lines.append(f"Without a price, and not counted: {literal(', '.join(plan.unpriced_hosts))}.")
         if not plan.exact:

@@ -102,7 +102,7 @@ class StoredReadings:
         return self._described
 
     def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
-        """Return the fleet over the last `window_s` seconds, with the verdicts on its changes as events.
+        """Return the fleet over the last `window_s` seconds, with alerts and verdicts on its changes as events.
 
         Raises StoreError.
         """
@@ -113,7 +113,7 @@ class StoredReadings:
             slo_of, dated = self._objectives_of(), self._past(at) is not None
             report = fleet_report(store, window_s, self._now_ts(at), dated=dated, slo_of=slo_of)
             report = with_troubles(report, store, slo_of, self._past(at))
-            report = _with_verdicts(report, store, self._as_of)
+            report = _with_advice_events(report, store, self._as_of)
             return report if self._shown_as is None else replace(report, source=self._shown_as)
 
         def outdated(last: FleetReport) -> bool:
@@ -145,6 +145,15 @@ class StoredReadings:
             self._watch = self._watch or self._new_watch()
             self._watch.look(self._opened(), self._now_ts())
         return self._paced("advice", past, lambda store: standing(store, past))
+
+    def no_advice(self) -> str | None:
+        """Return why no rule has run, and when it will; None if rules have run. Raises StoreError."""
+        from pertoken.advisor.first_run import first_run
+
+        if self._as_of is not None or self._recorded_from is not None:
+            return "No rule had run by then."
+        state = first_run(self._location, self._settings.advisor_every)
+        return None if state is None else state.sentence()
 
     def tenants(self, window_s: int, at: int | None = None) -> Spend:
         """Return the dollars of each tenant over the whole hours that cover the window. Raises StoreError."""
@@ -259,19 +268,25 @@ class StoredReadings:
         return self._opened()
 
 
-def _with_verdicts(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
-    """Add verdicts on changes to the events; their modules are imported only if there are verdicts."""
+def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
+    """Add events of alerts and verdicts on changes; their modules are imported only if there are any."""
     from pertoken.store import repository
 
     if store.advice is None:
         return report
     with store.read("advice") as connection:
-        if not repository.verdicts(connection):
-            return report
-    from pertoken.proof.verdicts import standing_verdicts
-    from pertoken.text.advice.events import with_verdicts
+        alerts = [(row.body, row.ts) for row in repository.alert_events(connection, report.now_ts - report.window_s)]
+        has_verdicts = bool(repository.verdicts(connection))
+    if alerts:
+        from pertoken.reports.alerts.message import with_alerts
 
-    return with_verdicts(report, standing_verdicts(store, as_of))
+        report = with_alerts(report, alerts)
+    if has_verdicts:
+        from pertoken.proof.verdicts import standing_verdicts
+        from pertoken.text.advice.events import with_verdicts
+
+        report = with_verdicts(report, standing_verdicts(store, as_of))
+    return report
 
 
 def _turned_stale(report: FleetReport, now_ts: int) -> bool:

@@ -4,9 +4,19 @@ from pathlib import Path
 
 from pertoken.catalog.offers import listed_offers
 from pertoken.config import Settings
+from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.reports.weekly.weekly import MAX_CELLS, MAX_LINES, _changes, _cut, _verdicts, week_of, weekly_lines
+from pertoken.reports.weekly.weekly import (
+    MAX_CELLS,
+    MAX_LINES,
+    _changes,
+    _cut,
+    _troubles,
+    _verdicts,
+    week_of,
+    weekly_lines,
+)
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, add_offers
 from tests.reports.builders import END, store_of
@@ -30,6 +40,16 @@ def test_the_three_best_changes_and_decided_verdicts_are_listed() -> None:
     (line,) = _verdicts([pending, dearer])
     assert line == "verdict dearer, +12.0% (+5.0% to +20.0%) per token: chat: tp 1 → 2  [pertoken advise]"
     assert len(_verdicts([dearer] * 30)) == 9
+
+
+def test_what_is_wrong_now_stands_first_with_its_command(tmp_path: Path) -> None:
+    lines = weekly_lines(store_of(tmp_path / "db"), Settings(), week_of(END + 600, dated=False))
+    assert lines[1].startswith("now telemetry lost: ") and lines[1].endswith("[pertoken agent status]")
+    stuck = Trouble(TroubleKind.STUCK, "chat on gpu-1", "3 requests run", "pertoken advise show 12345678")
+    assert _troubles([stuck] * 5) == [
+        *["now stuck: chat on gpu-1: 3 requests run  [pertoken advise show 12345678]"] * 3,
+        "and 2 more things that are wrong now  [pertoken top --once]",
+    ]
 
 
 def test_a_long_line_is_cut_before_its_command() -> None:
