@@ -1,4 +1,4 @@
-"""What decisions by the forecast cost: `python -m benchmarks.decisions [--measurements M.csv --pairs P.csv]`.
+"""Cost of decisions by the forecast: `python -m benchmarks.decisions [--measurements M.csv --pairs P.csv]`.
 
 Each pair of measurements is a decision: keep the configuration before the change, or pay for the one after it. The
 bill of a token is the hourly price of the devices over output tokens/s; prices are those of

@@ -77,6 +77,9 @@ change the engine's version with the format.
 
 ## What lifts it
 
+Each forecast that is shown names its tier with this error, and the command that lifts it: lists, details, plans,
+reports and `pertoken size`, their JSON (`forecast`) and the MCP server.
+
 | tier | what it rests on | measured error | what lifts it |
 |---|---|---|---|
 | measured here | minutes of this deployment's own load | {measured} (changes of the load, {points} points) | |
