@@ -35,6 +35,8 @@ SLOW_LINK_BYTES_PER_S = 128e9
 """Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
 """Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
+VLLM_ASYNC = r"v?(0\.(1[4-9]|[2-9]\d)|[1-9]\d*\.)"
+"""Versions that schedule the next step while the device computes: 0.14 made `--async-scheduling` the default."""
 CPU_ATTENTION_SHARE = 0.05
 """Rate of one query's products with the cache over that of GEMMs on CPUs, where it was not measured. llama.cpp computes
 them row by row, each query head alone, so that heads that share a cache save nothing; those of a prompt it computes
@@ -246,6 +248,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     old_vllm = None
     if engine == "vllm" and deployment.engine_version:
         old_vllm = re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
+        held += ["vllm-async"] if re.match(VLLM_ASYNC, deployment.engine_version) else []
     held += [*hardware.tags, *device_tags(accelerator, kv_dtype, old_vllm)]
     if engine:
         held.append(engine)

@@ -27,7 +27,7 @@ from pertoken.forecast.formats import (
     stored_format,
     takes_share_of_free,
 )
-from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels
+from pertoken.forecast.served import VLLM_ASYNC, accepted_len, device_columns, device_tags, kernels
 from pertoken.forecast.terms import ROWS_OF_TILE
 
 DISAGGREGATED = (
@@ -95,6 +95,9 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "whole_requests": float(admits_whole_requests(engine)),
     }
     held += [BLOCK_FP8] if in_blocks else []
+    version = re.match(r"vllm \D*(\d[\d.]*)", engine_text)
+    if engine == "vllm" and version and re.match(VLLM_ASYNC, version[1]):
+        held.append("vllm-async")
     held += ["without-graphs"] if re.search(names()["assumed"]["without_graphs"], f"{engine_text} {notes}") else []
     held += ["images"] if "image-chat" in notes or "video-chat" in notes else []
     if "int8-bnb" in kernel.format_name and re.search(names()["assumed"]["old_bitsandbytes"], engine_text):
