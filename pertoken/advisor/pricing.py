@@ -21,6 +21,7 @@ from pertoken.advisor.present import Present
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.wire import Refused, encoded, refusal_of
 from pertoken.evidence import Evidence
+from pertoken.forecast.tiers import split_tier
 from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
@@ -251,6 +252,7 @@ class Pricing:
         chosen = Chosen(money.replicas, money.released, priced=money.unpriced is None, placed=money.ordered)
         step = commands(difference, before, self.gathered.addresses, chosen)
         changed = touches(difference, before)
+        tier, assumptions = split_tier(money.assumptions)
         return Variant(
             key=difference.key,
             title=title(difference, before, chosen),
@@ -276,7 +278,8 @@ class Pricing:
             provenance=money.provenance.label if money.provenance is not None else None,
             unpriced=money.unpriced,
             break_even=money.break_even,
-            assumptions=money.assumptions,
+            tier=tier,
+            assumptions=assumptions,
             against=(
                 *money.against,
                 *possible.proposal.against,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pertoken.forecast.tiers import Tier
 from pertoken.savings.saving import Money as Money
 from pertoken.savings.saving import Saving
 from pertoken.store.schema.ids import stable_id
@@ -176,6 +177,8 @@ class Variant:
     """Why there is no money in it."""
     break_even: str | None = None
     """From which value of an unmeasured number it pays."""
+    tier: Tier | None = None
+    """What its forecast rests on; None without a forecast, and in advice of an older pertoken."""
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     record: RecordLine | None = None

@@ -155,6 +155,7 @@ def _steps(
                 commands=what.commands,
                 undo=what.undo,
                 conflicts=_excluded(at, states, clashes),
+                tier=what.lever.variant.tier,
                 assumptions=(*what.assumptions, *_record(what.lever)),
                 against=what.against,
             )

@@ -9,6 +9,7 @@ from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
+from pertoken.forecast.tiers import split_tier
 from pertoken.savings.estimate import Estimate, whole_hosts
 from pertoken.state.diff import diff
 from pertoken.state.fleet import Fleet
@@ -62,7 +63,7 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
         step.undo,
         tuple(
             assumption
-            for assumption in price.assumptions
+            for assumption in split_tier(price.assumptions)[1]
             if assumption not in (*known.assumptions, *whole_hosts(price.released))
         ),
         tuple(objective for objective in price.against if objective not in known.against),

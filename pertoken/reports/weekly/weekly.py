@@ -96,9 +96,13 @@ def _changes(proposed: Sequence[Recommendation]) -> list[str]:
         return ["bankable: nothing is proposed  [pertoken advise]"]
     return [
         f"bankable {money_text(row.best.net if row.best else None)}/month: {literal(row.title)}, "
-        f"{literal(row.target)}  [pertoken advise show {short_id(row)}]"
+        f"{literal(row.target)}{_tier(row)}  [pertoken advise show {short_id(row)}]"
         for row in best
     ]
+
+
+def _tier(row: Recommendation) -> str:
+    return f" (forecast {row.best.tier.short})" if row.best and row.best.tier else ""
 
 
 def _prices(store: Store, settings: Settings, week: Period) -> list[str]:

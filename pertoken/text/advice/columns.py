@@ -236,6 +236,7 @@ def open_columns(
         Column("risk", lambda row: row.best.risk if row.best else "", 9),
         Column("effort", lambda row: EFFORTS.get(row.best.effort, "") if row.best else "", 10),
         Column("record", record, 7),
+        Column("forecast", lambda row: row.best.tier.short if row.best and row.best.tier else "", 5),
         Column("throughput", lambda row: ratio_range(_ratio(row)), 11, _middle),
     )
 

@@ -23,8 +23,19 @@ def totals(advice: Sequence[Recommendation]) -> str:
         f"{_worth(best)}\n"
         "Of changes to the same service or host only the best counts."
         + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
-        + (f"\n{note}" if (note := unconfirmed_note(advice)) else "")
+        + "".join(f"\n{note}" for note in (forecast_note(best), unconfirmed_note(advice)) if note)
     )
+
+
+def forecast_note(rows: Sequence[Recommendation]) -> str | None:
+    """Return what the forecasts of some advice rest on, with what lifts them; None without a forecast."""
+    counts = Counter(row.best.tier for row in rows if row.best and row.best.tier)
+    if not counts:
+        return None
+    known = "; ".join(f"{n} {tier.short}" for tier, n in counts.most_common())
+    lifted = sorted({tier.lifted_by for tier in counts if tier.lifted_by})
+    lifts = f"; `{'`, `'.join(lifted)}` at the load in question lifts it" if lifted else ""
+    return f"Forecasts: {known} (off by, median / 90th percentile){lifts}."
 
 
 def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:

@@ -109,6 +109,8 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
         ("risk, effort", f"{best.risk}, {best.effort}"),
         ("confidence", f"{confidence(best) or UNKNOWN}  ({_weakest_input(best)})"),
     ]
+    if best.tier is not None:
+        rows.append(("forecast", literal(best.tier.words)))
     if best.record is not None:
         rows.append(("track record", record_line(best.record)))
     if best.replicas is not None:

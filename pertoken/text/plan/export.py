@@ -73,7 +73,8 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
         yield from ("", f"## Step {number}: {escaped(step.title)}")
         for heading, lines in (("Do", step.commands), ("Undo", step.undo)):
             yield from ("", f"{heading}:", "", *(f"    {literal(line)}" for line in lines))
-        notes = (*step.against, *step.assumptions, *step.conflicts)
+        tier = (step.tier.assumption,) if step.tier else ()
+        notes = (*step.against, *tier, *step.assumptions, *step.conflicts)
         yield from (("", *(f"- {escaped(note)}" for note in notes)) if notes else ())
     if plan.left_out:
         yield from ("", "## Left out", "")
@@ -189,6 +190,7 @@ def _step_values(number: int, step: Step, plan: Plan) -> dict[str, Any]:
         "commands": list(step.commands),
         "undo": list(step.undo),
         "conflicts": list(step.conflicts),
+        "forecast": None if step.tier is None else asdict(step.tier),
         "assumptions": list(step.assumptions),
         "against": list(step.against),
     }

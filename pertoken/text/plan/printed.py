@@ -87,6 +87,8 @@ def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
     if any(step.capacity):
         yield from _wrapped("  capacity  ", f"{_range(step.capacity)} a month")
     yield f"  work      {step.effort}; risk: {step.risk}; SLO: {slo_verdict(step.slo)}"
+    if step.tier:
+        yield from _wrapped("  forecast  ", step.tier.words)
     if step.released:
         yield from _wrapped("  release   ", ", ".join(map(literal, step.released)))
     notes = (*step.against, *step.assumptions)

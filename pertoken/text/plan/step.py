@@ -46,6 +46,7 @@ def _step(step: Step, number: int | None) -> Sheet:
                 ("bankable", f"{money(step.bankable)}  (after the steps before it)"),
                 ("capacity", _capacity(step)),
                 ("latency objective", slo),
+                *((("forecast", literal(step.tier.words)),) if step.tier else ()),
                 ("work, risk", f"{step.effort}, {step.risk}"),
                 *((("hosts given back", literal(", ".join(step.released))),) if step.released else ()),
             ),

@@ -5,6 +5,7 @@ from pathlib import Path
 from pertoken.catalog.offers import listed_offers
 from pertoken.config import Settings
 from pertoken.costs.report.lines import Trouble, TroubleKind
+from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.reports.weekly.weekly import (
@@ -68,3 +69,9 @@ def test_the_week_ends_with_the_command_that_refreshes_old_list_prices(tmp_path:
         add_offers(connection, [recent | {"as_of": "2026-11-20"}], read_seq=0)
     again = weekly_lines(open_store(location), Settings(), week_of(END, dated=True))
     assert not any("prices update" in line for line in again)
+
+
+def test_a_change_of_the_week_names_the_tier_of_its_forecast() -> None:
+    row = advice(9, 9 * 10**9, "service:9")
+    (line,) = _changes([replace(row, variants=(replace(row.variants[0], tier=tiers()["physics"]),))])
+    assert line.startswith("bankable $9.00/month: change 9, chat (forecast physics only, 15 / 41 %)  [pertoken")

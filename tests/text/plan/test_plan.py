@@ -6,6 +6,7 @@ import pytest
 
 from pertoken.advisor.plan.plan import Headroom, LeftOut
 from pertoken.advisor.plan.what_if import WhatIf, what_if_of
+from pertoken.forecast.tiers import tiers
 from pertoken.savings.assumptions.sensitivity import At
 from pertoken.text.plan.export import Format, exported, plan_values
 from pertoken.text.plan.head import (
@@ -114,3 +115,14 @@ def test_a_step_in_full_names_its_conflicts_and_what_uses_up_capacity() -> None:
 
 def test_numbers_set_by_a_person_are_named() -> None:
     assert values_words({"the load stays as measured": 0.5}) == "the load stays as measured = 0.5"
+
+
+def test_a_step_states_what_its_forecast_rests_on_and_a_step_without_a_forecast_does_not() -> None:
+    tier = tiers()["physics"]
+    step = replace(STEPS[0], tier=tier)
+    plan = replace(PLAN, steps=(step, *STEPS[1:]))
+    (line,) = [line for line in plan_lines(plan, frozenset()) if line.step is step]
+    assert any(fact == ("forecast", tier.words) for section in step_sheet(line) for fact in section.lines)
+    printed = " ".join(plan_text(plan, 3600).split())
+    assert printed.count("physics only, off by") == 1 and "`pertoken probe` at the load in question" in printed
+    assert "off by" not in plan_text(PLAN, 3600)
