@@ -33,6 +33,7 @@ from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.proof.stored import stored
 from pertoken.proof.verdicts import read_verdicts
 from pertoken.rule import EFFORTS, RISKS, subject_key
+from pertoken.savings.saving import LIKELY, Saving
 from pertoken.state.fleet import Fleet
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
@@ -315,12 +316,16 @@ def _record(
 def rank(recommendation: Recommendation) -> tuple[object, ...]:
     """Return the sort key of a recommendation: by state, then the largest saving first.
 
-    Recommendations without a saving are sorted by their saving if confirmed, then by least risk, then by least effort.
+    Recommendations without a saving are sorted by the bill that falls if confirmed, then by least risk and effort,
+    then by capacity if confirmed.
     """
     order = list(State).index(recommendation.state)
     best = recommendation.best
-    worth = best.rank if best else (0,) * 4
-    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and best.saving is None else (0, 0)
+    worth = best.rank if best else (0,) * 3
+    unpriced = (0, 0, 0)
+    if best and best.saving is None:
+        capacity = (best.if_confirmed or Saving()).capacity[LIKELY]
+        unpriced = RISKS.index(best.risk), EFFORTS.index(best.effort), -capacity
     return (
         order,
         *(-dollars for dollars in worth),

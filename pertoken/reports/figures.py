@@ -179,7 +179,7 @@ def _open(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
 
 
 def _worth(row: Recommendation) -> tuple[int, ...]:
-    worth = row.best.rank if row.best else (0,) * 4
+    worth = row.best.rank if row.best else (0,) * 3
     return *(-dollars for dollars in worth), row.recommendation_id
 
 
