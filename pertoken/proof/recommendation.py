@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from pertoken.forecast.tiers import Tier
+from pertoken.savings.saving import LIKELY, Saving
 from pertoken.savings.saving import Money as Money
-from pertoken.savings.saving import Saving
 from pertoken.store.schema.ids import stable_id
 
 
@@ -207,12 +207,13 @@ class Variant:
         return self.saving is not None and self.saving.pays_more
 
     @property
-    def rank(self) -> tuple[int, int, int, int]:
-        """Sort key, the largest first: by the saving, then by that of what a person has to confirm.
+    def rank(self) -> tuple[int, int, int]:
+        """Sort key, the largest first: by the saving, then by the bill that falls once a person has confirmed it.
 
-        A variant without a saving is between those that save and those that pay more.
+        A variant without a saving is between those that save and those that pay more. Capacity to confirm ranks
+        nothing: a test that costs minutes comes before another model that leaves the bill as it is.
         """
-        return (*(self.saving or Saving()).rank, *(self.if_confirmed or Saving()).rank)
+        return (*(self.saving or Saving()).rank, (self.if_confirmed or Saving()).net[LIKELY])
 
 
 @dataclass(frozen=True)
@@ -311,7 +312,7 @@ def best_of_each_target(rows: Iterable[Recommendation]) -> tuple[Recommendation,
 
 
 def _worth(row: Recommendation) -> tuple[int, ...]:
-    worth = row.best.rank if row.best else (0,) * 4
+    worth = row.best.rank if row.best else (0,) * 3
     return *(-dollars for dollars in worth), row.recommendation_id
 
 

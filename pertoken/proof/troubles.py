@@ -9,7 +9,7 @@ from typing import Any
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, Trouble, TroubleKind
 from pertoken.metrics import FIGURES
-from pertoken.proof.judging.go_back_page import RULE as GO_BACK
+from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import Result, Verdict, standing_verdicts

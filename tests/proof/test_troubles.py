@@ -12,7 +12,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, LostPrice, TroubleKind
 from pertoken.costs.repricing import read_prices
 from pertoken.proof.changes import EpochChange
-from pertoken.proof.judging.go_back_page import RULE as GO_BACK
+from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.recommendation import Edit, short_id
 from pertoken.proof.troubles import MAX_SILENT_S, slo_ratios, stuck_s, troubles, with_commands, with_troubles
 from pertoken.proof.verdicts import Judgement, Result, Verdict, pending

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.catalog import knob_commands
-from pertoken.proof.judging.go_back_page import RULE
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
+from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.receipts.receipt import Receipt
 from pertoken.proof.recommendation import (
     ChangeLine,
@@ -86,8 +86,8 @@ def _recommendation(
     )
     key = str(verdict.deployment_id)
     return Recommendation(
-        recommendation_id=identity(RULE, "deployment", key),
-        rule_id=RULE,
+        recommendation_id=identity(GO_BACK, "deployment", key),
+        rule_id=GO_BACK,
         state=State.OPEN,
         title=title,
         target=verdict.name,
