@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.location import StoreLocation
 
+MAX_WITHOUT_PROPOSAL = 4
+"""Targets without a proposal of one rule in the JSON, unless all are asked for."""
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
 WINDOWS = 2
@@ -81,7 +83,8 @@ def advise(
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
 
     What is wrong now comes first, then the largest savings. Rows without a figure are folded into one line a rule;
-    --all lists them, every other variant, and every refusal with its reason. JSON always has all.
+    --all lists them, every other variant, and every refusal with its reason. JSON has every proposal, and of each rule the
+    first 4 targets without one; `repeated` counts the others, which --all has too.
 
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. Recommendations are stored for the screens.
@@ -121,7 +124,8 @@ def advise(
         verdicts = () if moment.dated else standing_verdicts(open_store(where))
         gates = judged(fail_on, open_store(where), settings, int(settings.advisor_since), moment)
         if as_json:
-            echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
+            rows = tuple(advice.recommendations) if list_all else unrepeated(advice.recommendations)
+            echo(_json(report, advice, rows, verdicts, gates if fail_on else None, dated=moment.dated))
         else:
             echo(
                 "\n\n".join(
@@ -383,8 +387,33 @@ def values_of(recommendation: Recommendation) -> dict[str, Any]:
     return {"id": full_id(recommendation), **asdict(recommendation)}
 
 
+def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the rows without targets of a rule that have no proposal, beyond its first ones.
+
+    A host may have 64 deployments, and each rule names what it lacks of each.
+    """
+    from collections import Counter
+
+    from pertoken.proof.recommendation import State
+
+    counts: Counter[str] = Counter()
+    rows = []
+    for recommendation in recommendations:
+        has_none = recommendation.state in (State.REFUSED, State.BLOCKED)
+        counts[recommendation.rule_id] += has_none
+        if not has_none or counts[recommendation.rule_id] <= MAX_WITHOUT_PROPOSAL:
+            rows.append(recommendation)
+    return tuple(rows)
+
+
 def _json(
-    report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], gates: Sequence[Gate] | None, *, dated: bool
+    report: FleetReport,
+    advice: Advice,
+    rows: Sequence[Recommendation],
+    verdicts: Sequence[Verdict],
+    gates: Sequence[Gate] | None,
+    *,
+    dated: bool,
 ) -> str:
     import json
     from dataclasses import asdict
@@ -394,7 +423,8 @@ def _json(
     values = {
         "fleet": asdict(report.whole()),
         "since_s": advice.window_s,
-        "recommendations": [values_of(recommendation) for recommendation in advice.recommendations],
+        "recommendations": [values_of(recommendation) for recommendation in rows],
+        "repeated": len(advice.recommendations) - len(rows),
     }
     if gates is not None:
         values["gates"] = [gate.values() for gate in gates]
