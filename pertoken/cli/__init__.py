@@ -107,6 +107,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "top": "screens.top",
         "doctor": "doctor",
         "probe": "probe",
+        "check": "check",
         "demo": "demo",
     },
     "Save": {"advise": "advise", "plan": "plan.command", "size": "money.size", "rules": "rules"},
