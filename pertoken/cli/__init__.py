@@ -82,7 +82,7 @@ class _Commands(click.Group):
             ctx.exit(reported.exit_code)
 
     def _answered(self, ctx: click.Context) -> Any:
-        """Run the command; again without rows of a host's file that hold what nothing can have, if it ends over them."""
+        """Run the command; if it ends over impossible rows of a host's file, run it again without them."""
         words = list(ctx._protected_args), list(ctx.args)
         try:
             return super().invoke(ctx)
@@ -122,6 +122,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "top": "screens.top",
         "doctor": "doctor",
         "probe": "probe",
+        "check": "check",
         "demo": "demo",
     },
     "Save": {"advise": "advise", "plan": "plan.command", "size": "money.size", "rules": "rules"},

@@ -48,6 +48,9 @@ FIGURES: Mapping[str, FigureSpec] = {
     "regressions": FigureSpec(
         "changes", "changes after which a token costs more, by verdicts passed in the window", ("fleet",)
     ),
+    "output_changes": FigureSpec(
+        "changes", "changes after which outputs are not what they were, by verdicts passed in the window", ("fleet",)
+    ),
 }
 """Figures by name. Those of a window are of the window that a command or an alert looks at."""
 

@@ -17,16 +17,17 @@ def _page(head: str, runs: str, **sections: str) -> str:
 
 PAGES: Mapping[str, str] = {
     GO_BACK: _page(
-        "go-back: Restore what ran before a change that made tokens dearer, or since which an objective is missed.",
+        "go-back: Restore what ran before a change that made tokens dearer, altered outputs or misses an objective.",
         "once per deployment, in each advice run",
         Why_it_saves="""\
 A change that made tokens dearer costs for as long as it runs, whether anybody recommended it or not. Its verdict is
 proven against weeks before the change (docs/how-savings-are-proven.md): the 90 % interval excludes 0 and its
-half-width is below half of the loss.
+half-width is below half of the loss. Outputs that are not what they were are a reason of their own, however cheap a
+token is: the output guard compares lengths, ends of requests and accepted drafts before and after at like prompts.
 """,
         When_it_is_wrong="""\
-The change was made for another reason: a security fix, a feature, better answers. An objective can be missed for a
-cause of its own, such as more traffic since the same day: the receipt shows load and latency before and after.
+The change was made for another reason: a security fix, a feature, better or shorter answers. An objective can be
+missed for a cause of its own, such as more traffic since the same day: the receipt shows load and latency of both.
 Hours after another change are no part of the verdict, so that a second change at the same hour cannot be
 distinguished.
 """,

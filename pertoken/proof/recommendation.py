@@ -30,6 +30,8 @@ class State(StrEnum):
     """No saving was measured."""
     REGRESSED = "REGRESSED"
     """Tokens cost more than before."""
+    OUTPUT_CHANGED = "OUTPUT_CHANGED"
+    """Outputs are not what they were: nothing counts as saved until their quality is checked."""
     INCONCLUSIVE = "INCONCLUSIVE"
     """What was measured decides nothing; the reason is with the verdict."""
     DECAYED = "DECAYED"

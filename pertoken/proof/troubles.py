@@ -1,4 +1,4 @@
-"""Troubles of the moment: outages, overload, missed objectives, regressions, lost prices, and firing alerts."""
+"""Troubles of the moment: outages, overload, missed objectives, changed outputs, regressions, lost prices, alerts."""
 
 import json
 from collections import defaultdict
@@ -167,19 +167,23 @@ def _silent_hosts(report: FleetReport) -> Iterator[Trouble]:
 
 
 def _regressions(lines: Mapping[int, DeploymentLine], verdicts: Iterable[Verdict]) -> Iterator[Trouble]:
-    """Yield the deployments of which the newest change made tokens dearer: a later change has a verdict of its own."""
+    """Yield the deployments of which the newest change made tokens dearer, or altered outputs that nobody checked."""
     newest: dict[int, Verdict] = {}
     for verdict in verdicts:
         newest.setdefault(verdict.deployment_id, verdict)
     for deployment_id, verdict in newest.items():
-        line, effect = lines.get(deployment_id), verdict.judgement.effect
-        if line is None or verdict.judgement.result is not Result.DEARER or effect is None:
+        line, judged = lines.get(deployment_id), verdict.judgement
+        changed = ", ".join(dict.fromkeys(edit.field.replace("_", " ") for edit in verdict.edits)) or "configuration"
+        since = f"since its {changed} changed"
+        if line is not None and judged.result is Result.OUTPUT_CHANGED:
+            reason = f"{since}, {judged.reason}"
+            yield Trouble(TroubleKind.OUTPUT, verdict.name, reason, "pertoken advise", None, deployment_id)
+        if line is None or judged.result is not Result.DEARER or judged.effect is None:
             continue
-        low, likely, high = effect
+        low, likely, high = judged.effect
         per_hour = line.nano_usd_per_hour
         added = None if per_hour is None else round(per_hour * likely / (1 + likely))
-        changed = ", ".join(dict.fromkeys(edit.field.replace("_", " ") for edit in verdict.edits)) or "configuration"
-        reason = f"since its {changed} changed, a token costs {likely:+.0%} ({low:+.0%} to {high:+.0%})"
+        reason = f"{since}, a token costs {likely:+.0%} ({low:+.0%} to {high:+.0%})"
         yield Trouble(TroubleKind.REGRESSED, verdict.name, reason, "pertoken advise", added, deployment_id)
 
 
@@ -218,7 +222,7 @@ def _mends(kind: TroubleKind, row: Recommendation) -> bool:
         return False
     if kind is TroubleKind.STUCK:
         return any(edit.field == "restart" for edit in variant.edits)
-    if kind is TroubleKind.REGRESSED:
+    if kind in (TroubleKind.REGRESSED, TroubleKind.OUTPUT):
         return row.rule_id == GO_BACK
     faster = variant.throughput_ratio is not None and variant.throughput_ratio[1] > 1
     return kind in (TroubleKind.SATURATED, TroubleKind.MISSED) and faster and variant.slo != "fail"

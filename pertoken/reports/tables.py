@@ -192,7 +192,7 @@ def edits_text(edits: Sequence[Edit]) -> str:
 def judgement_text(verdict: Verdict) -> tuple[str, str]:
     """Return the verdict and its effect with the interval."""
     judgement = verdict.judgement
-    result = judgement.result.value.replace("_", " ").lower()
+    result = judgement.label
     if judgement.effect is None:
         return result, UNKNOWN
     low, likely, high = judgement.effect

@@ -234,3 +234,10 @@ def test_a_price_that_ended_is_lost_and_one_that_never_was_is_not(tmp_path: Path
         )
     (lost,) = fleet_report(open_store(where), HOUR, END).lost_prices
     assert lost.devices == 2 and lost.nano_usd_per_hour == 13_760_000_000
+
+
+def test_outputs_that_a_change_altered_are_a_trouble_of_its_deployment() -> None:
+    judged = Judgement(Result.OUTPUT_CHANGED, (-0.3, -0.2, -0.1), "outputs are terser: mean length of outputs 200 → 90")
+    (line,) = troubles(report_of(CHAT), [replace(dearer(), judgement=judged)], no_objective)
+    assert (line.kind, line.command) == (TroubleKind.OUTPUT, "pertoken advise")
+    assert line.reason == "since its tp changed, outputs are terser: mean length of outputs 200 → 90"

@@ -51,3 +51,4 @@ def test_a_report_has_the_verdicts_that_were_passed_in_its_time_whenever_the_cha
         Figures(open_store(where), Settings(), window_s, END).of("regressions", "fleet") for window_s in (3600, 7200)
     ]
     assert [values[""].value for values in of_window] == [0, 1]
+    assert Figures(open_store(where), Settings(), 7200, END).of("output_changes", "fleet")[""].value == 0

@@ -57,6 +57,8 @@ def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
     if verdict.judgement.result is Result.DEARER and verdict.judgement.effect is not None:
         low, likely, high = verdict.judgement.effect
         yield f"{since} a token takes {likely:+.1%} ({low:+.1%} to {high:+.1%}) device time at like load"
+    if receipt is not None and (guard := receipt.finding.guard) is not None and guard.changed:
+        yield f"{since} {guard.sentence}: check their quality before you keep it"
     if receipt is not None and receipt.objective_missed_since:
         yield f"{since} an objective is missed that was kept before"
 

@@ -35,6 +35,7 @@ NAMES: Mapping[str, str] = {
     "budget_expected_share": "pertoken_budget_expected_ratio",
     "bankable_usd_per_month": "pertoken_bankable_usd_per_month",
     "regressions": "pertoken_window_regressions",
+    "output_changes": "pertoken_window_output_changes",
 }
 """Figures of `metrics.FIGURES` -> metrics. An unknown figure has no sample, never 0."""
 

@@ -88,7 +88,8 @@ class Figures:
             "budget_share": lambda: self._of_budget(lambda month: month.nano_usd),
             "budget_expected_share": lambda: self._of_budget(lambda month: month.total and month.total[1]),
             "bankable_usd_per_month": self._bankable,
-            "regressions": self._regressions,
+            "regressions": lambda: self._verdicts(Result.DEARER),
+            "output_changes": lambda: self._verdicts(Result.OUTPUT_CHANGED),
         }
         return (
             own[figure]()
@@ -128,10 +129,10 @@ class Figures:
             return Figure(None, "no rule has run: `pertoken advise`")
         return Figure((money[1] if money else 0) / NANO_USD)
 
-    def _regressions(self) -> Figure:
+    def _verdicts(self, result: Result) -> Figure:
         start = self._now_ts - self._window_s
         verdicts = verdicts_of(self._store, start, self._now_ts, self._now_ts if self._dated else None)
-        return Figure(float(sum(verdict.judgement.result is Result.DEARER for verdict in verdicts)))
+        return Figure(float(sum(verdict.judgement.result is result for verdict in verdicts)))
 
 
 def _of_host(figure: str, host: HostLine) -> Figure:

@@ -110,6 +110,7 @@ RESULTS = {
     State.PARTIAL: "◐",
     State.NO_EFFECT: "○",
     State.REGRESSED: "✗",
+    State.OUTPUT_CHANGED: "≠",
     State.INCONCLUSIVE: "?",
     State.DECAYED: "↓",
     State.ROLLED_BACK: "↺",

@@ -157,7 +157,7 @@ def _changed(verdict: Verdict) -> str:
 def _result(verdict: Verdict) -> str:
     judgement = verdict.judgement
     figures = "" if judgement.effect is None else f" {_percent(judgement.effect)} per token"
-    return f"{judgement.result.value.replace('_', ' ').lower()}{figures}"
+    return f"{judgement.label}{figures}"
 
 
 def _why(verdict: Verdict) -> str:

@@ -99,3 +99,14 @@ def test_an_objective_that_is_missed_since_a_change_advises_to_go_back_though_to
     assert proposal.reason == "since 2026-10-26 00:00Z an objective is missed that was kept before"
     assert proposals(kept, (verdict,), of(slow, slow)) == ()
     assert proposals(kept, (verdict,), of(fine, fine)) == ()
+
+
+def test_changed_outputs_are_a_reason_to_go_back_however_cheap_a_token_is(tmp_path: Path) -> None:
+    kept = Changed(written(tmp_path, -0.20, weeks_after=1, outputs=3.0), CHANGED)
+    assert judge_changes(open_store(kept.where), kept.target, Settings(), NOW) == 1
+    with kept.target.writing() as connection:
+        receipts = read_receipts(connection)
+    (proposal,) = proposals(kept, kept.verdicts(), receipts)
+    assert str(proposal.reason).startswith("since 2026-10-26 00:00Z outputs are longer: mean length of outputs")
+    assert str(proposal.reason).endswith("check their quality before you keep it")
+    assert proposal.variants[0].commands and not proposal.variants[0].throughput_ratio
