@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pertoken.errors import BadInput, StoreError
-from pertoken.lake.files import LakeFiles
+from pertoken.lake.files import BUCKET, LakeFiles
 from pertoken.lake.tables import schema
 from pertoken.printable import short
 
@@ -62,7 +62,7 @@ class _Engine:
         if not paths:
             return self._empty(name)
         with _failing():
-            return self._read([self._lake.full_path(path) for path in paths])
+            return self._read(paths)
 
     def run(self, expression: Any) -> Any:
         with _failing():
@@ -112,14 +112,16 @@ class DuckDB(_Engine):
         try:
             import ibis
 
-            self._connection = ibis.duckdb.connect()
+            # No extension is downloaded: whatever a lake needs is here.
+            self._connection = ibis.duckdb.connect(autoinstall_known_extensions=False, autoload_known_extensions=False)
         except ImportError:
             raise StoreError("a lake is read by DuckDB: install pertoken with its extra `lake`") from None
         if (bucket := lake.for_duckdb()) is not None:
             self._connection.register_filesystem(bucket)
 
     def _read(self, paths: Sequence[str]) -> Any:
-        return self._connection.read_parquet(list(paths), hive_partitioning=True, hive_types_autocast=False)
+        full = [self._lake.full_path(path, BUCKET) for path in paths]
+        return self._connection.read_parquet(full, hive_partitioning=True, hive_types_autocast=False)
 
 
 class Spark(_Engine):
@@ -144,7 +146,9 @@ class Spark(_Engine):
             raise StoreError(f"{master}: {short(str(error).partition(chr(10))[0])}") from None
 
     def _read(self, paths: Sequence[str]) -> Any:
-        frame = self._session.read.option("basePath", self._lake.full_path("").rstrip("/")).parquet(*paths)
+        frame = self._session.read.option("basePath", self._lake.full_path("").rstrip("/")).parquet(
+            *map(self._lake.full_path, paths)
+        )
         view = f"lake_{abs(hash(tuple(paths))):x}"
         frame.createOrReplaceTempView(view)
         return self._connection.table(view)

@@ -15,6 +15,8 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.printable import short
 
 SCHEMES = ("file", "s3")
+BUCKET = "pertoken"
+"""Scheme by which DuckDB asks for files of a bucket: for `s3` it would download an extension."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -44,9 +46,9 @@ class LakeFiles:
     def __str__(self) -> str:
         return self.url
 
-    def full_path(self, path: str) -> str:
-        """Return a path as engines open it: absolute on a disk, else a URL."""
-        return f"{self.root}/{path}" if self.scheme == "file" else f"{self.url}/{path}"
+    def full_path(self, path: str, scheme: str = "s3a") -> str:
+        """Return a path as engines open it: absolute on a disk, else a URL of `scheme` (of Hadoop's by default)."""
+        return f"{self.root}/{path}" if self.scheme == "file" else f"{scheme}://{self.root}/{path}"
 
     def folders(self, path: str = "") -> list[str]:
         """Return the names of the folders in a folder, sorted; none where it does not exist. Raises StoreError."""
@@ -100,7 +102,7 @@ class LakeFiles:
         from fsspec.implementations.arrow import ArrowFSWrapper
 
         class Bucket(ArrowFSWrapper):  # type: ignore[misc] # fsspec has no types
-            protocol = self.scheme
+            protocol = BUCKET
 
         return Bucket(self._filesystem)
 

@@ -14,7 +14,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import placements, service_name
-from pertoken.costs.lines import BilledBuckets
+from pertoken.costs.lines import IDLE, BilledBuckets
 from pertoken.errors import StoreError
 from pertoken.lake.tables import ADVICE, COPIED, COSTS, SAVINGS, TOKENS, UNPRICED, Copied, schema
 from pertoken.proof.judging.banked import banked
@@ -78,13 +78,8 @@ class DayRows:
     def _costs(self, billed: BilledBuckets) -> Iterator[tuple[Any, ...]]:
         for line in billed.lines():
             yield self._line(line.start_ts, line.device_id, line.epoch_id, line.use, line.nano_usd)
-        unpriced: set[tuple[int, int, int]] = set()
-        for owned in billed.owned:
-            rows = (owned.nano_usd == NULL) & (owned.held_ns > 0) & (owned.epoch_id != OTHER)
-            columns = (column[rows].tolist() for column in (owned.bucket, owned.device_id, owned.epoch_id))
-            unpriced.update(zip(*columns, strict=True))
-        for bucket, device_id, epoch_id in unpriced:
-            yield self._line(bucket * HOUR, device_id, epoch_id, UNPRICED, None)
+        for use, bucket, device_id, epoch_id in sorted(_without_dollars(billed)):
+            yield self._line(bucket * HOUR, device_id, epoch_id, use, None if use == UNPRICED else 0)
 
     def _line(
         self, start_ts: int, device_id: int, epoch_id: int | None, use: str, nano_usd: int | None
@@ -128,6 +123,17 @@ class DayRows:
         rows = [row for _, row in devices]
         for ts in sorted({window.start, *(ts for ts in book.changes() if window.start < ts < window.end)}):
             yield ts, book.rates(rows, ts)
+
+
+def _without_dollars(billed: BilledBuckets) -> set[tuple[str, int, int, int]]:
+    """Return the time that deployments held and that is in no line of the bill: its price is unknown, or 0."""
+    lines: set[tuple[str, int, int, int]] = set()
+    for owned in billed.owned:
+        held = (owned.held_ns > 0) & (owned.epoch_id != OTHER)
+        for use, rows in ((UNPRICED, held & (owned.nano_usd == NULL)), (IDLE, held & (owned.nano_usd == 0))):
+            columns = (column[rows].tolist() for column in (owned.bucket, owned.device_id, owned.epoch_id))
+            lines.update((use, *key) for key in zip(*columns, strict=True))
+    return lines
 
 
 def arrow(name: str, rows: Iterable[tuple[Any, ...]]) -> Any:
