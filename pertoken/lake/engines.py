@@ -164,5 +164,6 @@ _SPARK_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "16",
 }
 """Partition columns are text, as for DuckDB; a sum that does not fit is an error, not NULL."""

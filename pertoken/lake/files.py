@@ -104,6 +104,10 @@ class LakeFiles:
         class Bucket(ArrowFSWrapper):  # type: ignore[misc] # fsspec has no types
             protocol = BUCKET
 
+            @classmethod
+            def _strip_protocol(cls, path: str) -> str:
+                return path.removeprefix(f"{BUCKET}://")
+
         return Bucket(self._filesystem)
 
     def _full(self, path: str) -> str:

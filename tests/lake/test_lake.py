@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
@@ -220,7 +221,7 @@ def current(folder: Path) -> Any:
     return parse(newest.read_bytes(), newest.name, cell, day)
 
 
-HOSTILE = {
+HOSTILE: dict[str, Callable[[bytes], bytes]] = {
     "truncated": lambda content: content[: len(content) // 2],
     "empty": lambda content: b"",
     "other bytes": lambda content: b"PAR1" + bytes(len(content) - 8) + b"PAR1",

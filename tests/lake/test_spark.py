@@ -23,7 +23,11 @@ from pertoken.lake.answers import LakeSession
 from pertoken.lake.reading import Range
 from tests.lake.lakes import DAY, END, asked, host, published
 
-pytestmark = pytest.mark.skipif(os.environ.get("PERTOKEN_E2E_SPARK") != "1", reason="PERTOKEN_E2E_SPARK is not 1")
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("PERTOKEN_E2E_SPARK") != "1", reason="PERTOKEN_E2E_SPARK is not 1"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +61,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, lis
             "--webui-port",
             str(page),
         ],
-        *(
-            ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "700m"]
-            + ["--webui-port", str(_free_port()), "--work-dir", str(folder / str(n)), url]
-            for n in range(2)
-        ),
+        *([*_WORKER, "--webui-port", str(_free_port()), "--work-dir", str(folder / str(n)), url] for n in range(2)),
     ]
     processes = []
+    own = {name: os.environ.get(name) for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON")}
+    os.environ.update({name: environment[name] for name in own})
     try:
         for n, command in enumerate(commands):
             log = (folder / f"{n}.log").open("wb")
@@ -74,12 +76,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, lis
                 _wait_for(master)
         yield url, processes
     finally:
+        for name, value in own.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
         for process in processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
+_WORKER = ("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g")
 _OPENS = ("java.lang", "java.nio", "java.util", "sun.nio.ch", "java.net", "sun.util.calendar", "java.lang.invoke")
 
 
