@@ -151,6 +151,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "import": "imports",
         "record": "screens.record",
         "replay": "screens.record",
+        "lake": "lake",
         "config": "config",
     },
 }

@@ -42,6 +42,12 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 
 
+def engine_option(command: Command) -> Command:
+    """`--engine NAME`."""
+    text = "What answers over a lake: duckdb, or spark://HOST:PORT (needs the extra `spark`). [default: duckdb]"
+    return click.option("--engine", metavar="NAME", help=text)(command)
+
+
 def at_option(command: Command) -> Command:
     """`--at TIME`, which `as_of` reads."""
     return click.option(
