@@ -113,10 +113,17 @@ def unused(tables: Tables, by: Sequence[str]) -> Any:
 
 
 def realised(tables: Tables) -> Any:
-    """Return what changes saved in the hours that were compared, by cell and result."""
-    savings = tables[SAVINGS]
-    sums = {name: exact_sum(savings[name]) for name in ("low_nano_usd", "likely_nano_usd", "high_nano_usd")}
-    return savings.group_by(["cell", "result"]).agg(changes=savings.count(), **sums).order_by(["cell", "result"])
+    """Return what the newest receipt of each change measured in the hours compared, and what left the bill, by cell
+    and verdict."""
+    receipts = tables[SAVINGS]
+    change = ibis.window(
+        group_by=["cell", "recommendation_id", "deployment_id", "epoch_id"],
+        order_by=[ibis.desc("created_ts"), ibis.desc("receipt_id")],
+    )
+    receipts = receipts.mutate(position=ibis.row_number().over(change)).filter(ibis._.position == 0)
+    names = [f"{end}_nano_usd{time}" for time in ("", "_month") for end in ("low", "likely", "high")]
+    sums = {name: exact_sum(receipts[name]) for name in names}
+    return receipts.group_by(["cell", "result"]).agg(changes=receipts.count(), **sums).order_by(["cell", "result"])
 
 
 def advice(tables: Tables) -> Any:

@@ -17,11 +17,10 @@ from pertoken.costs.fleet import placements, service_name
 from pertoken.costs.lines import IDLE, BilledBuckets
 from pertoken.errors import StoreError
 from pertoken.lake.tables import ADVICE, COPIED, COSTS, SAVINGS, TOKENS, UNPRICED, Copied, schema
-from pertoken.proof.judging.banked import banked
+from pertoken.proof.judging.banked import off_the_bill, readable
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
-from pertoken.proof.verdicts import read_verdicts
 from pertoken.state.placement import Placement
 from pertoken.state.workload import Workload, parsed
 from pertoken.store.schema.ids import OTHER
@@ -170,33 +169,31 @@ def _inside(source: Copied, start: int, end: int) -> Iterator[Any]:
 
 
 def savings_rows(connection: Connection, start: int, end: int, models: Mapping[int, str]) -> Any:
-    """Return the changes judged on a day. `models`: served model by deployment."""
-    receipts = read_receipts(connection)
+    """Return the receipts of a day. `models`: served model by deployment."""
     recommendations = {row.recommendation_id: row for row in stored(connection)}
     rows = []
-    for verdict in read_verdicts(connection):
-        if verdict.judged_ts is None or not start <= verdict.judged_ts < end:
+    for stored_receipt in read_receipts(connection):
+        receipt = readable(stored_receipt) if start <= stored_receipt.created_ts < end else None
+        if receipt is None:
             continue
-        own = [
-            receipt
-            for receipt in receipts
-            if (receipt.deployment_id, receipt.epoch_id) == (verdict.deployment_id, verdict.epoch_id)
-        ]
-        advice = recommendations.get(verdict.recommendation_id or 0)
+        advice = recommendations.get(stored_receipt.recommendation_id or 0)
+        in_hours, by_month = receipt.measured_in_window, off_the_bill(receipt)
         rows.append(
             (
-                verdict.deployment_id,
-                verdict.epoch_id,
-                models.get(verdict.deployment_id),
-                verdict.judgement.result.value,
+                stored_receipt.receipt_id,
+                stored_receipt.recommendation_id,
+                stored_receipt.deployment_id,
+                stored_receipt.epoch_id,
+                models.get(stored_receipt.deployment_id or 0),
+                receipt.finding.verdict.value,
                 advice.rule_id if advice else None,
                 advice.title if advice else None,
-                verdict.changed_ts,
-                verdict.judged_ts,
-                *(banked(own).nano_usd or (None, None, None)),
+                stored_receipt.created_ts,
+                *((None,) * 3 if in_hours is None else (in_hours.low, in_hours.likely, in_hours.high)),
+                *((None,) * 3 if by_month is None else (by_month.low, by_month.likely, by_month.high)),
             )
         )
-    return arrow(SAVINGS, sorted(rows))
+    return arrow(SAVINGS, sorted(rows, key=lambda row: row[0]))
 
 
 def advice_rows(connection: Connection, places: Iterable[Placement]) -> Any:

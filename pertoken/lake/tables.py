@@ -35,11 +35,13 @@ _LINES: Mapping[str, Sequence[tuple[str, str]]] = {
         *(("hour", "int8"), *_PLACE, *_OWNER, ("workload", "string"), ("prompt_tokens", "int64")),
         *(("cached_tokens", "int64"), ("generated_tokens", "int64"), ("observed_ms", "int64")),
     ),
-    # Changes judged on that day, with the dollars that their receipts measured in the hours compared.
+    # Receipts of that day: what they measured in the hours compared, and what left the bill by it.
     SAVINGS: (
-        *(("deployment_id", "int64"), ("epoch_id", "int64"), ("model", "string"), ("result", "string")),
-        *(("rule", "string"), ("title", "string"), ("changed_ts", "int64"), ("judged_ts", "int64")),
-        *(("low_nano_usd", "int64"), ("likely_nano_usd", "int64"), ("high_nano_usd", "int64")),
+        *(("receipt_id", "int64"), ("recommendation_id", "int64"), ("deployment_id", "int64"), ("epoch_id", "int64")),
+        *(("model", "string"), ("result", "string"), ("rule", "string"), ("title", "string")),
+        ("created_ts", "int64"),
+        *((f"{end}_nano_usd", "int64") for end in ("low", "likely", "high")),
+        *((f"{end}_nano_usd_month", "int64") for end in ("low", "likely", "high")),
     ),
     # Open recommendations at the time of publishing; of the newest day alone.
     ADVICE: (

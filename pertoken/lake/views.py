@@ -34,9 +34,9 @@ VIEWS: Mapping[str, View] = {
     "services": View("Services that pay most for idle devices", partial(questions.unused, by=["cell", "service"])),
     "months": View("Spend by month", questions.months),
     "savings": View(
-        "Changes by result, and what receipts measured in the hours compared",
+        "Changes by verdict: measured in the hours compared, and what left the bill a month",
         questions.realised,
-        "A negative amount is a change that made tokens dearer.",
+        "A negative amount is a change that made tokens dearer; capacity leaves no bill.",
     ),
     "advice": View(
         "Open recommendations",

@@ -29,10 +29,10 @@ def banked(receipts: Iterable[StoredReceipt], rows: Iterable[Recommendation]) ->
     lasting = {row.recommendation_id for row in rows if row.state in LASTING}
     newest: dict[int | None, Receipt] = {}
     for stored in sorted(receipts, key=lambda stored: stored.created_ts):
-        receipt = _read(stored) if stored.recommendation_id in lasting else None
+        receipt = readable(stored) if stored.recommendation_id in lasting else None
         if receipt is not None and receipt.release is not None:
             newest[stored.recommendation_id] = receipt
-    known = [saved for receipt in newest.values() if (saved := _off_the_bill(receipt)) is not None]
+    known = [saved for receipt in newest.values() if (saved := off_the_bill(receipt)) is not None]
     if not known:
         return Banked()
     sums = (
@@ -43,7 +43,7 @@ def banked(receipts: Iterable[StoredReceipt], rows: Iterable[Recommendation]) ->
     return Banked(len(known), sums)
 
 
-def _off_the_bill(receipt: Receipt) -> NanoUsd | None:
+def off_the_bill(receipt: Receipt) -> NanoUsd | None:
     """Return the dollars a month that left the bill; None where none did."""
     released = None if receipt.release is None else receipt.release.measured_per_month
     promised = receipt.change.estimated_per_month
@@ -54,7 +54,7 @@ def _off_the_bill(receipt: Receipt) -> NanoUsd | None:
     )
 
 
-def _read(stored: StoredReceipt) -> Receipt | None:
+def readable(stored: StoredReceipt) -> Receipt | None:
     """Return a receipt; None where its text is none, which `pertoken receipt` reports."""
     try:
         return stored.read()
