@@ -91,7 +91,9 @@ def publish(
         is_settled = since is None and start < recent
         if is_settled and current is not None and current.prices == _prices_of_day(source, start):
             continue
-        yield _publish_day(source, lake, start, through_ts, now_us(), entries, current, fewer=fewer)
+        published = _publish_day(source, lake, start, through_ts, now_us(), entries, current, fewer=fewer)
+        if published is not None:
+            yield published
 
 
 def current_manifest(lake: LakeFiles, cell: str, day: date, entries: Sequence[Entry]) -> Manifest | None:
@@ -124,10 +126,13 @@ def _publish_day(
     current: Manifest | None,
     *,
     fewer: bool,
-) -> PublishedDay:
+) -> PublishedDay | None:
+    """Publish one day; return None where nothing is known of it."""
     end, day = day_end(start, through_ts), day_of(start)
     is_newest = end == through_ts
     tables, prices = _day_tables(source, start, end, with_advice=is_newest)
+    if current is None and not any(table.num_rows for table in tables.values()):
+        return None
     rolled_up = count_of(tables, ROLLED_UP)
     kept = () if current is None or is_newest else tuple(file for file in current.files if file.table in SNAPSHOTS)
     names = forgotten.read(lake, source.cell)

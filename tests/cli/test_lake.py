@@ -1,0 +1,110 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pertoken.cli import main
+from pertoken.cli.lake import _cell_of
+from pertoken.store.connect.location import locate
+from tests.lake.lakes import END, host
+
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
+AT = "2026-09-21T02:00Z"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """A lake with one cell, published by the command line."""
+    where = host(tmp_path / "db").location
+    done = run("lake", "publish", str(tmp_path / "lake"), "--cell", "eu-1", "--db", str(where.folder))
+    assert "2026-09-20  new" in done and "2026-09-21  new" in done
+    return str(tmp_path / "lake")
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, [*arguments], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_publishing_again_says_that_nothing_changed(tmp_path: Path, lake: str) -> None:
+    assert run("lake", "publish", lake, "--cell", "eu-1", "--db", str(tmp_path / "db")).endswith("unchanged.\n")
+    days = json.loads(run("lake", "publish", lake, "--cell", "eu-1", "--db", str(tmp_path / "db"), "--json"))["days"]
+    assert {day["outcome"] for day in days} == {"unchanged"}
+
+
+def test_costs_of_a_lake_are_those_of_its_database(tmp_path: Path, lake: str) -> None:
+    assert END == 1_789_956_000
+    values = json.loads(run("costs", "--db", f"lake:{lake}", "--hours", "5", "--at", AT, "--by", "model", "--json"))
+    own = json.loads(run("costs", "--db", str(tmp_path / "db"), "--hours", "5", "--at", AT, "--by", "model", "--json"))
+    (price,) = values["tables"]["Dollars per Mtok by model"]
+    line = next(line for line in own if line["tokens"])
+    assert price["nano_usd"] / 1e9 == pytest.approx(line["usd"], abs=1e-9)
+    assert price["prompt_tokens"] + price["generated_tokens"] == line["tokens"]
+    assert values["cells"] == ["eu-1"] and values["left_out"] == []
+
+
+@pytest.mark.parametrize("by", ["cell", "hour", "day", "provider", "region", "namespace", "workload", "service"])
+def test_a_lake_is_grouped_by(by: str, lake: str) -> None:
+    values = json.loads(run("costs", "--db", f"lake:{lake}", "--hours", "5", "--at", AT, "--by", by, "--json"))
+    assert sum(row["nano_usd"] for row in values["tables"][f"Dollars by {by}"]) == 40_000_000_000
+    assert by in run("costs", "--db", f"lake:{lake}", "--hours", "5", "--at", AT, "--by", by, "--csv").splitlines()[0]
+
+
+def test_reports_and_screens_of_a_lake_hold_all_its_tables(tmp_path: Path, lake: str) -> None:
+    text = run("top", "--once", "--db", f"lake:{lake}", "--at", AT)
+    markdown = run("report", "--md", "--from", "5h", "--at", AT, "--db", f"lake:{lake}")
+    page = run("report", "--html", "--from", "5h", "--at", AT, "--db", f"lake:{lake}")
+    for title in ("Dollars per Mtok by model", "Dollars by cell", "Spend by month", "Open recommendations"):
+        assert title in text and title in markdown and title in page
+    assert "<script" not in page and "eu-1" in page
+    assert json.loads(run("top", "--json", "--db", f"lake:{lake}", "--at", AT))["cells"] == ["eu-1"]
+
+
+def test_a_budget_stands_beside_the_month(tmp_path: Path, lake: str) -> None:
+    settings = tmp_path / "own.toml"
+    settings.write_text("[budget]\nusd_per_month = 80\n")
+    text = run("top", "--once", "--db", f"lake:{lake}", "--at", AT, "--config", str(settings))
+    assert "2026-09: $40 of a budget of $80 (50%)" in text
+
+
+def test_files_are_listed_verified_pruned_and_forgotten(lake: str) -> None:
+    assert "eu-1  2 days, to 2026-09-21 02:00Z" in run("lake", "list", lake)
+    assert json.loads(run("lake", "list", lake, "--json"))[0]["days"] == 2
+    assert "2 days as published, 0 days damaged." in run("lake", "verify", lake)
+    assert "0 files of 0 days deleted" in run("lake", "prune", lake)
+    assert "deleted" in run("lake", "forget", lake, "model", "meta-llama/Llama-3.3-70B-Instruct", "--yes")
+    file = next(Path(lake).rglob("costs-*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "has" in run("lake", "verify", lake, code=1)
+
+
+def test_nothing_is_deleted_without_an_answer(lake: str) -> None:
+    before = sorted(Path(lake).rglob("*"))
+    run("lake", "prune", lake, "--before", "2027-01-01", code=1)
+    run("lake", "forget", lake, "model", "x", code=1)
+    assert sorted(Path(lake).rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("costs", "--by", "host"), "a lake is grouped by"),
+        (("costs", "--figures"), "a lake is grouped by"),
+        (("report", "--csv"), "--html and --md"),
+        (("top", "--web", "8000"), "in a terminal"),
+    ],
+)
+def test_what_a_lake_does_not_have_is_refused(arguments: tuple[str, ...], reason: str, lake: str) -> None:
+    assert reason in run(*arguments, "--db", f"lake:{lake}", code=2)
+
+
+def test_what_only_a_lake_has_is_refused_elsewhere(tmp_path: Path, lake: str) -> None:
+    assert "are for a lake" in run("costs", "--by", "cell", "--db", str(tmp_path / "db"), code=2)
+    assert "are for a lake" in run("costs", "--engine", "duckdb", "--db", str(tmp_path / "db"), code=2)
+
+
+def test_a_cell_is_named_by_its_host_or_server() -> None:
+    assert _cell_of(locate("postgresql://user:secret@db.example/fleet")) == "db.example-fleet"
+    assert _cell_of(locate("/nowhere"))
