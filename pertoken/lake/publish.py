@@ -90,6 +90,7 @@ def publish(
         current = current_manifest(lake, source.cell, day, entries)
         is_settled = since is None and start < recent
         if is_settled and current is not None and current.prices == _prices_of_day(source, start):
+            yield PublishedDay(day, Outcome.UNCHANGED, sum(file.rows for file in current.files), 0)
             continue
         published = _publish_day(source, lake, start, through_ts, now_us(), entries, current, fewer=fewer)
         if published is not None:

@@ -70,7 +70,7 @@ def test_a_budget_stands_beside_the_month(tmp_path: Path, lake: str) -> None:
 
 
 def test_files_are_listed_verified_pruned_and_forgotten(lake: str) -> None:
-    assert "eu-1  2 days, to 2026-09-21 02:00Z" in run("lake", "list", lake)
+    assert "eu-1  2 days, to 2026-09-22 00:00Z" in run("lake", "list", lake)
     assert json.loads(run("lake", "list", lake, "--json"))[0]["days"] == 2
     assert "2 days as published, 0 days damaged." in run("lake", "verify", lake)
     assert "0 files of 0 days deleted" in run("lake", "prune", lake)
