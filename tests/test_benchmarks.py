@@ -350,3 +350,11 @@ def test_no_row_of_a_demo_breaks_a_promise_about_its_money() -> None:
     assert [targets[f"offers.{name}"] for name in ("without_offer", "without_width", "pays_more")] == [0, 0, 0]
     assert 0 < targets["offers.width_over_likely"] <= 0.8
     assert next(row["value"] for row in printed["rows"] if row["what"] == "priced.302") > 0
+
+
+def test_plans_of_random_fleets_save_nearly_what_an_exhaustive_search_saves() -> None:
+    printed = run("best_plan", "--fleets", "15", "--traffic", "1")
+    targets = {target["id"]: target["value"] for target in printed["targets"]}
+    assert targets["best_plan.share"] >= 0.9
+    assert targets["best_plan.failing_steps"] == targets["best_plan.unknown_steps"] == 0
+    assert next(row["value"] for row in printed["rows"] if row["what"] == "saving") > 10

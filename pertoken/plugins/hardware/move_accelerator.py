@@ -129,11 +129,13 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         if not any(offer.n_devices >= fewest for offer in offers):
             not_offered.append(f"{accelerator.name} (tp {fewest})")
             continue
+        fewest_now = ranks_by_dtype.get(now.weight_dtype, (0,))[0]
         for dtype, ranks in ranks_by_dtype.items():
             for count in ranks:
-                # The fewest ranks may be too slow; fewer bits are for fewer ranks. One replica that lists above all
+                # The fewest ranks may be too slow; fewer bits are for no more ranks. One replica that lists above all
                 # present ones saves nothing.
-                worth_more_ranks = dtype == now.weight_dtype and count * _listed(offers) < present_price
+                may_gain = dtype == now.weight_dtype or count <= fewest_now
+                worth_more_ranks = may_gain and count * _listed(offers) < present_price
                 if (count == ranks[0] or worth_more_ranks) and any(offer.n_devices >= count for offer in offers):
                     moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count, weight_dtype=dtype)
                     risk = "availability" if dtype == now.weight_dtype else "quality"

@@ -42,13 +42,16 @@ def in_present_format(fleet: Fleet) -> list[tuple[str | None, int | None]]:
     return [(moved.accelerator, moved.tp) for moved in deployments if moved.weight_dtype == "bf16"]
 
 
-def test_weights_in_fewer_bits_move_to_the_fewest_ranks_that_hold_them() -> None:
+def test_weights_in_fewer_bits_move_to_no_more_ranks_than_those_of_the_present_format() -> None:
     tried = [service.deployments[0] for service in moves(chat(2))]
     assert {(moved.weight_dtype, moved.tp) for moved in tried if moved.accelerator == "L40S"} == {
         ("bf16", 4),
         ("bf16", 8),
         ("fp8", 2),
+        ("fp8", 4),
         ("int4", 1),
+        ("int4", 2),
+        ("int4", 4),
     }
     assert {moved.weight_dtype for moved in tried if moved.accelerator == "A100 80GB SXM4"} == {"bf16", "int8", "int4"}
 
