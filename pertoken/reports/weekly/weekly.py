@@ -39,7 +39,7 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
     head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (against the seven days before)"]
     lines = [*head, _spend(this, last, costs), _per_mtok(this, last, costs), _idle(this, last, costs)]
     lines += _models(this, last, costs)
-    lines += _changes(this.savings.proposed)
+    lines += _changes(this.savings.folds.shown)
     lines += _verdicts(this.verdicts)
     lines = [*lines[: MAX_LINES - 1], *_prices(store, settings, week)]
     return tuple(_cut(line) for line in lines[:MAX_LINES])
