@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ CELLS = 100
 FIRST = date(2026, 10, 1)
 FREE_SHARE = 0.6
 """Share of the free disk that a lake may take."""
-QUESTIONS = {
+QUESTIONS: Mapping[str, Callable[[Any], Any]] = {
     "per_mtok_by_model_and_hour": partial(questions.per_mtok, by="model", hourly=True),
     "dollars_by_provider": partial(questions.dollars, by=["provider"]),
     "unused_by_cell": partial(questions.unused, by=["cell"]),
@@ -58,17 +58,17 @@ GROWTH = 11.0
 
 def day_tables(gpus: int, random: np.random.Generator) -> dict[str, pa.Table]:
     """Return one day of a cell: a line for busy and one for idle of each device and hour, ordered as published."""
-    devices = np.arange(gpus, dtype=np.int64)
+    devices: Any = np.arange(gpus, dtype=np.int64)
     deployments = devices // 4
-    hours = np.arange(24, dtype=np.int8)
+    hours: Any = np.arange(24, dtype=np.int8)
     n = gpus * 24
     busy_share = np.repeat(random.beta(2, 2, (gpus // 4 or 1, 24)).round(6), 4, axis=0)[:gpus]
     rate = np.where(deployments % 3 == 0, 2_000_000_000, 3_500_000_000)[:, None]
     busy = (busy_share * rate).astype(np.int64)
     use = np.repeat(np.array(["busy", "idle"]), n)
     dollars = np.concatenate([busy.T.reshape(-1), (rate - busy).T.reshape(-1)])
-    device = np.tile(devices, 24 * 2)
-    hour = np.tile(np.repeat(hours, gpus), 2)
+    device: Any = np.tile(devices, 24 * 2)
+    hour: Any = np.tile(np.repeat(hours, gpus), 2)
     deployment = deployments[device]
     order = np.lexsort((device, hour, use, deployment))
     device, hour, deployment, use, dollars = (column[order] for column in (device, hour, deployment, use, dollars))

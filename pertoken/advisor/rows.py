@@ -158,7 +158,8 @@ class _Pricer:
         )  # and not `replace`, which makes another row
         if not outcome.variants:
             return base(reason="; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals)))
-        return base(state=State.OPEN, title=outcome.variants[0].title, variants=tuple(outcome.variants))
+        variants = tuple(outcome.variants)
+        return base(state=State.OPEN, title=variants[0].title, reason=rule.title, variants=variants)
 
     def _base(self, rule: RuleInfo, call: Call, target: Target, **result: Any) -> Recommendation:
         now_ts, gathered = self._pricing.context.now_ts, self._pricing.gathered

@@ -30,7 +30,7 @@ from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.judging.record import corrected_by_receipts
 from pertoken.proof.own_rules import GO_BACK, LEAVE_HOST
-from pertoken.proof.recommendation import Recommendation, State, identity
+from pertoken.proof.recommendation import Recommendation, Refusal, State, identity
 from pertoken.proof.stored import stored
 from pertoken.proof.verdicts import read_verdicts
 from pertoken.rule import EFFORTS, RISKS, subject_key
@@ -208,7 +208,7 @@ def _advice(
     count = min(processors(), len(gathered.fleet.deployments) // MIN_SHARD) if shards is None else shards
     works = [partial(_of_shard, plugins, gathered, shard, limits) for shard in shards_of(gathered.fleet, count)]
     priced = in_forks(works, progress)
-    recommendations, records = _merged(plugins, priced, gathered.context.now_ts)
+    recommendations, records = _merged(plugins, priced, gathered)
     rules = chain.from_iterable(chain.from_iterable(priced))
     together = leave_hosts((leaving for rule in rules for leaving in rule.departures), gathered)
     pricing_s = sum(record.pricing_seconds for record in records) / len(works)
@@ -284,14 +284,14 @@ def _priced(run: RuleRun, priced: PricedRun, inputs: Inputs) -> PricedRule:
 
 
 def _merged(
-    plugins: Sequence[PluginRun], shards: Sequence[list[list[PricedRule]]], now_ts: int
+    plugins: Sequence[PluginRun], shards: Sequence[list[list[PricedRule]]], gathered: Present
 ) -> tuple[tuple[Recommendation, ...], tuple[RuleRecord, ...]]:
     """Return the recommendations of all shards, and a record of each rule."""
     rows: list[Recommendation] = []
     records: list[RuleRecord] = []
     for plugin, of_plugin in zip(plugins, zip(*shards, strict=True), strict=True):
         for name, error in plugin.errors:
-            rows.append(_failed_load(plugin, name, error, now_ts))
+            rows.append(_failed_load(plugin, name, error, gathered.context.now_ts))
             records.append(_record(plugin, name, failed=error))
         for run, of_rule in zip(plugin.rules, zip(*of_plugin, strict=True), strict=True):
             rows_of_rule = [row for call in _until_ended(of_rule) for row in call.rows]
@@ -301,7 +301,33 @@ def _merged(
             )
             rows += rows_of_rule
             records.append(_record(plugin, run.rule.rule_id, seconds, pricing_s, failed))
-    return tuple(rows), tuple(records)
+    return tuple(_restart_first(rows, gathered.fleet)), tuple(records)
+
+
+def _restart_first(rows: Sequence[Recommendation], fleet: Fleet) -> Iterator[Recommendation]:
+    """Yield recommendations, with those refused that change a service whose replicas all have to be restarted first."""
+    restarts = [
+        (int(edit.target), row)
+        for row in rows
+        for edit in (row.best.edits if row.best is not None else ())
+        if edit.field == "restart"
+    ]
+    restarted = {deployment_id for deployment_id, _ in restarts}
+    down = {
+        f"service:{service.name}"
+        for service in fleet.services
+        if service.deployments and all(replica.deployment_id in restarted for replica in service.deployments)
+    }
+    first = {row.recommendation_id for _, row in restarts}
+    for row in rows:
+        if row.state is not State.OPEN or row.recommendation_id in first or not (hit := sorted(row.targets & down)):
+            yield row
+            continue
+        reason = f"{hit[0].partition(':')[2]} is down: restart it first"
+        refusals = (*row.refusals, Refusal("down", reason))
+        yield replace(
+            row, state=State.REFUSED, title=row.reason or row.title, reason=reason, variants=(), refusals=refusals
+        )
 
 
 def _until_ended(shards: Iterable[PricedRule]) -> Iterator[PricedCall]:

@@ -55,7 +55,8 @@ def _change(row: Recommendation | None, recommendation: Recommendation | None, r
     """Return what a run changes in one row; None if it stays as it is."""
     if recommendation is None:
         return None if row is None or row.state not in SET_BY_RUN else _missing(row, ran, now_ts)
-    code, why = _CODES[recommendation.state], recommendation.reason or "proposed by its rule"
+    is_open = recommendation.state is State.OPEN
+    code, why = _CODES[recommendation.state], (None if is_open else recommendation.reason) or "proposed by its rule"
     if row is None:
         return Moved(recommendation, code, why)
     if row.state in FINAL and (row.state is not State.EXPIRED or recommendation.state is State.OPEN):

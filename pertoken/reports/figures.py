@@ -26,6 +26,7 @@ from pertoken.reports.period import DAY, Period
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
+from pertoken.text.advice.folds import Folded, folded
 from pertoken.text.amounts import price
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory, shown_place
@@ -48,6 +49,8 @@ class Savings:
     proven: Banked
     refused: tuple[Recommendation, ...]
     """Refusals of rules, and rules that were blocked or failed."""
+    folds: Folded
+    """The proposals that are listed, and those that are folded away: no figure, or a payback of over a year."""
 
     @property
     def bankable(self) -> Money | None:
@@ -117,6 +120,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         if (hour := model_row.together).nano_usd is not None and hour.tokens
     }
     nano = sum((hour.nano_usd or 0) - hour.uncounted_nano_usd for hour in known.values())
+    troubles = read_troubles(store, settings, period.end, period.dated)
     good_share = {figure.model: figure.good_share.low for figure in figures}
     return ReportFigures(
         period=period,
@@ -132,8 +136,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known.values())),
         served=together(hour.served._replace(good_share=good_share.get(model)) for model, hour in known.items()),
         tokens=sum(model_row.tokens or 0 for model_row in hours),
-        savings=read_savings(store, period),
-        troubles=read_troubles(store, settings, period.end, period.dated),
+        savings=read_savings(store, period, troubles, settings.advisor_hour_rate),
+        troubles=troubles,
         verdicts=verdicts_of(store, period.start, period.end, period.end if period.dated else None),
     )
 
@@ -144,20 +148,22 @@ def read_troubles(store: Store, settings: Settings, end_ts: int, dated: bool = F
     return with_troubles(report, store, partial(objectives, settings=settings), end_ts if dated else None).troubles
 
 
-def read_savings(store: Store, period: Period) -> Savings:
-    """Read the advice as it stood at the end of a period. Raises StoreError."""
+def read_savings(store: Store, period: Period, troubles: Sequence[Trouble], hour_rate: float) -> Savings:
+    """Read the advice as it stood at the end of a period. `hour_rate`: dollars an hour of work. Raises StoreError."""
     rows = standing(store, period.end if period.dated else None)
     receipts: tuple[StoredReceipt, ...] = ()
     if store.advice is not None:
         with store.read("advice") as connection:
             receipts = tuple(receipt for receipt in read_receipts(connection) if receipt.created_ts <= period.end)
+    proposed = best_of_each_target(rows)
     return Savings(
-        best_of_each_target(rows),
+        proposed,
         tuple(row for row in open_advice(rows) if row.unconfirmed is not None),
         tuple(paying_more(rows)),
         tuple(row for row in rows if row.state in TAKEN),
         banked(receipts, rows),
         tuple(row for row in rows if row.state in (State.REFUSED, State.BLOCKED, State.FAILED)),
+        folded(proposed, troubles, hour_rate),
     )
 
 

@@ -8,6 +8,7 @@ from pertoken.costs.report.figures import Figure
 from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures
+from pertoken.text.advice.answers import affected, could_break, how_sure, slower, why
 from pertoken.text.amounts import headline, price
 from pertoken.units import format_count, format_usd, format_utc
 
@@ -118,21 +119,23 @@ def found_table(report: ReportFigures) -> Table:
     """Return the open recommendations: those in the total, then those that the last advice run did not confirm."""
     unconfirmed = report.savings.unconfirmed
     rows = [
-        (short_id(row), _marked_title(row), row.target, *_worth(row), _if_confirmed(row), _tier(row), row.rule_id)
-        for row in (*report.savings.proposed, *unconfirmed)[:MAX_ROWS]
+        (
+            short_id(row),
+            _marked_title(row),
+            row.target,
+            why(row) or "",
+            *_worth(row),
+            _if_confirmed(row),
+            _tier(row),
+            *_risks(row),
+        )
+        for row in (*report.savings.folds.shown, *unconfirmed)[:MAX_ROWS]
     ]
-    columns = (
-        "id",
-        "change",
-        "target",
-        ">bankable/month",
-        ">capacity/month",
-        ">if confirmed/month",
-        "forecast",
-        "rule",
-    )
+    money = (">bankable/month", ">capacity/month", ">if confirmed/month")
+    risks = ("how sure", "what gets slower", "what could break", "affected")
+    columns = ("id", "change", "target", "why", *money, "forecast", *risks)
     refused = len(report.savings.refused)
-    notes: tuple[str, ...] = ()
+    notes = tuple(line.strip() for line in report.savings.folds.lines)
     if refused:
         notes += (f"{refused} rules refused or could not run: `pertoken advise` prints the reasons.",)
     if unconfirmed:
@@ -141,7 +144,7 @@ def found_table(report: ReportFigures) -> Table:
     if lifted:
         notes += (f"Forecasts are off by this (median / 90th percentile); `{min(map(str, lifted))}` lifts them.",)
     empty = "Nothing is proposed."
-    return Table("Savings found", columns, tuple(rows), empty, "pertoken advise", notes)
+    return Table("Savings found", columns, tuple(rows), empty, "pertoken advise show ID", notes)
 
 
 def _tier(row: Recommendation) -> str:
@@ -219,6 +222,14 @@ def _if_confirmed(row: Recommendation) -> str:
 def _worth(row: Recommendation) -> tuple[str, str]:
     chosen = row.chosen
     return (UNKNOWN, UNKNOWN) if chosen is None else (money_text(chosen.net), money_text(chosen.capacity))
+
+
+def _risks(row: Recommendation) -> tuple[str, str, str, str]:
+    """Return how sure advice is, what gets slower, what could break and who is affected."""
+    best = row.chosen
+    if best is None:
+        return ("",) * 4
+    return how_sure(best), "; ".join(slower(best)), "; ".join(could_break(best)), affected(row, best)
 
 
 def _usd(figure: Figure) -> str:

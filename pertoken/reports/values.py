@@ -8,6 +8,7 @@ from pertoken.costs.hours.spend import Spend
 from pertoken.costs.report.lines import Trouble
 from pertoken.proof.recommendation import Money, Recommendation, State, full_id
 from pertoken.proof.verdicts import Verdict
+from pertoken.text.advice.answers import affected, could_break, how_sure, series_label, slower, why
 from pertoken.units import NANO_USD
 
 
@@ -33,7 +34,7 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
 
 
 def advice_values(recommendation: Recommendation) -> dict[str, Any]:
-    """Return a recommendation with the dollars of its chosen variant."""
+    """Return what a recommendation changes, why, how much and how sure it saves, and what it may harm."""
     chosen = recommendation.chosen
     confirmed = None if chosen is None else chosen.if_confirmed
     return {
@@ -42,11 +43,18 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "state": recommendation.state.value,
         "title": recommendation.change,
         "target": recommendation.target,
+        "why": why(recommendation),
         "bankable_usd_per_month": None if chosen is None else _usd(chosen.net),
         "capacity_usd_per_month": None if chosen is None else _usd(chosen.capacity),
         "if_confirmed_usd_per_month": _usd(confirmed.net) if confirmed else None,
         "to_confirm": None if chosen is None else chosen.to_confirm,
         "forecast": asdict(chosen.tier) if chosen and chosen.tier else None,
+        "confidence": None if chosen is None else how_sure(chosen),
+        "slower": [] if chosen is None else list(slower(chosen)),
+        "could_break": [] if chosen is None else list(could_break(chosen)),
+        "affected": None if chosen is None else affected(recommendation, chosen),
+        "evidence": [series_label(line.series) for line in recommendation.evidence if line.missing is None],
+        "commands": [] if chosen is None else list(chosen.commands),
         "pays_more": recommendation.pays_more,
         "unconfirmed": recommendation.unconfirmed if recommendation.state is State.OPEN else None,
         "reason": recommendation.reason,

@@ -9,7 +9,7 @@ from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import FleetReport
 from pertoken.text.amounts import amount, caption, headline, no_rate, price
 from pertoken.text.program.key_names import key_name
-from pertoken.text.words import NONE_FOUND, UNKNOWN, at_least, literal, observed, percent
+from pertoken.text.words import UNKNOWN, at_least, literal, observed, percent
 from pertoken.units import format_count, format_duration
 
 if TYPE_CHECKING:  # modules that the first frame does not need
@@ -99,7 +99,7 @@ def savings_line(plan: Plan | None, banked: Banked | None, evaluated: bool = Tru
     if plan is None:
         return f"Bankable: not known yet · banked: {saved}"
     if not any(plan.bankable):
-        return f"Bankable: {NONE_FOUND} ({key_name('savings')} shows why) · banked: {saved}"
+        return f"No step lowers the bill ({key_name('savings')} shows why) · banked: {saved}"
     weakest = f" if {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""
     low, likely, high = map(amount, plan.bankable)
     dollars = likely if low == high else f"{likely} ({low}–{high})"  # short, to leave space for the assumption

@@ -64,6 +64,17 @@ def celsius(temperature_c: float) -> str:
     return f"{temperature_c:.0f} °C"
 
 
+def quantity(value: float, unit: str) -> str:
+    """Return a measured value in the unit that people read: `12%`, `41.0 GiB`, `412 ms`, `14.2 requests`."""
+    if unit == "ratio" and abs(value) <= 1:
+        return percent(value)
+    if unit == "bytes":
+        return format_bytes(round(value))
+    if unit == "s":
+        return seconds(value)
+    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}".rstrip()
+
+
 def seconds(value_s: float | None) -> str:
     """Return a latency in seconds as `412 ms` or `1.24 s`."""
     if value_s is None:

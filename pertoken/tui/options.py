@@ -39,6 +39,8 @@ class Options:
     currency: str = USD
     usd_per_kwh: float | None = None
     """Price of a kilowatt-hour times PUE; None: the price of the devices includes energy."""
+    hour_rate: float | None = None
+    """Dollars of an hour of work, by which advice with a late payback is folded; None: the default."""
     settings: Callable[[], Sequence[SettingLine]] = lambda: ()
     """Function that returns every setting, without secrets."""
     diagnose: Callable[[], Sequence[Any]] | None = None
@@ -55,6 +57,7 @@ def options_of(settings: Settings, diagnose: Callable[[], Sequence[Any]] | None 
         state_file() if settings.screens_remember else None,
         settings.currency_code,
         None if settings.energy_usd_per_kwh is None else settings.energy_usd_per_kwh * settings.energy_pue,
+        settings.advisor_hour_rate,
         lambda: setting_lines(settings),
         diagnose,
     )

@@ -136,6 +136,7 @@ class ReaderApp(App[None]):
             self._study,
             working,
             self._request,
+            self.options.hour_rate,
         )
 
     def _current_query(self) -> Query:

@@ -194,6 +194,8 @@ class View:
     """Progress of the fields of the study that are being computed, by field."""
     request: PlanRequest | None = None
     """Limits and assumptions of the plan now; the shown plan may still be that of the previous request."""
+    hour_rate: float | None = None
+    """Dollars of an hour of work, by which advice with a late payback is folded; None: the default."""
 
     def past(self, part: Read[Any]) -> int | None:
         """Return the past instant that a part describes; None: it describes the time of its reading."""

@@ -10,9 +10,12 @@ import pytest
 from pertoken.advisor.rules import discovery
 from pertoken.advisor.run import rank
 from pertoken.proof.recommendation import Recommendation, State, Variant
+from pertoken.rule import Deployment, Fleet, Service, Skip, skip
 from pertoken.savings.saving import Saving
 from tests.advisor.builders import NOW, advise
+from tests.advisor.gathered import advised, gathered, own
 from tests.advisor.sources import source
+from tests.savings.fleets import replicas
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {plugin.name for plugin in discovery.installed() if plugin.distribution == "pertoken"}
@@ -218,3 +221,28 @@ def test_capacity_that_waits_for_a_person_comes_after_a_safe_test_and_a_lower_bi
     larger = row("larger-gain", "quality", Saving(capacity=(4, 5, 6)))
     api, test = row("api", "quality", Saving((1, 2, 3))), row("test", "latency")
     assert sorted([model, larger, test, api], key=rank) == [api, test, larger, model]
+
+
+def test_a_service_that_is_down_is_restarted_before_any_other_change_of_it() -> None:
+    fleet = replicas(2)
+    first, second = fleet.services[0].deployments
+
+    def restart(now: Deployment) -> Iterator[Deployment]:
+        yield now.restarted()
+
+    def restart_one(now: Deployment, fleet: Fleet) -> Iterator[Deployment | Skip]:
+        yield now.restarted() if now == fleet.deployments[0] else skip("serves", "it serves")
+
+    def quantize(service: Service) -> Iterator[Service]:
+        yield service.but(weight_dtype="fp8")
+
+    state = gathered(fleet)
+    rows = advised(state, own(restart, "restart"), own(quantize, "quantize"))
+    restarts, others = ([row for row in rows if (row.rule_id == "restart") is wanted] for wanted in (True, False))
+    assert [row.state for row in restarts] == [State.OPEN] * 2
+    (refused,) = others
+    assert (refused.state, refused.reason, refused.variants) == (State.REFUSED, "chat is down: restart it first", ())
+    assert "down" in {refusal.code for refusal in refused.refusals}
+    half = advised(state, own(restart_one, "restart"), own(quantize, "quantize"))
+    assert [row.state for row in half if row.rule_id == "quantize"] == [State.OPEN], "one replica serves"
+    assert first.deployment_id != second.deployment_id

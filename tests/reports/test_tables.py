@@ -3,9 +3,11 @@ from pathlib import Path
 
 from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.forecast.tiers import tiers
-from pertoken.proof.recommendation import Edit
+from pertoken.proof.recommendation import Edit, Variant
 from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.reports.tables import edits_text, found_table, judgement_text, money_text, now_table, tables
+from pertoken.reports.values import advice_values
+from pertoken.text.advice.folds import folded
 from pertoken.units import NANO_USD
 from tests.reports.builders import figures
 from tests.reports.test_figures import advice
@@ -37,10 +39,37 @@ def test_a_verdict_and_money_are_written_with_their_intervals() -> None:
     assert money_text((10**9, 2 * 10**9, 3 * 10**9)) == "$2.00 ($1.00–$3.00)"
 
 
+def test_advice_without_a_figure_or_with_a_late_payback_is_folded_with_its_count(tmp_path: Path) -> None:
+    report = figures(tmp_path / "db")
+    large, late = advice(1, 900 * NANO_USD, "host:x"), advice(2, 100, "host:y")
+    silent = replace(late, recommendation_id=3, variants=(Variant("3", "a cache"),))
+    proposed = (large, late, silent)
+    savings = replace(report.savings, proposed=proposed, folds=folded(proposed, hour_rate=75.0))
+    table = found_table(replace(report, savings=savings))
+    assert [row[1] for row in table.rows] == ["change 1"]
+    late_line, silent_line = table.notes[:2]
+    assert late_line == "1 row pays back in over a year, with work at $75.00 an hour"
+    assert silent_line.startswith("rule: 1 target could try it, without a figure")
+
+
+def test_a_proposal_answers_why_how_sure_what_gets_slower_what_breaks_and_who_is_affected(tmp_path: Path) -> None:
+    report = figures(tmp_path / "db")
+    row = replace(advice(1, 900 * NANO_USD, "service:chat"), reason="Run fewer replicas where the load is small.")
+    savings = replace(report.savings, folds=folded([row]))
+    (shown,) = (table := found_table(replace(report, savings=savings))).rows
+    answers = dict(zip(table.columns, shown, strict=True))
+    assert answers["why"] == "Run fewer replicas where the load is small."
+    assert answers["what gets slower"] == "latency not known: none was forecast"
+    assert answers["what could break"] == "nothing that is known" and answers["affected"].startswith("clients of chat")
+    values = advice_values(row)
+    assert list(values).index("why") < list(values).index("slower") < list(values).index("commands")
+
+
 def test_unconfirmed_advice_is_marked_and_in_no_sum(tmp_path: Path) -> None:
     report = figures(tmp_path / "db")
     counted, other = advice(1, 10 * NANO_USD, "host:x"), advice(2, 90 * NANO_USD, "host:y")
-    savings = replace(report.savings, proposed=(counted,), unconfirmed=(replace(other, unconfirmed="no telemetry"),))
+    marked = (replace(other, unconfirmed="no telemetry"),)
+    savings = replace(report.savings, proposed=(counted,), folds=folded([counted]), unconfirmed=marked)
     table = found_table(replace(report, savings=savings))
     assert [row[1] for row in table.rows] == ["change 1", "not confirmed: change 2"]
     assert "in no total" in table.notes[-1] and savings.bankable == (10 * NANO_USD,) * 3

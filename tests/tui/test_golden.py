@@ -43,4 +43,4 @@ async def test_forty_columns_and_ten_lines_show_a_row_and_fewer_are_titled_too_s
         await check_golden(pilot, "savings-40x10")
         await pilot.resize_terminal(40, 9)
         await until_shown(pilot, "too small")
-        await until_gone(pilot, "Open (4)")
+        await until_gone(pilot, "Open (3)")

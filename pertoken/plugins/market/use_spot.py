@@ -29,6 +29,7 @@ class Options:
     min_discount: float = option(
         0.2, "minimum listed discount: below it interruptions may cost what spot saves", low=0, high=1
     )
+    queue: float = option(1.0, "waiting requests (p95) at or above which it has no replica to lose", low=0)
 
 
 @rule("use-spot")
@@ -53,6 +54,7 @@ def use_spot(
     3. AWS Spot Instance Advisor, February 2026: 15 to 20 % of P5 instances interrupted in a month.
     """
     busy = seen.busy.mean
+    waiting = seen.waiting.p95 if seen.has("waiting") else 0.0
     placements = {deployment.placement for deployment in service.deployments}
     paid = {placement.purchase for placement in placements} - {None, "on_demand"}
     accelerators = {placement.accelerator for placement in placements}
@@ -75,6 +77,8 @@ def use_spot(
         yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
     elif (missed := _missed(seen, service)) is not None:
         yield skip("slo-missed", f"{missed}: reclaimed replicas would make it worse")
+    elif waiting >= options.queue:
+        yield skip("saturated", f"{waiting:.1f} requests wait (p95): it has no replica to lose")
     else:
         names = ", ".join(sorted(map(str, accelerators)))
         discounts = [_discount(placement, market) for placement in placements]

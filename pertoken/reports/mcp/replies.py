@@ -17,6 +17,7 @@ from pertoken.reports.values import advice_values, bill_values, trouble_values, 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.text.advice.columns import open_advice, paying_more
+from pertoken.text.advice.folds import folded
 from pertoken.units import NANO_USD
 
 MAX_HOURS = 8760
@@ -65,10 +66,17 @@ class Replies:
         return _page("now", map(trouble_values, troubles), start)
 
     def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
-        """Return advice: in the total, not confirmed by the last run, paying more, or taken. Raises BadInput."""
-        rows = standing(open_store(self._where))
+        """Return advice: in the total, folded, not confirmed by the last run, paying more, or taken. Raises BadInput.
+
+        Folded are rows without a figure, and those whose work pays back in over a year.
+        """
+        store = open_store(self._where)
+        rows = standing(store)
+        troubles = read_troubles(store, self._settings, int(self._now()))
+        folds = folded(best_of_each_target(rows), troubles, self._settings.advisor_hour_rate)
         lists = {
-            "found": best_of_each_target(rows),
+            "found": folds.shown,
+            "folded": (*folds.slow, *(row for rows_of_rule in folds.by_rule for row in rows_of_rule)),
             "unconfirmed": [row for row in open_advice(rows) if row.unconfirmed is not None],
             "paying_more": paying_more(rows),
             "taken": [row for row in rows if row.state in TAKEN],

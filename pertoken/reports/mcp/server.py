@@ -19,7 +19,7 @@ INSTRUCTIONS = (
     "counts all rows, and `next` is the `start` of those that follow, null after the last."
 )
 
-Which = Literal["found", "unconfirmed", "paying_more", "taken"]
+Which = Literal["found", "folded", "unconfirmed", "paying_more", "taken"]
 
 
 def server_of(replies: Replies) -> MCPServer[Any]:
@@ -47,7 +47,8 @@ def server_of(replies: Replies) -> MCPServer[Any]:
     def savings(which: Which = "found", start: int = 0) -> dict[str, Any]:
         """Return changes that would save money (found), or those accepted or applied (taken), dollars a month.
 
-        Those that the last advice run did not confirm (unconfirmed), and those whose bill rises by less than their
+        Those without a figure or with a payback of over a year (folded), those that the last advice run did not confirm
+        (unconfirmed), and those whose bill rises by less than their
         capacity is worth (paying_more), are in no total.
         """
         with _explained():

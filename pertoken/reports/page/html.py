@@ -104,7 +104,7 @@ def _plots(report: ReportFigures) -> list[Markup]:
 
 def _savings(report: ReportFigures) -> list[Markup]:
     """Return the plot of proposed and accepted bankable dollars, or no plot without any."""
-    known = [("found", "s0", row, row.best) for row in report.savings.proposed[:CHANGES]]
+    known = [("found", "s0", row, row.best) for row in report.savings.folds.shown[:CHANGES]]
     known += [("taken", "s2", row, row.chosen) for row in report.savings.taken[:CHANGES]]
     rows = [
         (f"{what}: {row.change}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))

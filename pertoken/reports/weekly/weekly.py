@@ -48,7 +48,7 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
         _idle(this, last, costs),
     ]
     lines += _models(this, last, costs)
-    lines += _changes(this.savings.proposed)
+    lines += _changes(this.savings.folds.shown)
     lines += _verdicts(this.verdicts)
     lines = [*lines[: MAX_LINES - 1], *_prices(store, settings, week)]
     return tuple(_cut(line) for line in lines[:MAX_LINES])

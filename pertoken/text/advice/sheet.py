@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from pertoken.metrics import SERIES, label_of
 from pertoken.proof.lifecycle import SET_BY_RUN, described
 from pertoken.proof.recommendation import (
     ChangeLine,
@@ -13,11 +12,12 @@ from pertoken.proof.recommendation import (
     State,
     Variant,
 )
-from pertoken.text.advice.columns import alternative, confidence
+from pertoken.text.advice.answers import affected, could_break, how_sure, latency_change, series_label, slower, why
+from pertoken.text.advice.columns import alternative
 from pertoken.text.advice.lifecycle import possible, record_line
 from pertoken.text.amounts import amount
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
-from pertoken.text.words import NONE_FOUND, UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict_reason
+from pertoken.text.words import ago, literal, literal_lines, quantity, ratio_range, slo_verdict_reason
 from pertoken.units import format_duration
 
 HOW_TO_APPLY = "How to apply it (pertoken runs none of this)"
@@ -29,24 +29,13 @@ _WHY = {
 }
 
 
-_INPUTS = {
-    "counter": "a counter",
-    "integral": "samples summed over time",
-    "reported": "a value that the engine or driver reports",
-    "forecast": "a forecast",
-    "listed": "a catalog value, such as a list price",
-    "bound": "an upper bound",
-    "assumed": "an assumption",
-}
-"""Kinds of inputs in words, by provenance."""
-
-
 def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sheet:
-    """Return the details of a recommendation: reason, worth, commands, latency, evidence and objections.
+    """Return the details of a recommendation in the order of `answers`, then its evidence and its commands.
 
-    The `computed` sections follow the commands. Sections without content are left out.
+    The `computed` sections follow the evidence. Sections without content are left out.
     """
     best = row.chosen or Variant("", "")
+    is_priced = row.chosen is not None
     return sheet(
         Section(
             literal(row.change),
@@ -56,21 +45,22 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
                 ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
                 *((("proposed", literal(row.title)),) if row.change != row.title else ()),
                 *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
+                *(_change(line, best.changes) for line in best.changes),
             ),
         ),
-        Section(_WHY.get(row.state, "Why"), literal_lines(row.reason) if row.reason else ()),
+        Section(_WHY.get(row.state, "Why"), literal_lines(reason) if (reason := why(row)) else ()),
         Section("Not confirmed by the last run", _unconfirmed(row)),
         Section("What to do about it", literal_lines(row.remedy) if row.remedy else ()),
-        Section("Worth, per month", _worth(best) if row.chosen else ()),
-        Section(HOW_TO_APPLY, _commands(best.commands)),
-        Section(HOW_TO_UNDO, _commands(best.undo)),
-        *computed,
-        Section("Latency at the p95 demand, before → after", _latencies(best)),
-        Section("Changes", tuple(_change(line, best.changes) for line in best.changes)),
-        Section("Alternatives", _alternatives(row, best)),
+        Section("How much a month, and how sure", _worth(best) if is_priced else ()),
+        Section("What gets slower", _latencies(best) if is_priced else ()),
+        Section("What could break", tuple(f"· {line}" for line in could_break(best)) if is_priced else ()),
+        Section("Who is affected", (affected(row, best),) if is_priced else ()),
         Section(_evidence_of(row.window_s), tuple(_evidence(line) for line in row.evidence)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
-        Section("Objections", tuple(f"· {literal(line)}" for line in best.against)),
+        *computed,
+        Section(HOW_TO_APPLY, _commands(best.commands)),
+        Section(HOW_TO_UNDO, _commands(best.undo)),
+        Section("Alternatives", _alternatives(row, best)),
         Section("What the rule printed", literal_lines(row.output.strip("\n")) if row.output else ()),
         Section("Not proposed", tuple(_refusal(refusal) for refusal in row.refusals) if row.best else ()),
     )
@@ -98,16 +88,17 @@ def _evidence_of(window_s: int | None) -> str:
 
 def _worth(best: Variant) -> tuple[Fact | str, ...]:
     rows: list[Fact] = [
-        ("net" if best.pays_more else "bankable", _money(best, best.net, _bill_words(best))),
+        (
+            ("net", _money(best, best.net, "the bill rises by this: it is in no total"))
+            if best.pays_more
+            else ("bankable", _money(best, best.net, "off the bill if demand stays the same", "the bill stays"))
+        ),
         (
             "capacity",
-            _money(best, best.capacity, "work that the same bill could serve in addition; never added to bankable"),
+            _money(best, best.capacity, "more work on the same bill; never added to bankable", "no more than now"),
         ),
         *(("if confirmed", words) for words in _if_confirmed(best)),
-        ("throughput", ratio_range(best.throughput_ratio)),
-        ("latency objective", slo_verdict_reason(best.slo)),
-        ("risk, effort", f"{best.risk}, {best.effort}"),
-        ("confidence", f"{confidence(best) or UNKNOWN}  ({_weakest_input(best)})"),
+        ("confidence", how_sure(best)),
     ]
     if best.tier is not None:
         rows.append(("forecast", literal(best.tier.words)))
@@ -115,22 +106,10 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
         rows.append(("track record", record_line(best.record)))
     if best.replicas is not None:
         rows.append(("replicas", f"{best.replicas[0]} → {best.replicas[1]}"))
-    if best.released:
-        rows.append(("hosts given back", literal(", ".join(best.released))))
-    for label, rules in (("requires", best.requires), ("excludes", best.excludes)):
-        if rules:
-            rows.append((label, literal(", ".join(rules))))
     notes = [f"Not priced: {literal(best.unpriced)}"] if best.unpriced else []
     notes += [f"To confirm: {literal(best.to_confirm)}"] if best.to_confirm else []
     notes += [f"Break-even: {literal(best.break_even)}"] if best.break_even else []
     return (*notes, *rows)
-
-
-def _weakest_input(best: Variant) -> str:
-    """Return the least certain kind of input of the figures: `least certain input: a forecast`."""
-    if best.provenance is None:
-        return "the origin of its inputs is unknown"
-    return f"least certain input: {_INPUTS.get(best.provenance, best.provenance)}"
 
 
 def _refusal(refusal: Refusal) -> Fact:
@@ -138,9 +117,12 @@ def _refusal(refusal: Refusal) -> Fact:
 
 
 def _latencies(best: Variant) -> tuple[Fact | str, ...]:
-    rows: list[Fact | str] = [(line.figure, _latency(line)) for line in best.latency]
-    if best.latency_unknown:
-        rows.append(f"Not known: {literal(best.latency_unknown)}")
+    rows: list[Fact | str] = [("latency objective", slo_verdict_reason(best.slo))]
+    rows += [(line.figure, f"{latency_change(line)}: {_latency(line)}") for line in best.latency]
+    if best.throughput_ratio is not None:
+        rows.append(("tokens/s of a replica", ratio_range(best.throughput_ratio)))
+    if not best.latency:
+        rows.append(("latency", slower(best)[-1].removeprefix("latency ")))
     if best.replicas_needed is not None:
         before, after = ("more than were tried" if n is None else str(n) for n in best.replicas_needed)
         rows.append(("replicas needed", f"{before} → {after}  (the fewest that serve all requests within the SLO)"))
@@ -160,12 +142,6 @@ def _ms(at: tuple[float, float, float] | None) -> str:
     return f"{likely} ms" if low == high else f"{likely} ms ({low} to {high})"
 
 
-def _bill_words(best: Variant) -> str:
-    if best.pays_more:
-        return "the bill rises by this: it is in no total"
-    return "the bill falls by this if demand stays the same"
-
-
 def _if_confirmed(best: Variant) -> Iterator[str]:
     """Yield the saving that counts once a person has confirmed what it assumes."""
     if best.if_confirmed is not None:
@@ -175,9 +151,10 @@ def _if_confirmed(best: Variant) -> Iterator[str]:
             yield _money(best, best.if_confirmed.capacity, "of capacity, in no total before")
 
 
-def _money(best: Variant, money: tuple[int, int, int] | None, meaning: str) -> str:
+def _money(best: Variant, money: tuple[int, int, int] | None, meaning: str, without: str = "nothing") -> str:
+    """Return dollars with their meaning; `without` where there are none."""
     if money is None or not any(money):
-        return "to confirm" if best.to_confirm else "not priced" if best.unpriced else NONE_FOUND
+        return "to confirm" if best.to_confirm else "not priced" if best.unpriced else without
     low, likely, high = (amount(nano) for nano in money)
     return f"{likely if low == high else f'{likely} likely, {low} to {high}'}  ({meaning})"
 
@@ -194,16 +171,11 @@ def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _evidence(line: EvidenceLine) -> Fact:
-    name = literal(_series(line.series))
+    name = literal(series_label(line.series))
     if line.missing is not None:
         return name, f"not measured: {literal(line.missing)}"
     figures = (("mean", line.mean), ("p50", line.p50), ("p95", line.p95))
-    known = ", ".join(f"{label} {value:.4g}" for label, value in figures if value is not None)
-    value = " ".join(filter(None, (known, literal(line.unit))))
-    return name, f"{value}  (n={line.n}, {line.provenance or 'origin unknown'})"
-
-
-def _series(series: str) -> str:
-    """Return the label of a series, after the name of its device or deployment if it has one."""
-    owner, colon, name = series.rpartition(": ")
-    return f"{owner}{colon}{label_of(name) if name in SERIES else name}"
+    known = [(label, quantity(value, line.unit)) for label, value in figures if value is not None]
+    texts = [f"{label} {text.removesuffix(f' {line.unit}')}" for label, text in known[:-1]]
+    value = ", ".join([*texts, *(f"{label} {text}" for label, text in known[-1:])])
+    return name, f"{literal(value)}  (n={line.n:,}, {line.provenance or 'origin unknown'})"

@@ -25,18 +25,18 @@ def headline(plan: Plan) -> str:
     if not plan.spend:
         return "No host has a price: `pertoken prices set` sets the price of a device-hour."
     if not n:
-        return f"Bill {amount(plan.spend)} a month. Bankable {NONE_FOUND}: no step saves dollars."
+        return f"No step lowers the bill of {amount(plan.spend)} a month."
     ticked = sum(step.accepted for step in plan.steps)
     steps = ("1 step" if n == 1 else f"{n} steps") + (f", {ticked} accepted" if ticked else "")
     if not any(plan.bankable):
-        return f"Bankable {NONE_FOUND}: the bill of {amount(plan.spend)} a month stays ({steps})."
+        return f"The bill of {amount(plan.spend)} a month stays ({steps})."
     return f"Bankable {money(plan.bankable)} a month of a bill of {amount(plan.spend)} ({steps})."
 
 
 def capacity_line(plan: Plan) -> str:
     """Return the capacity saving as a sentence; it is never added to the bankable saving."""
     if not any(plan.capacity):
-        return f"Capacity {NONE_FOUND}: the same bill serves no more than now."
+        return "The same bill serves no more than now."
     return f"Capacity {money(plan.capacity)} a month: the same bill serves more; never added."
 
 

@@ -21,6 +21,7 @@ from pertoken.text.advice.columns import (
     open_columns,
     paying_more,
 )
+from pertoken.text.advice.folds import HOUR_RATE, Folded, folded
 from pertoken.text.advice.lifecycle import refused
 from pertoken.text.advice.notes import advice_note, totals, unconfirmed_note
 from pertoken.text.plan.head import capacity_line, headline, weakest
@@ -36,12 +37,36 @@ from pertoken.tui.widgets.containers.tabs import Pane, Tabs
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 
+
+def _of(select: Callable[[Sequence[Recommendation]], list[Recommendation]]) -> Callable[[View], list[Recommendation]]:
+    """Return a selection of the advice of a view."""
+    return lambda view: select(view.reading.advice.value or ())
+
+
+def _folds(view: View) -> Folded:
+    """Return the open advice of a view, split into what is listed and what is folded away."""
+    report = view.reading.fleet.value
+    troubles = () if report is None else report.troubles
+    return folded(open_advice(view.reading.advice.value or ()), troubles, view.hour_rate or HOUR_RATE)
+
+
+def _shown(view: View) -> list[Recommendation]:
+    return list(_folds(view).shown)
+
+
+def _folded(view: View) -> list[Recommendation]:
+    """Return the rows whose work pays back late, then those without a figure by rule."""
+    folds = _folds(view)
+    return [*folds.slow, *(row for rows in folds.by_rule for row in rows)]
+
+
 _TABS = {
-    "open": ("Open", open_advice, OPEN_COLUMNS),
-    "decided": ("Decided", decided, DECIDED_COLUMNS),
-    "done": ("Done", done, DONE_COLUMNS),
-    "silent": ("Not evaluated", not_evaluated, NOT_EVALUATED_COLUMNS),
-    "dearer": ("Pay more, serve more", paying_more, PAY_MORE_COLUMNS),
+    "open": ("Open", _shown, OPEN_COLUMNS),
+    "decided": ("Decided", _of(decided), DECIDED_COLUMNS),
+    "done": ("Done", _of(done), DONE_COLUMNS),
+    "silent": ("Not evaluated", _of(not_evaluated), NOT_EVALUATED_COLUMNS),
+    "dearer": ("Pay more, serve more", _of(paying_more), PAY_MORE_COLUMNS),
+    "folded": ("Folded", _folded, OPEN_COLUMNS),
 }
 """Title, selection of advice and columns of each table, by its id."""
 _ALWAYS = ("open", "silent")
@@ -65,8 +90,7 @@ class SavingsPage(ListPage):
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
         """Return the advice of one tab."""
-        advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
-        return _TABS[table][1](advice)
+        return _TABS[table][1](view)
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
         """Return the page of a recommendation, which follows it when a decision moves it to another tab."""
@@ -75,7 +99,7 @@ class SavingsPage(ListPage):
     def fill(self, view: View) -> None:
         """Fill totals, tabs and tables."""
         advice = view.reading.advice.value or ()
-        proposed = self.lines_of("open", view)
+        proposed = open_advice(advice)
         self.query_one("#totals", PlainText).update("\n".join(filter(None, (*_head(proposed, view), declined(advice)))))
         tabs = self.query_one(TabbedContent)
         for table, (title, _, columns) in _TABS.items():
@@ -129,4 +153,9 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
     if shown.request is not None:
         together.append(with_keys("You changed the plan ({plan}): these figures are with your steps and assumptions."))
     alone = with_keys("Each row: low–likely–high, alone. The plan ({plan}) counts nothing twice.")
-    return [*filter(None, together), alone, *filter(None, (unconfirmed_note(proposed),))]
+    folds = _folds(view)
+    late = f"{len(folds.slow)} pay back in over a year" if folds.slow else ""
+    silent = sum(map(len, folds.by_rule))
+    hidden = ", ".join(filter(None, (late, f"{silent} without a figure" if silent else "")))
+    notes = (unconfirmed_note(proposed), f"Folded, in a tab: {hidden}." if hidden else None)
+    return [*filter(None, together), alone, *filter(None, notes)]

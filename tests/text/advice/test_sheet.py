@@ -20,7 +20,9 @@ DETAILS = (
     "Quality at FP8 is acceptable",
     "Compute-bound at peak hours",
     "Serve INT4 weights: bankable $900 to $1,700",
-    "quality, medium",
+    "outputs may differ",
+    "clients of chat; hours of work",
+    "1.4× faster: 812 ms (410 to 1204) → 561 ms",
     "tp 2 → 1: it would not start",
 )
 
@@ -50,6 +52,15 @@ async def test_the_range_of_the_plan_is_beside_its_least_certain_assumption_on_a
         head = " ".join(text_of(pilot).partition("Open (1)")[0].split())
     assert re.search(r"Bankable \$[\d,]+ \(\$[\d,]+ to \$[\d,]+\) a month of a bill of \$[\d,]+ \(1 step\)", head)
     assert "Least certain: devices elsewhere cost what is likely (its low end: $" in head
+
+
+def test_the_sections_answer_in_the_order_in_which_people_ask() -> None:
+    (row,) = advised(gathered(replicas(2)), use_spot)
+    text = sheet_text(row, 0)
+    order = ("target", "Why", "How much a month", "What gets slower", "What could break", "Who is affected", "Evidence")
+    places = [text.index(f"\n{name}") if name != "target" else text.index(name) for name in (*order, "How to apply")]
+    assert places == sorted(places)
+    assert "none found" not in text and "latency objective" in text
 
 
 def test_output_of_a_rule_is_shown_without_control_of_the_terminal() -> None:

@@ -38,9 +38,9 @@ def test_the_headline_holds_the_range_and_the_weakest_assumption_both_of_its_end
 def test_a_plan_without_savings_is_a_sentence() -> None:
     assert money((0, 0, 0)) == money(None) == "none found"
     nothing = replace(PLAN, bankable=(0, 0, 0), capacity=(0, 0, 0))
-    assert headline(nothing) == "Bankable none found: the bill of $7,270 a month stays (3 steps)."
-    assert headline(replace(nothing, steps=())) == "Bill $7,270 a month. Bankable none found: no step saves dollars."
-    assert capacity_line(nothing) == "Capacity none found: the same bill serves no more than now."
+    assert headline(nothing) == "The bill of $7,270 a month stays (3 steps)."
+    assert headline(replace(nothing, steps=())) == "No step lowers the bill of $7,270 a month."
+    assert capacity_line(nothing) == "The same bill serves no more than now."
     assert headline(replace(PLAN, spend=0)).startswith("No host has a price: `pertoken prices set`")
 
 

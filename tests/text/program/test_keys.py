@@ -28,7 +28,7 @@ async def test_one_and_two_change_screens_and_leave_details() -> None:
         await pilot.press("2")
         await until_shown(pilot, "Serve FP8")
         await pilot.press("enter")
-        await until_shown(pilot, "Worth, per month")
+        await until_shown(pilot, "How much a month")
         await pilot.press("1")
         await until_shown(pilot, "run/wait")
         await pilot.press("2")

@@ -12,7 +12,7 @@ async def test_y_copies_one_command_after_the_other_and_upper_y_all_with_the_und
         await pilot.press("y")
         assert (await notices(pilot))[-1].startswith("This key copies commands: open a recommendation (2)")
         await pilot.press("2", "down", "enter")
-        await until_shown(pilot, "How to apply it")
+        await until_shown(pilot, "How much a month")
         for number, command in ((1, APPLY), (2, UNDO), (1, APPLY)):
             await pilot.press("y")
             assert pilot.app.clipboard == command

@@ -37,7 +37,7 @@ async def test_enter_opens_the_first_proposal_and_escape_goes_back_to_the_plots(
         await pilot.press("enter")
         await until_shown(pilot, "the first: Serve FP8 weights ($1,640 a month); enter opens it.")
         await pilot.press("enter")
-        await until_shown(pilot, "How to apply it")
+        await until_shown(pilot, "How much a month")
         await pilot.press("escape")
         await until_shown(pilot, "Tokens, tok/s: ▪ output")
         await pilot.press("escape", "down", "enter")

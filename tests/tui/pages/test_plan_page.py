@@ -153,4 +153,4 @@ async def test_a_plan_without_a_saving_shows_none_found_and_not_a_dash() -> None
     none = replace(PLAN, steps=(), left_out=(), bankable=(0, 0, 0), capacity=(0, 0, 0), sensitivity=())
     async with running(FixedSource(planned=none)) as pilot:
         await pilot.press("3")
-        await until_shown(pilot, "Bill $7,270 a month. Bankable none found: no step saves dollars.")
+        await until_shown(pilot, "No step lowers the bill of $7,270 a month.")

@@ -20,7 +20,7 @@ async def test_details_follow_the_database_and_show_when_their_row_is_gone() -> 
 async def test_the_details_of_a_row_scroll_by_the_keys_of_a_page_and_of_a_line() -> None:
     async with running(FixedSource(), (80, 14)) as pilot:
         await pilot.press("2")
-        await until_shown(pilot, "Open (4)")
+        await until_shown(pilot, "Open (3)")
         await pilot.press("enter")
         await until_shown(pilot, "last evaluated")
         await pilot.press("pagedown")
