@@ -166,8 +166,8 @@ def _heads(config: Config, kind: str) -> tuple[int, int]:
 def _index_values(config: Config) -> int:
     """Return the size of a token's key in the indexer of sparse attention, as values of 16 bits.
 
-    It is kept in eight bits, with a scale of four bytes for 128 of them, whatever the dtype of the cache. Source: vLLM's
-    `DeepseekV32IndexerCache` (2026-11).
+    It is kept in eight bits, with a scale of four bytes for 128 of them, whatever the dtype of the cache. Source:
+    `DeepseekV32IndexerCache` of vLLM (2026-11).
     """
     size = whole(config.get("index_head_dim")) or 0
     return (size + 4 * -(-size // 128)) // 2
