@@ -83,8 +83,10 @@ def advise(
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
 
     What is wrong now comes first, then the largest savings. Rows without a figure are folded into one line a rule;
-    --all lists them, every other variant, and every refusal with its reason. JSON has every proposal, and of each rule
-    the first 4 targets without one; `repeated` counts the others, which --all has too.
+    --all lists them, every other variant, and every refusal with its reason.
+
+    JSON has every proposal, and of each rule the first 4 targets without one; `repeated` counts the others, which
+    --all has too.
 
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. Recommendations are stored for the screens.

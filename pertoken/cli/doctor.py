@@ -21,7 +21,28 @@ def doctor(config_file: str | None, db: str | None, as_json: bool) -> None:
     from pertoken.agent.doctor import examine, show
 
     settings = settings_of(config_file, db=db)
-    echo(show((*examine(settings), *_prices(settings)), as_json))
+    echo(show((*examine(settings), *_row_faults(settings), *_prices(settings)), as_json))
+
+
+def _row_faults(settings: Settings) -> list[Finding]:
+    """Return a finding for each host with stored values that are not used as they came."""
+    import time
+
+    from pertoken.agent.doctor import Finding
+    from pertoken.errors import PertokenError
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.window.reading import faults_of_hosts
+
+    where, now = locate(settings.db, settings.advice), int(time.time())
+    if not where.exists("telemetry"):
+        return []
+    try:
+        faults = faults_of_hosts(open_store(where), now - int(settings.advisor_since), now, dated=False)
+    except PertokenError:
+        return []  # the finding on the database has the reason
+    remedy = "`pertoken db check` names rows that changed since they were stored"
+    return [Finding("database", "rows", False, fault, remedy) for fault in faults]
 
 
 def _prices(settings: Settings) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -71,6 +71,13 @@ def faults_of_hosts(store: Store, start: int, end: int, *, dated: bool) -> list[
     """Return a sentence for each host with values that cannot be used, seen since `start`. Raises StoreError."""
     with store.read() as connection:
         return fault_sentences(Window(connection, start, end, dated=dated).inventory)
+
+
+def fault_counts(store: Store, start: int, end: int) -> dict[str, int]:
+    """Return how many kinds of values cannot be used since `start`, by host that has some. Raises StoreError."""
+    with store.read() as connection:
+        inventory = Window(connection, start, end).inventory
+    return Counter(inventory.host[fault.host_id].name for fault in inventory.faults if fault.host_id in inventory.host)
 
 
 def newest_epoch(store: Store) -> tuple[int | None, int]:

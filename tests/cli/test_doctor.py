@@ -1,4 +1,6 @@
 import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -6,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from tests.cli.builders import run
+from tests.store.filled import filled
 
 
 def test_doctor_reports_missing_metrics_with_their_remedies(tmp_path: Path) -> None:
@@ -25,6 +28,15 @@ def test_doctor_refuses_an_address_of_no_database_before_it_looks_at_the_host(mo
     monkeypatch.setattr("pertoken.agent.doctor.looking", looked)
     done = run("doctor", "--db", "mysql://host/name")
     assert done.exit_code == 2 and "mysql" in done.stderr
+
+
+def test_doctor_names_values_of_the_database_that_are_not_used(tmp_path: Path) -> None:
+    where = filled(tmp_path / "db", ticks=12)
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection, connection:
+        connection.execute("UPDATE host SET purchase = 'stolen'")
+    findings = json.loads(run("doctor", "--db", str(where), "--json").stdout)
+    (finding,) = [finding for finding in findings if finding["subject"] == "rows"]
+    assert not finding["ok"] and "host.purchase: must be one of" in finding["text"]
 
 
 def test_doctor_names_the_age_of_list_prices_and_the_command_that_refreshes_them(tmp_path: Path) -> None:

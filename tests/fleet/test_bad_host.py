@@ -1,7 +1,9 @@
 """One host's login writes anything within its rights: commands answer, name that host, and bill others alike."""
 
 import json
+import os
 import random
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +14,10 @@ from click.testing import CliRunner, Result
 from sqlalchemy import Table
 
 from pertoken.cli import main
+from pertoken.config import Settings
 from pertoken.migrations.fleet import init_fleet
+from pertoken.reports.exporters.dollars import Dollars
+from pertoken.reports.mcp.replies import Replies
 from pertoken.store.central.door import MAX_ROWS_OF_HOST
 from pertoken.store.central.functions import UNTIMED
 from pertoken.store.central.logins import enroll
@@ -38,6 +43,7 @@ MORE_COMMANDS = (
     ("report", "--from", "2h", "--html"),
     ("report", "--from", "2h", "--focus"),
     ("report", "--weekly"),
+    ("doctor",),
 )
 MAX_OUTPUT = 1_000_000
 DIGITS = "9" * 5_000
@@ -170,6 +176,15 @@ def test_values_that_nothing_can_have_are_named_as_their_hosts_and_blind_nobody(
     assert scalar(locate(fleet.url), refused) >= len(IMPOSSIBLE) - 2
 
 
+def test_the_exporter_and_the_mcp_server_name_the_host(fleet: Attacked) -> None:
+    fleet.ship(t.host, region="\x1b]0;owned\x07", purchase="stolen")
+    server = locate(fleet.url)
+    assert re.search(r'pertoken_row_faults{host="bad"} [1-9]', Dollars(server, Settings()).page())
+    replies = Replies(server, Settings())
+    for notes in (replies.now()["notes"], replies.costs(2)["notes"]):
+        assert any("Values in rows of bad are not used" in note for note in notes), notes
+
+
 def test_a_host_name_of_5_mb_is_cut_and_named(fleet: Attacked) -> None:
     fleet.ship(t.host, name="n" * 5_000_000)
     fleet.check()
@@ -252,7 +267,12 @@ def any_value(column: Any, chance: random.Random) -> Any:
     return chance.choice(texts)
 
 
-@pytest.mark.parametrize("seed", range(3))
+MANY = bool(os.environ.get("PERTOKEN_MANY_ROWS"))
+SEEDS = range(100 if MANY else 3)
+"""Each ships up to 200 rows of each of some thirty tables."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_rows_of_every_table_within_a_hosts_rights_blind_nobody(fleet: Attacked, seed: int) -> None:
     chance = random.Random(seed)
     for table, rows in fleet.rows.items():
@@ -270,6 +290,6 @@ def test_random_rows_of_every_table_within_a_hosts_rights_blind_nobody(fleet: At
             fleet.session.send(Batch({table: changed}, 0))
         except psycopg.Error as refused:  # a refused batch stores nothing
             assert refused.sqlstate is not None, refused
-    for arguments in COMMANDS:
+    for arguments in (*COMMANDS, *MORE_COMMANDS) if MANY or seed == 0 else COMMANDS:
         fleet.run(*arguments)
     assert fleet.line_of_good() == fleet.good_line

@@ -142,7 +142,7 @@ def _heads(config: Config, kind: str) -> tuple[int, int]:
     if rank is not None:
         if listed in (None, EVERY_LAYER) or rope is None:
             raise ShapeUnknown(f"how {config.get('model_type')} keeps its kv_lora_rank in the cache is not known")
-        return 1, rank + rope
+        return 1, rank + rope + _index_values(config)
     heads, width = whole(first(config, HEADS)), whole(first(config, WIDTH))
     special = {SLIDING: ("swa_num_key_value_heads",), ATTENTION: ("num_global_key_value_heads",)}.get(kind, ())
     kv_heads = whole(first(config, (*special, *KV_HEADS)))
@@ -161,6 +161,16 @@ def _heads(config: Config, kind: str) -> tuple[int, int]:
         raise ShapeUnknown(f"config.json does not give {KV_HEADS[0] if kv_heads is None else _HEAD_SIZE[0]}")
     value = whole(first(config, ("swa_v_head_dim" if kind == SLIDING else "", "v_head_dim"))) or size
     return kv_heads, size + value
+
+
+def _index_values(config: Config) -> int:
+    """Return the size of a token's key in the indexer of sparse attention, as values of 16 bits.
+
+    It is kept in eight bits, with a scale of four bytes for 128 of them, whatever the dtype of the cache. Source:
+    `DeepseekV32IndexerCache` of vLLM (2026-11).
+    """
+    size = whole(config.get("index_head_dim")) or 0
+    return (size + 4 * -(-size // 128)) // 2
 
 
 def _heads_by_layer(config: Config, count: int) -> Sequence[int] | None:

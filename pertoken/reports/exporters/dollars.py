@@ -11,6 +11,7 @@ from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.reports.gates.measure import Figures
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.window.reading import fault_counts
 
 Samples = Sequence[tuple[Mapping[str, str], float]]
 WINDOW_S = 3600
@@ -67,8 +68,13 @@ class Dollars:
 
     def _read(self) -> list[Family]:
         try:
-            figures = Figures(open_store(self._where), self._settings, WINDOW_S, int(self._now()))
-            return [*_families(figures, self._settings.headline), _up(True)]
+            store, now_ts = open_store(self._where), int(self._now())
+            figures = Figures(store, self._settings, WINDOW_S, now_ts)
+            return [
+                *_families(figures, self._settings.headline),
+                _faults(fault_counts(store, now_ts - WINDOW_S, now_ts)),
+                _up(True),
+            ]
         except StoreError:
             return [_up(False)]
 
@@ -109,10 +115,8 @@ def known_dollars() -> list[Family]:
         name.replace("pertoken_", "pertoken_fleet_", 1) for figure, name in NAMES.items() if _is_of(figure, "fleet")
     ]
     named = [name for figure, name in NAMES.items() if _is_of(figure, "service") or _is_of(figure, "host")]
-    return [
-        Family(name, "gauge", name.replace("_", " "), [])
-        for name in (*fleet, *named, HEADLINE, "pertoken_store_readable")
-    ]
+    names = (*fleet, *named, HEADLINE, "pertoken_row_faults", "pertoken_store_readable")
+    return [Family(name, "gauge", name.replace("_", " "), []) for name in names]
 
 
 def _is_of(figure: str, kind: str) -> bool:
@@ -121,6 +125,11 @@ def _is_of(figure: str, kind: str) -> bool:
 
 def _help(meaning: str) -> str:
     return f"{meaning[0].upper()}{meaning[1:]}; windows are of {WINDOW_S // 60} minutes."
+
+
+def _faults(counts: Mapping[str, int]) -> Family:
+    meaning = "Kinds of stored values that are not used as they came, by the host that stored them."
+    return Family("pertoken_row_faults", "gauge", meaning, [({"host": host}, n) for host, n in sorted(counts.items())])
 
 
 def _up(readable: bool) -> Family:

@@ -16,9 +16,11 @@ from pertoken.reports.figures import TAKEN, read_troubles
 from pertoken.reports.values import advice_values, bill_values, trouble_values, verdict_values
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.advice.folds import folded
 from pertoken.units import NANO_USD
+from pertoken.window.reading import faults_of_hosts
 
 MAX_HOURS = 8760
 MAX_REPLY_BYTES = 20_000
@@ -51,19 +53,26 @@ class Replies:
         if by not in BY:
             raise BadInput(f"by: must be one of {', '.join(BY)}")
         teams = {tenant.name: tenant.team for tenant in self._settings.tenants}
-        bill = spend(open_store(self._where), by, hours, int(self._now()), teams)
+        store, now_ts = open_store(self._where), int(self._now())
+        bill = spend(store, by, hours, now_ts, teams)
+        faults = faults_of_hosts(store, now_ts - hours * HOUR, now_ts, dated=False)
         paid = None if bill.nano_usd is None else bill.nano_usd / NANO_USD
         return {
             "hours": hours,
             "usd": paid,
             **_page("lines", bill_values(bill), start),
-            "notes": _fitted(bill.notes, _ENVELOPE_BYTES // 2),
+            "notes": _fitted([*faults, *bill.notes], _ENVELOPE_BYTES // 2),
         }
 
     def now(self, start: int = 0) -> dict[str, Any]:
         """Return what is wrong now, the most urgent first, with $/hour and command. Raises BadInput."""
-        troubles = read_troubles(open_store(self._where), self._settings, int(self._now()))
-        return _page("now", map(trouble_values, troubles), start)
+        store, now_ts = open_store(self._where), int(self._now())
+        troubles = read_troubles(store, self._settings, now_ts)
+        faults = faults_of_hosts(store, now_ts - HOUR, now_ts, dated=False)
+        return {
+            **_page("now", map(trouble_values, troubles), start),
+            "notes": _fitted(faults, _ENVELOPE_BYTES // 2),
+        }
 
     def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
         """Return advice: in the total, folded, not confirmed by the last run, paying more, or taken. Raises BadInput.

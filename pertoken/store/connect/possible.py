@@ -1,4 +1,4 @@
-"""A copy of a host's file without rows of values that nothing can have.
+"""A copy of a host's file without rows of values that nothing can have, or of an owner that is not there.
 
 A fleet's server refuses such rows. A local file may hold them, and one of them takes a sum beyond 64 bits. Readers of
 this process then read a copy without these rows, and name the hosts that they are of.
@@ -23,8 +23,10 @@ MAX_TS = 2**40
 _opened: set[Path] = set()
 _copies: dict[Path, Path] = {}
 _left_out: dict[Path, Mapping[int, frozenset[str]]] = {}
-_HOST_OF = """WITH host_of(id, host_id) AS (SELECT host_id, host_id FROM host UNION ALL SELECT device_id, host_id
-FROM device UNION ALL SELECT epoch_id, host_id FROM epoch JOIN deployment USING (deployment_id))"""
+_HOST_OF = """CREATE TEMP TABLE host_of AS SELECT host_id AS id, host_id FROM host
+UNION ALL SELECT device_id, host_id FROM device JOIN host USING (host_id)
+UNION ALL SELECT epoch_id, deployment.host_id FROM epoch JOIN deployment USING (deployment_id)
+JOIN engine USING (engine_id) JOIN host ON host.host_id = deployment.host_id"""
 
 
 def readable(file: Path) -> Path:
@@ -45,8 +47,10 @@ def without_impossible_rows() -> Iterator[bool]:
             with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as source:
                 source.execute("VACUUM INTO ?", (str(copy),))
             with closing(sqlite3.connect(copy)) as target, target:
+                target.execute(_HOST_OF)
+                before = target.total_changes
                 _left_out[copy] = _deleted(target)
-                if target.total_changes:
+                if target.total_changes > before:
                     _copies[file] = copy
         try:
             yield bool(_copies)
@@ -64,9 +68,7 @@ def left_out(file: Path) -> Mapping[int, frozenset[str]]:
 def _deleted(copy: sqlite3.Connection) -> Mapping[int, frozenset[str]]:
     tables: dict[int, set[str]] = defaultdict(set)
     for table, owner, impossible in _conditions(copy):
-        hosts = (
-            f"{_HOST_OF} SELECT DISTINCT h.host_id FROM {table} r JOIN host_of h ON id = r.{owner} WHERE {impossible}"
-        )
+        hosts = f"SELECT DISTINCT h.host_id FROM {table} r JOIN host_of h ON id = r.{owner} WHERE {impossible}"
         for (host_id,) in copy.execute(hosts).fetchall():
             tables[host_id].add(table)
         copy.execute(f"DELETE FROM {table} AS r WHERE {impossible}")
@@ -92,5 +94,7 @@ def _conditions(copy: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
         numbers = [name for _, name, kind, *_ in columns if "INT" in kind and name != "ts" and name[-3:] != "_id"]
         if "ts" in keys and keys[0] in ("host_id", "device_id", "epoch_id"):
             bounds = [f"r.ts NOT BETWEEN 0 AND {MAX_TS}"]
+            owners = (name for _, name, *_ in columns if name in ("host_id", "device_id", "epoch_id"))
+            bounds += [f"r.{name} NOT IN (SELECT id FROM host_of)" for name in owners]
             bounds += [f"r.{name} NOT BETWEEN 0 AND {LARGEST.get(name, MAX_VALUE)}" for name in numbers]
             yield table, keys[0], " OR ".join(bounds)

@@ -101,6 +101,12 @@ def test_a_hybrid_counts_the_layers_that_cache_and_the_state_of_the_others() -> 
     assert (latent.kv_values_per_token, latent.n_kv_heads) == (40, 1)
 
 
+def test_sparse_attention_keeps_the_keys_of_its_indexer_beside_the_latent_ones() -> None:
+    shape = {"num_hidden_layers": 4, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    dense, sparse = model("deepseek_v3", **shape), model("deepseek_v32", **shape, index_n_heads=64, index_head_dim=128)
+    assert (dense.kv_values_per_token, sparse.kv_values_per_token) == (4 * 576, 4 * (576 + 66))
+
+
 def test_windows_have_heads_of_their_own() -> None:
     windowed = model(
         "mimo_v2_flash",

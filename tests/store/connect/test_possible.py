@@ -66,3 +66,10 @@ def test_a_file_without_impossible_rows_is_read_itself(file: Path) -> None:
     with without_impossible_rows() as is_repeated:
         assert readable(file) == file and left_out(file) == {}
     assert not is_repeated
+
+
+def test_rows_of_an_engine_that_is_not_there_are_left_out(file: Path) -> None:
+    change(file, "DELETE FROM engine WHERE engine_id = (SELECT min(engine_id) FROM engine)")
+    with without_impossible_rows() as is_repeated:
+        assert is_repeated and 0 < count(readable(file), "deployment_sample") < count(file, "deployment_sample")
+        assert {"share_1m", "device_share"} <= left_out(readable(file))[HOST]
