@@ -84,7 +84,7 @@ def shares(both: Measured, *, weighted: bool) -> dict[str, float]:
     counts = {"prompt_tokens": prompt, "cached_tokens": both.cached, "generated_tokens": generated}
     weights: TokenWeights | str = token_weights(split(NANO_USD, 0, work), counts) if weighted else NO_TIMES
     cached = {"agents": both.cached, "writers": 0}
-    rows = [TenantTokens(0, "m", Tenant(name), *own, cached[name]) for name, own in both.tokens.items()]
+    rows = [TenantTokens(0, "m", Tenant(name), own[0], own[1], cached[name]) for name, own in both.tokens.items()]
     hour = ModelHour(NANO_USD, prompt + generated, cached_tokens=both.cached, generated_tokens=generated)
     attribution = attribute(ModelHours("m", 0, (hour,)), rows, NANO_USD, weights)
     return {str(share.tenant.team): share.nano_usd / NANO_USD for share in attribution.shares if share.tenant}
