@@ -25,6 +25,10 @@ GATEWAYS = ("litellm", "sgl-router", "llm-d")
 """Gateways that the agent can read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
+SERVICE_ADVICE = SERVICE_FOLDER / "advice"
+"""Where the advisor, as a service with a user of its own, keeps its advice."""
+SERVICE_SETTINGS = Path("/etc/pertoken/pertoken.toml")
+"""Settings of both services."""
 
 
 def _setting(section: str, parse: Any, default: Any, example: str, **kwargs: Any) -> Any:
@@ -48,9 +52,9 @@ class Settings:
     )
     """What clients call by one name, as tables [services."NAME"]: `models` (served model names; by default NAME alone,
     and each other model is a service of its own), `ttft_p50_ms`, `ttft_p95_ms`, `tpot_p50_ms`, `tpot_p95_ms`,
-    `min_replicas`, `spare_replicas` (beyond what the demand needs), `isolation` ("tenant": shares nothing), `forbid`
-    (changes that are never proposed, as in `advisor.forbid`), `quality_gate` (as `advisor.quality_gate`),
-    `quality_passed` (changes you evaluated: ["weight_dtype=fp8", "model=Qwen/Qwen3-8B"])."""
+    `min_replicas`, `spare_replicas` (beyond what the demand needs), `isolation` ("tenant": shares nothing, moves
+    nowhere), `forbid` (changes that are never proposed, as in `advisor.forbid`), `quality_gate` (as
+    `advisor.quality_gate`), `quality_passed` (changes you evaluated: ["weight_dtype=fp8", "model=Qwen/Qwen3-8B"])."""
     hosts: tuple[fleet.HostSettings, ...] = _setting(
         "", values.tables(fleet.read_hosts), (), '{gpu-1 = {purchase = "reserved", paid_until = "2027-01-31"}}'
     )
@@ -255,7 +259,7 @@ class Settings:
     )
     """What the advisor service watches each minute, as tables [alerts.NAME]: `when` (a figure and a limit,
     docs/alerts.md), `for` (how long it must hold), `scope` (fleet, service=NAME, model=NAME or host=NAME, * for each),
-    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks),
+    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks and chats),
     `enabled` (false: not evaluated)."""
     delivery_secret_file: str | None = _setting("delivery", values.text, None, '"/etc/pertoken/webhook-secret"')
     """File whose first line signs what is posted to webhooks (HMAC-SHA256 over time and body)."""
@@ -263,6 +267,10 @@ class Settings:
     """Environment variable that holds this secret, where there is no file."""
     delivery_own_hosts: tuple[str, ...] = _setting("delivery", values.texts("host names"), (), '["hooks.internal"]')
     """Names of webhooks that may resolve to a private address. An address written in the URL needs no entry."""
+    delivery_alerts_to: tuple[str, ...] = _setting(
+        "delivery", values.secret_destinations, ("log",), '["log", "slack:https://hooks.slack.com/services/T0/B0/x"]'
+    )
+    """Destinations of alerts that name none, such as the default ones (docs/alerts.md)."""
     delivery_webhook: str | None = _setting("delivery", values.secret_webhook, None, '"https://example.com/hook"')
     """URL that `pertoken report --weekly --to webhook` posts to."""
     delivery_smtp: str | None = _setting("delivery", values.text, None, '"mail.example.com:587"')

@@ -68,6 +68,10 @@ def first_hour(hours: int, end_ts: int) -> int:
     return (-(-end_ts // HOUR_S) - hours) * HOUR_S
 
 
+MAX_DATED_S = 253_402_300_799
+"""Last second of the year 9999, in epoch seconds."""
+
+
 def format_duration(seconds: float) -> str:
     """Return the shortest usual form: `45s`, `12m`, `3h`, `2d`."""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
@@ -77,7 +81,9 @@ def format_duration(seconds: float) -> str:
 
 
 def format_utc(ts: float) -> str:
-    """Return a time (epoch seconds) as people write it: `2026-11-21 10:00Z`."""
+    """Return a time (epoch seconds) as people write it: `2026-11-21 10:00Z`; one without a date as its seconds."""
+    if not 0 <= ts <= MAX_DATED_S:
+        return f"second {ts:.0f}"
     return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%MZ")
 
 

@@ -39,10 +39,17 @@ TINY = Shape()
 
 
 def write_model(
-    path: Path, seed: int = 0, shape: Shape = TINY, *, weights: Literal["F32", "F16", "Q8_0"] = "F32"
+    path: Path,
+    seed: int = 0,
+    shape: Shape = TINY,
+    *,
+    weights: Literal["F32", "F16", "Q8_0"] = "F32",
+    answers: str | None = None,
+    end_bias: float | None = None,
 ) -> Path:
     """Write a llama model of random weights as GGUF: 0.4 MB, if not of another shape.
 
+    `answers`: a character that is all it generates. `end_bias`: weight that makes the end of an output likelier.
     `weights`: type of its matrices; Q8_0 needs a width and a hidden size that are multiples of 32.
     """
     import gguf
@@ -71,9 +78,15 @@ def write_model(
     random = np.random.default_rng(seed)
 
     kind = gguf.GGMLQuantizationType[weights]
+    favoured = {} if end_bias is None else {2: end_bias}
+    favoured |= {} if answers is None else {3 + ord(answers): 2.0}
 
     def add_matrix(name: str, rows: int, columns: int) -> None:
         values = (random.standard_normal((rows, columns)) * 0.05).astype(np.float32)
+        if favoured and name == "token_embd.weight":
+            values[:, 0] = 1.0  # it stays the largest coordinate, about sqrt(width) / 1.5 after the last norm
+        for token, weight in favoured.items() if name == "output.weight" else ():
+            values[token, 0] = weight
         writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
 
     add_matrix("token_embd.weight", N_TOKENS, width)
@@ -188,6 +201,12 @@ class LlamaServer:
     def complete(self, prompt: list[int], generated: int) -> Usage:
         """Return one request of these prompt tokens that generates exactly `generated` tokens."""
         request = {"prompt": prompt, "n_predict": generated, "ignore_eos": True, "temperature": 0}
+        reply = json.loads(self._post(request).read())
+        return Usage(reply["timings"]["cache_n"] + reply["timings"]["prompt_n"], reply["tokens_predicted"])
+
+    def answer(self, prompt: list[int], limit: int, seed: int) -> Usage:
+        """Return one sampled request that ends by itself, or at `limit` tokens."""
+        request = {"prompt": prompt, "n_predict": limit, "temperature": 1, "seed": seed}
         reply = json.loads(self._post(request).read())
         return Usage(reply["timings"]["cache_n"] + reply["timings"]["prompt_n"], reply["tokens_predicted"])
 

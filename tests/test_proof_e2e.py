@@ -50,6 +50,10 @@ REQUESTS = 60
 """To each engine in a bucket. A third would give the 1,000 tokens that a bucket needs to count; more of them make what
 disturbs a single request a smaller share of the bucket's cost."""
 PROMPT = 8
+ENDS, ENDS_SOON = 0.9, 1.5
+"""Weights of the end of an output: mean lengths of about 35 and 22 tokens."""
+LIMIT = 80
+"""Tokens at which outputs are cut that the model may end."""
 RULE = "quantize-weights"
 QUIET_S = 0.8
 """Seconds at both ends of a bucket in which no request is sent: an agent's tick takes 1 s."""
@@ -83,8 +87,11 @@ def on(cpus: Collection[int], *, first: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def load(*servers: LlamaServer) -> Iterator[None]:
-    """Send the same requests in every bucket, to one server after another. Their lengths repeat every week."""
+def load(*servers: LlamaServer, answered: bool = False) -> Iterator[None]:
+    """Send the same requests in every bucket, to one server after another. Their lengths repeat every week.
+
+    `answered`: the model ends its outputs.
+    """
     ended = threading.Event()
 
     def serve(bucket: int) -> None:
@@ -95,7 +102,10 @@ def load(*servers: LlamaServer) -> Iterator[None]:
             prompt = [20 + (31 * (bucket * REQUESTS + n) + 7 * k) % 200 for k in range(PROMPT)]
             for server in servers:
                 with suppress(OSError, HTTPException, ValueError):  # it is being restarted
-                    server.complete(prompt, generated)
+                    if answered:
+                        server.answer(prompt, LIMIT, seed=bucket * REQUESTS + n)
+                    else:
+                        server.complete(prompt, generated)
 
     def run() -> None:
         bucket = int(time.time()) // WEEK.bucket_s + 1
@@ -155,6 +165,37 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     (after,) = (row for row in rows(folder) if row.recommendation_id == applied.recommendation_id)
     assert after.state is State.REALIZED and after.estimate == applied.estimate
     assert applied.recommendation_id in {receipt.recommendation_id for receipt in receipts}
+
+
+def test_a_broken_server_and_a_terser_one_are_caught_by_the_output_guard(tmp_path: Path) -> None:
+    usual = write_model(tmp_path / "usual.gguf", shape=SHAPE, end_bias=ENDS)
+    broken = LlamaServer(usual, slots=1, alias="broken")
+    terser = LlamaServer(usual, slots=1, alias="terser")
+    folder = tmp_path / "db"
+    words = [word for server in (broken, terser) for word in ("--engine", server.url)]
+    with on(ALL_ELSE), ExitStack() as running:
+        with on(ENGINES, first=True):
+            running.enter_context(broken)
+            running.enter_context(terser)
+        running.enter_context(agent(folder, *words, PERTOKEN_AGENT_DISCOVER="false"))
+        running.enter_context(load(broken, terser, answered=True))
+        until(lambda: (scalar(folder, rows_of(broken, func.count())) or 0) >= 5, "the first ticks", 90)
+        began = time.time()
+        until(lambda: time.time() - began > 3 * WEEK.week_s, "three weeks before the change", 4 * WEEK.week_s, 1)
+        proposed(folder)  # as a person does, which begins the advice
+        detected(folder)
+        broken.model = write_model(tmp_path / "broken.gguf", shape=SHAPE, weights="Q8_0", answers="!")
+        terser.model = write_model(tmp_path / "terser.gguf", shape=SHAPE, weights="Q8_0", end_bias=ENDS_SOON)
+        with on(ENGINES, first=True):
+            broken.restart()
+            terser.restart()
+        until(lambda: detected(folder) == 2, "both changes to be detected", 60, 2)
+        until(lambda: judged(folder) == 2, "both verdicts", 4 * WEEK.week_s + 60, WEEK.day_s)
+    by_name = {verdict.name.partition(" ")[0]: verdict.judgement for verdict in verdicts(folder)}
+    print(by_name)
+    assert {judgement.result for judgement in by_name.values()} == {Result.OUTPUT_CHANGED}
+    assert str(by_name["broken"].reason).startswith("outputs are longer")
+    assert str(by_name["terser"].reason).startswith("outputs are terser")
 
 
 def proposed(folder: Path) -> bool:

@@ -96,12 +96,14 @@ def unseen(
     judged: Bools,
     progress: Callable[[str], None],
     kept: Path | None = None,
+    published: Pairs | None = None,
 ) -> tuple[Predicted, Array]:
     """Return predictions of the pairs that judge, by tables that saw nothing like them, and their half widths.
 
-    Predictions are NaN for other pairs, and for those beyond the folds that are refitted of each source.
+    Predictions are NaN for other pairs, and for those beyond the folds that are refitted of each source. `published`:
+    the pairs that tables are fitted to, if these are others.
     """
-    everything, others = with_carried(measurements, pairs)
+    everything, others = with_carried(measurements, pairs if published is None else published)
     asked = as_changes(measurements, pairs)
     evidence = Evidence(everything, as_changes(everything, others), kept)
     folds = few_of_each_source(pairs, together(everything, asked), judged)

@@ -68,7 +68,7 @@ def targets_of(results: dict[int, Result]) -> list[Target]:
     return [
         Target("recovery.found", share([problem.recovered for problem in judged]), 0.95, ">="),
         Target("recovery.quiet_on_healthy", share(healthy), 0.95, ">="),
-        Target("recovery.coverage", share([bool(covered) for covered in inside]), 0.75, ">="),
+        Target("recovery.coverage", share([bool(covered) for covered in inside]), 0.85, ">="),
     ]
 
 

@@ -1,7 +1,7 @@
 """Groups of a difference: deployments of a service with equal changes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pertoken.by_identity import by_identity
@@ -23,20 +23,24 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 class Chosen:
     """Choices of pricing where the proposal leaves them open."""
 
-    replicas: tuple[int, int] | None = None
-    """Replicas before and after, if their number changes."""
+    resized: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Replicas before and after of each service whose number changes, by service name."""
     released: tuple[str, ...] = ()
     """Names of hosts."""
     priced: bool = False
-    """Whether the proposal was priced: then `FEWEST` without `replicas` means that the number stays."""
+    """Whether the proposal was priced: then `FEWEST` of a service outside `resized` means that the number stays."""
     placed: tuple[Placed, ...] = ()
     """Instances that it orders."""
 
-    def instances_for(self, placement: Placement) -> Placed | None:
-        """Return the instances ordered for a proposed placement; None where pricing named none."""
+    def instances_for(self, service: str, placement: Placement) -> Placed | None:
+        """Return the instances ordered for a service in a proposed placement; None where pricing named none."""
         purchase = "spot" if placement.purchase == "spot" else "on_demand"
         for placed in self.placed:
-            if (placed.offer.accelerator, placed.offer.purchase) == (placement.accelerator, purchase):
+            if (placed.service or service, placed.offer.accelerator, placed.offer.purchase) == (
+                service,
+                placement.accelerator,
+                purchase,
+            ):
                 return placed
         return None
 
@@ -88,8 +92,8 @@ def replica_words(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, s
     """Return the replicas of a service before and after as text; None if their number stays."""
     if change.after != FEWEST:
         return str(len(before.service(str(change.target)).deployments)), shown(change.after)
-    if chosen.replicas is not None:
-        return str(chosen.replicas[0]), str(chosen.replicas[1])
+    if (resized := chosen.resized.get(str(change.target))) is not None:
+        return str(resized[0]), str(resized[1])
     return None if chosen.priced else (str(len(before.service(str(change.target)).deployments)), "fewest")
 
 

@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.corrected import Correction
-from pertoken.advisor.plan.plan import Limits, Plan
+from pertoken.advisor.plan.plan import LeftOut, Limits, Plan
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.rules.discovery import Permission, find_rules
@@ -20,7 +20,9 @@ from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
 from pertoken.proof.judging.record import corrected_by_receipts
+from pertoken.proof.lifecycle import UNDER_WAY
 from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.stored import standing
 from pertoken.savings.assumptions.sensitivity import Sensitivity, estimate_with, sensitivities
 from pertoken.savings.estimate import Estimate, spend
 from pertoken.store.connect.open import Store
@@ -48,6 +50,8 @@ class Ground:
 
     gathered: Present
     rows: Sequence[Recommendation]
+    fell_away: Sequence[LeftOut] = ()
+    """Changes that save at the measured load and objectives, and are not proposed under the assumptions."""
 
 
 def plan_of_rules(asked: Planned, sources: Iterable[Source], limits: Limits, progress: Progress = no_progress) -> Plan:
@@ -66,7 +70,7 @@ def plan_of_advice(
 
 
 def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progress = no_progress) -> Ground:
-    """Run the rules of every source. Raises as `plan_of_rules`."""
+    """Run the rules of every source, beside the stored advice that a person accepted. Raises as `plan_of_rules`."""
     advice = advise(
         asked.store,
         sources,
@@ -79,7 +83,26 @@ def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progres
         what_if=asked.what_if,
     )
     assert advice.gathered is not None
-    return Ground(advice.gathered, corrected_by_receipts(asked.store, advice.recommendations, asked.now_ts))
+    known = standing(asked.store, asked.now_ts if asked.dated else None)
+    taken = [row for row in known if row.state in UNDER_WAY]
+    subjects = {row.subject for row in taken}
+    fresh = corrected_by_receipts(asked.store, advice.recommendations, asked.now_ts)
+    rows = (*taken, *(row for row in fresh if row.subject not in subjects))
+    return Ground(advice.gathered, rows, tuple(_fell_away(known, fresh)) if asked.what_if else ())
+
+
+def _fell_away(known: Iterable[Recommendation], fresh: Iterable[Recommendation]) -> Iterator[LeftOut]:
+    """Yield the best variants of stored advice that the rules do not propose under assumptions, with the reason."""
+    by_subject = {row.subject: row for row in fresh}
+    for row in known:
+        after = by_subject.get(row.subject)
+        if not row.counted or row.best is None or row.best.saving is None:
+            continue
+        if after is None or row.best.key not in {variant.key for variant in after.variants}:
+            refusals = () if after is None else after.refusals
+            reason = "; ".join(refusal.reason for refusal in refusals) or "its rule proposes other changes"
+            text = f"it fell away under these assumptions: {reason}"
+            yield LeftOut(row.rule_id, row.recommendation_id, row.best.title, row.target, text)
 
 
 def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: Progress = no_progress) -> Ground:
@@ -108,7 +131,8 @@ def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progr
         if rule_id not in known:
             raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(known) or 'none'}")
     progress("composing the plan", 0.0)
-    return compose(ground.gathered, ground.rows, limits, sensitivity=True)
+    plan = compose(ground.gathered, ground.rows, limits, sensitivity=True)
+    return replace(plan, left_out=(*ground.fell_away, *plan.left_out))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from pertoken.advisor.present import Present
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.wire import Refused, encoded, refusal_of
 from pertoken.evidence import Evidence
+from pertoken.forecast.tiers import split_tier
 from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
@@ -81,6 +82,8 @@ class Priced:
     proposed: Proposed
     kept: Mapping[Target, Sequence[tuple[Candidate, Estimate]]]
     """Candidates that become variants, by target, best first."""
+    worthless: Sequence[tuple[Candidate, Estimate]] = ()
+    """Candidates that are refused because they save nothing alone."""
 
 
 @dataclass(frozen=True)
@@ -171,18 +174,20 @@ class Pricing:
         self, proposed: Proposed, judged: Sequence[tuple[Estimate, Refusal | None] | Exception]
     ) -> Priced | Exception:
         """Return the candidates of a target that save most, with its other candidates refused; or its first error."""
-        kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
+        kept, worthless = defaultdict[Target, list[tuple[Candidate, Estimate]]](list), []
         for (possible, target), result in zip(proposed.candidates, judged, strict=True):
             if isinstance(result, Exception):
                 return result
             money, refusal = result
             if refusal is not None:
                 proposed.by_target[target].refusals.append(refusal)
+                worthless += [(possible, money)] * (refusal.code in WORTHLESS)
             else:
                 kept[target].append((possible, money))
         return Priced(
             proposed,
             {target: self._best(candidates, proposed.by_target[target]) for target, candidates in kept.items()},
+            worthless,
         )
 
     def _best(
@@ -248,9 +253,10 @@ class Pricing:
 
     def _variant(self, possible: Candidate, money: Estimate) -> Variant:
         before, difference = self.gathered.fleet, possible.diff
-        chosen = Chosen(money.replicas, money.released, priced=money.unpriced is None, placed=money.ordered)
+        chosen = Chosen(money.resized, money.released, priced=money.unpriced is None, placed=money.ordered)
         step = commands(difference, before, self.gathered.addresses, chosen)
         changed = touches(difference, before)
+        tier, assumptions = split_tier(money.assumptions)
         return Variant(
             key=difference.key,
             title=title(difference, before, chosen),
@@ -276,7 +282,8 @@ class Pricing:
             provenance=money.provenance.label if money.provenance is not None else None,
             unpriced=money.unpriced,
             break_even=money.break_even,
-            assumptions=money.assumptions,
+            tier=tier,
+            assumptions=assumptions,
             against=(
                 *money.against,
                 *possible.proposal.against,

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
+from pertoken.advisor.leaving import Departure, best_by_service, departure
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present
 from pertoken.advisor.pricing import Priced, Pricing, Proposed, TargetOutcome
@@ -35,6 +36,8 @@ class PricedRun:
     """Recommendations of each call of a rule."""
 
     rows: Sequence[Sequence[Recommendation]]
+    departures: Sequence[Departure]
+    """Those of each service that save most."""
     seconds: float
     """Time to make them."""
 
@@ -46,7 +49,8 @@ def priced_runs(runs: Sequence[RuleRun], gathered: Present, progress: Progress) 
     priced = []
     for run in runs:
         began = time.monotonic()
-        priced.append(PricedRun(list(pricer.rows(run)), time.monotonic() - began))
+        rows, departures = list(pricer.rows(run)), tuple(best_by_service(pricer.departures).values())
+        priced.append(PricedRun(rows, departures, time.monotonic() - began))
     return priced
 
 
@@ -60,14 +64,18 @@ class _Pricer:
         self._report = report
         self._done, self._batch = 0, 0
         self._reported = 0.0
+        self.departures: list[Departure] = []
+        """Those of the last rule."""
 
     def rows(self, run: RuleRun) -> Iterator[list[Recommendation]]:
         """Yield the rows of one rule, call by call. A call that cannot be priced becomes a FAILED row."""
+        self.departures = []
         for together in self._batches(run.rule.rule_id, run.calls):
             self._prepare(
                 self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, Proposed)]
             )
             priced = self._priced(together)
+            self.departures += self._departures(run.rule.rule_id, (result for _, result in priced))
             self._prepare(self._pricing.prepare_shown, [result for _, result in priced if isinstance(result, Priced)])
             for call, result in priced:
                 yield self._rows(run.rule, call, result)
@@ -106,6 +114,12 @@ class _Pricer:
             priced.append((call, trace(result) if isinstance(result, Exception) else result))
         self._done, self._batch = self._done + len(together), 0
         return priced
+
+    def _departures(self, rule_id: str, results: Iterable[Priced | str | None]) -> Iterator[Departure]:
+        for priced in (result for result in results if isinstance(result, Priced)):
+            for possible, money in (*chain.from_iterable(priced.kept.values()), *priced.worthless):
+                if leaving := departure(rule_id, possible, money, self._pricing.gathered.fleet):
+                    yield leaving
 
     def _prepare(self, forecast: Callable[[Sequence[T]], None], together: Sequence[T]) -> None:
         """Forecast several targets in one batch; if that fails, each alone, so that one error affects one row."""

@@ -13,6 +13,7 @@ from itertools import chain
 
 from pertoken.advisor.configuration import claim, configuration_of
 from pertoken.advisor.forks import in_forks, processors
+from pertoken.advisor.leaving import Departure, leave_hosts
 from pertoken.advisor.nature import Target
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
@@ -25,14 +26,15 @@ from pertoken.printable import natural_key
 from pertoken.proof.detection import detect
 from pertoken.proof.findings import keep
 from pertoken.proof.judging.go_back import go_back
-from pertoken.proof.judging.go_back_page import RULE
 from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.judging.record import corrected_by_receipts
+from pertoken.proof.own_rules import GO_BACK, LEAVE_HOST
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.proof.stored import stored
 from pertoken.proof.verdicts import read_verdicts
 from pertoken.rule import EFFORTS, RISKS, subject_key
+from pertoken.savings.saving import LIKELY, Saving
 from pertoken.state.fleet import Fleet
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
@@ -99,6 +101,7 @@ class PricedRule:
     """Recommendations of one rule for the targets of a shard."""
 
     calls: tuple[PricedCall, ...]
+    departures: tuple[Departure, ...]
     seconds: float
     pricing_seconds: float
 
@@ -204,10 +207,13 @@ def _advice(
     began = time.monotonic()
     count = min(processors(), len(gathered.fleet.deployments) // MIN_SHARD) if shards is None else shards
     works = [partial(_of_shard, plugins, gathered, shard, limits) for shard in shards_of(gathered.fleet, count)]
-    recommendations, records = _merged(plugins, in_forks(works, progress), gathered.context.now_ts)
+    priced = in_forks(works, progress)
+    recommendations, records = _merged(plugins, priced, gathered.context.now_ts)
+    rules = chain.from_iterable(chain.from_iterable(priced))
+    together = leave_hosts((leaving for rule in rules for leaving in rule.departures), gathered)
     pricing_s = sum(record.pricing_seconds for record in records) / len(works)
     seconds = {"rules": time.monotonic() - began - pricing_s, "pricing": pricing_s}
-    return recommendations, RunRecord(seconds, records)
+    return tuple(sorted((*recommendations, *together), key=rank)), RunRecord(seconds, records)
 
 
 def _of_shard(
@@ -274,13 +280,13 @@ def _priced(run: RuleRun, priced: PricedRun, inputs: Inputs) -> PricedRule:
         PricedCall(inputs.place(call.target), tuple(rows), call.ended)
         for call, rows in zip(run.calls, priced.rows, strict=True)
     )
-    return PricedRule(tuple(calls), run.seconds, priced.seconds)
+    return PricedRule(tuple(calls), tuple(priced.departures), run.seconds, priced.seconds)
 
 
 def _merged(
     plugins: Sequence[PluginRun], shards: Sequence[list[list[PricedRule]]], now_ts: int
 ) -> tuple[tuple[Recommendation, ...], tuple[RuleRecord, ...]]:
-    """Return the recommendations of all shards, best first, and a record of each rule."""
+    """Return the recommendations of all shards, and a record of each rule."""
     rows: list[Recommendation] = []
     records: list[RuleRecord] = []
     for plugin, of_plugin in zip(plugins, zip(*shards, strict=True), strict=True):
@@ -295,7 +301,7 @@ def _merged(
             )
             rows += rows_of_rule
             records.append(_record(plugin, run.rule.rule_id, seconds, pricing_s, failed))
-    return tuple(sorted(rows, key=rank)), tuple(records)
+    return tuple(rows), tuple(records)
 
 
 def _until_ended(shards: Iterable[PricedRule]) -> Iterator[PricedCall]:
@@ -315,12 +321,16 @@ def _record(
 def rank(recommendation: Recommendation) -> tuple[object, ...]:
     """Return the sort key of a recommendation: by state, then the largest saving first.
 
-    Recommendations without a saving are sorted by their saving if confirmed, then by least risk, then by least effort.
+    Recommendations without a saving are sorted by the bill that falls if confirmed, then by least risk and effort,
+    then by capacity if confirmed.
     """
     order = list(State).index(recommendation.state)
     best = recommendation.best
-    worth = best.rank if best else (0,) * 4
-    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and best.saving is None else (0, 0)
+    worth = best.rank if best else (0,) * 3
+    unpriced = (0, 0, 0)
+    if best and best.saving is None:
+        capacity = (best.if_confirmed or Saving()).capacity[LIKELY]
+        unpriced = RISKS.index(best.risk), EFFORTS.index(best.effort), -capacity
     return (
         order,
         *(-dollars for dollars in worth),
@@ -371,7 +381,9 @@ def keep_advice(
     detect(store, target, market, settings, advice.now_ts)
     judge_changes(store, target, settings, advice.now_ts)
     proposals = _proven(store, advice.recommendations, advice.now_ts)
-    standing = keep(target, proposals, {RULE, *(rule.name for rule in advice.run.rules)}, advice.now_ts, who)
+    standing = keep(
+        target, proposals, {GO_BACK, LEAVE_HOST, *(rule.name for rule in advice.run.rules)}, advice.now_ts, who
+    )
     return replace(advice, recommendations=tuple(sorted(standing, key=rank))), changed
 
 

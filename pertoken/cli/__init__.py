@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pertoken import __version__
-from pertoken.errors import BadInput, PertokenError, limit_reached, system_error, too_little_memory
+from pertoken.errors import BadInput, ImpossibleValues, PertokenError, limit_reached, system_error, too_little_memory
 from pertoken.printable import acts, literal
 from pertoken.text import amounts
 
@@ -66,7 +66,7 @@ class _Commands(click.Group):
             if (limit := too_little_memory()) is not None:
                 raise limit
             try:
-                return super().invoke(ctx)
+                return self._answered(ctx)
             finally:
                 if (line := amounts.note_once()) is not None:
                     click.echo(literal(line))
@@ -80,6 +80,20 @@ class _Commands(click.Group):
                 raise
             _report(reported)
             ctx.exit(reported.exit_code)
+
+    def _answered(self, ctx: click.Context) -> Any:
+        """Run the command; if it ends over impossible rows of a host's file, run it again without them."""
+        words = list(ctx._protected_args), list(ctx.args)
+        try:
+            return super().invoke(ctx)
+        except (ImpossibleValues, ArithmeticError, LookupError, ValueError):
+            from pertoken.store.connect.possible import without_impossible_rows
+
+            with without_impossible_rows() as is_repeated:
+                if not is_repeated:
+                    raise
+                ctx._protected_args, ctx.args = words
+                return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -104,9 +118,11 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Measure and look": {
         "up": "screens.up",
         "agent": "agent",
+        "advisor": "advisor",
         "top": "screens.top",
         "doctor": "doctor",
         "probe": "probe",
+        "check": "check",
         "demo": "demo",
     },
     "Save": {"advise": "advise", "plan": "plan.command", "size": "money.size", "rules": "rules"},
@@ -135,6 +151,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "import": "imports",
         "record": "screens.record",
         "replay": "screens.record",
+        "lake": "lake",
         "config": "config",
     },
 }

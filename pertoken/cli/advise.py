@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.location import StoreLocation
 
-FIRST_TELEMETRY_S = 300.0
-"""Telemetry that `up` waits for before its first run, where `advisor.every` is not shorter."""
-
-
+MAX_WITHOUT_PROPOSAL = 4
+"""Targets without a proposal of one rule in the JSON, unless all are asked for."""
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
 WINDOWS = 2
@@ -85,7 +83,8 @@ def advise(
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
 
     What is wrong now comes first, then the largest savings. Rows without a figure are folded into one line a rule;
-    --all lists them, every other variant, and every refusal with its reason. JSON always has all.
+    --all lists them, every other variant, and every refusal with its reason. JSON has every proposal, and of each rule
+    the first 4 targets without one; `repeated` counts the others, which --all has too.
 
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. Recommendations are stored for the screens.
@@ -125,7 +124,8 @@ def advise(
         verdicts = () if moment.dated else standing_verdicts(open_store(where))
         gates = judged(fail_on, open_store(where), settings, int(settings.advisor_since), moment)
         if as_json:
-            echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
+            rows = tuple(advice.recommendations) if list_all else unrepeated(advice.recommendations)
+            echo(_json(report, advice, rows, verdicts, gates if fail_on else None, dated=moment.dated))
         else:
             echo(
                 "\n\n".join(
@@ -139,16 +139,7 @@ def advise(
             raise BadInput("; ".join(broken))
         leave(gates)
         return
-    from functools import partial
-
-    from pertoken.advisor.service import serve
-    from pertoken.cli.reporting.beside import alert_jobs, exports
-
-    run = partial(_run_and_report, where, settings, rule_files, adopt=adopt_config)
-    ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
-    with exports(where, settings) as pushes:
-        beside = [*pushes, *alert_jobs(where, settings)]
-        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
+    serve_advice(where, settings, rule_files, adopt=adopt_config, with_parent=with_parent, at_once=not with_parent)
 
 
 @advise.command(short_help="Show one recommendation in full.")
@@ -191,6 +182,70 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
         return
     lines = [*journal_lines(entries)[1:], *prospect_lines(provable), *receipt_lines(receipts)]
     echo(sheet_text(match, time.time()) + "\n".join(lines))
+
+
+@advise.command(short_help="Write one recommendation as a file for a pull request.")
+@click.argument("advice_id", metavar="ID")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["kustomize", "helm", "keda", "issue"]),
+    required=True,
+    help="kustomize: patches; helm: values of the vLLM Production Stack; keda: a ScaledObject; issue: Markdown.",
+)
+@db_option
+def export(config_file: str | None, db: str | None, advice_id: str, form: str) -> None:
+    """Print one recommendation as a file for a pull request or an issue, with what each number of replicas costs.
+
+    Nothing is applied. Names that pertoken cannot read are written in capitals and explained at the head of the file.
+    """
+    import time
+
+    from pertoken.costs.fleet import service_name
+    from pertoken.costs.report.fleet_report import fleet_report
+    from pertoken.proof.stored import find, standing
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
+
+    settings, now_ts = settings_of(config_file, db=db), int(time.time())
+    where = locate(settings.db, settings.advice)
+    store = open_store(where)
+    row = find(standing(store), advice_id, where)
+    lines = fleet_report(store, int(settings.advisor_since), now_ts).deployments
+    named = {service_name(line.model, settings) for line in lines if str(line.deployment_id) == row.target_key}
+    name = row.target_key if row.target_kind == "service" else next(iter(named), None)
+    served = [line for line in lines if not line.ended and service_name(line.model, settings) == name]
+    rates = [line.nano_usd_per_hour for line in served if line.nano_usd_per_hour is not None]
+    models = tuple(sorted({line.model for line in served}))
+    cost = ServiceCost(models, len(served), sum(rates) if len(rates) == len(served) else None)
+    echo(file_of(row, FileFormat(form), cost, now_ts), nl=False)
+
+
+def serve_advice(
+    where: StoreLocation,
+    settings: Settings,
+    rule_files: tuple[Path, ...] = (),
+    *,
+    adopt: bool = False,
+    with_parent: bool = False,
+    at_once: bool = False,
+) -> None:
+    """Advise periodically, with alerts and exports beside it, until stopped. `at_once`: do not wait for telemetry."""
+    from functools import partial
+
+    from pertoken.advisor.configuration import check, configuration_of
+    from pertoken.advisor.first_run import may_start
+    from pertoken.advisor.service import serve
+    from pertoken.cli.reporting.beside import alert_jobs, exports
+
+    if not adopt:
+        check(where, configuration_of(settings))
+    run = partial(_run_and_report, where, settings, rule_files, adopt=adopt)
+    ready = (lambda: True) if at_once else partial(may_start, where, settings.advisor_every)
+    with exports(where, settings) as pushes:
+        beside = [*pushes, *alert_jobs(where, settings)]
+        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
 def run_quietly(where: StoreLocation, settings: Settings) -> None:
@@ -301,18 +356,6 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
-def _recorded(where: StoreLocation, min_s: float) -> bool:
-    """Return whether `min_s` seconds are recorded: a run over less finds nothing, and the next run is hours away."""
-    from pertoken.errors import StoreError
-    from pertoken.store.connect.open import open_store
-    from pertoken.store.query.read import first_and_last
-
-    with contextlib.suppress(StoreError), open_store(where).read() as connection:
-        first_ts, last_ts = first_and_last(connection)
-        return first_ts is not None and last_ts is not None and last_ts - first_ts >= min_s
-    return False
-
-
 def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:
     """Return that no list price in use is recent, if so."""
     from datetime import UTC, datetime
@@ -345,8 +388,33 @@ def values_of(recommendation: Recommendation) -> dict[str, Any]:
     return {"id": full_id(recommendation), **asdict(recommendation)}
 
 
+def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the rows without targets of a rule that have no proposal, beyond its first ones.
+
+    A host may have 64 deployments, and each rule names what it lacks of each.
+    """
+    from collections import Counter
+
+    from pertoken.proof.recommendation import State
+
+    counts: Counter[str] = Counter()
+    rows = []
+    for recommendation in recommendations:
+        has_none = recommendation.state in (State.REFUSED, State.BLOCKED)
+        counts[recommendation.rule_id] += has_none
+        if not has_none or counts[recommendation.rule_id] <= MAX_WITHOUT_PROPOSAL:
+            rows.append(recommendation)
+    return tuple(rows)
+
+
 def _json(
-    report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], gates: Sequence[Gate] | None, *, dated: bool
+    report: FleetReport,
+    advice: Advice,
+    rows: Sequence[Recommendation],
+    verdicts: Sequence[Verdict],
+    gates: Sequence[Gate] | None,
+    *,
+    dated: bool,
 ) -> str:
     import json
     from dataclasses import asdict
@@ -356,7 +424,8 @@ def _json(
     values = {
         "fleet": asdict(report.whole()),
         "since_s": advice.window_s,
-        "recommendations": [values_of(recommendation) for recommendation in advice.recommendations],
+        "recommendations": [values_of(recommendation) for recommendation in rows],
+        "repeated": len(advice.recommendations) - len(rows),
     }
     if gates is not None:
         values["gates"] = [gate.values() for gate in gates]

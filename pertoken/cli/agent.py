@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of
+from pertoken.cli.services import dry_run_option, install_service, uninstall_service
 
 RELEASE_S = 30.0
 """Time that the running agent may take to end its tick and release the drivers."""
@@ -66,28 +67,19 @@ def agent(
 
 
 @agent.command(short_help="Install it as a systemd service.")
-@click.option("--dry-run", is_flag=True, help="Print what would be written and run; change nothing.")
+@dry_run_option
 def install(dry_run: bool) -> None:
     """Install the agent as a hardened systemd service with a user of its own, recording in /var/lib/pertoken.
 
     Settings go to /etc/pertoken/pertoken.toml. Members of the group pertoken can read what is recorded.
     """
-    from pertoken.agent.systemd.service import SETTINGS_FILE, carry_out, hidden_from_service, installation
-    from pertoken.agent.systemd.service import install as put
-    from pertoken.config import SERVICE_FOLDER
-    from pertoken.errors import BadInput
+    from pertoken.agent.systemd.service import AGENT
+    from pertoken.config import SERVICE_FOLDER, SERVICE_SETTINGS
 
-    plan, hidden = installation(), hidden_from_service()
-    if dry_run:
-        echo(plan)
-        if hidden:
-            echo(f"It would be refused: {hidden}.", err=True)
-        return
-    if hidden:
-        raise BadInput(hidden)
-    put(plan, carry_out)
-    echo(f"The agent runs and records in {SERVICE_FOLDER}; its settings are in {SETTINGS_FILE}.")
-    echo("To see it: `sudo usermod -aG pertoken $USER`, log in again, `pertoken top`.")
+    if install_service(AGENT, dry_run=dry_run):
+        echo(f"The agent runs and records in {SERVICE_FOLDER}; its settings are in {SERVICE_SETTINGS}.")
+        echo("To see it: `sudo usermod -aG pertoken $USER`, log in again, `pertoken top`.")
+        echo("For advice and alerts: `sudo pertoken advisor install`, here or beside the database of a fleet.")
 
 
 @agent.command(short_help="Remove the service.")
@@ -95,12 +87,9 @@ def install(dry_run: bool) -> None:
 def uninstall(delete_data: bool) -> None:
     """Stop the service and remove what `install` wrote. Recorded data and settings stay, unless --delete-data is
     given."""
-    from pertoken.agent.systemd.service import carry_out
-    from pertoken.agent.systemd.service import uninstall as take
-    from pertoken.config import SERVICE_FOLDER
+    from pertoken.agent.systemd.service import AGENT
 
-    take(carry_out, delete_data)
-    echo("The service is gone." if delete_data else f"The service is gone; its data stay in {SERVICE_FOLDER}.")
+    uninstall_service(AGENT, delete_data=delete_data)
 
 
 @agent.command(short_help="Show whether it runs.")
@@ -113,6 +102,7 @@ def status(config_file: str | None, db: str | None) -> None:
     import time
 
     from pertoken.agent.doctor import running_jobs
+    from pertoken.agent.systemd.service import AGENT as AGENT_SERVICE
     from pertoken.agent.systemd.service import manager_state
     from pertoken.errors import PertokenError
     from pertoken.schedule.jobs import AGENT
@@ -120,7 +110,7 @@ def status(config_file: str | None, db: str | None) -> None:
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    echo(f"service   {manager_state()}")
+    echo(f"service   {manager_state(AGENT_SERVICE)}")
     owner = AgentLock(where.folder).owner() if where.folder else None
     if owner is None or where.folder is None:
         raise PertokenError(f"no agent records in {where}: start one with `pertoken agent`, or install the service")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pertoken.cli.lake import BY as LAKE_BY
+from pertoken.cli.lake import DUCKDB, is_lake, print_costs
 from pertoken.cli.options import (
     as_of,
     at_option,
@@ -18,6 +20,7 @@ from pertoken.cli.options import (
     db_option,
     echo,
     echo_json,
+    engine_option,
     json_option,
     report_faults,
     settings_of,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 BILL_BY = ("tenant", "team", "model", "gpu")
 """What the lines of a bill can be grouped by."""
+LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "service"))
 
 
 @click.command(short_help="Print what a million tokens cost, by model, tenant, host or GPU.")
@@ -45,7 +49,7 @@ BILL_BY = ("tenant", "team", "model", "gpu")
 )
 @click.option(
     "--by",
-    type=click.Choice([*BILL_BY, "host", "service"]),
+    type=click.Choice(list(dict.fromkeys([*BILL_BY, "host", "service", *LAKE_BY]))),
     help="Group by this, instead of by model and hour.",
 )
 @click.option(
@@ -54,6 +58,7 @@ BILL_BY = ("tenant", "team", "model", "gpu")
     help="Print goodput, tokens per dollar, requests, energy and idle dollars by model, over all these hours.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of text.")
+@engine_option
 @fail_on_option
 @at_option
 @json_option
@@ -68,6 +73,7 @@ def costs(
     fail_on: tuple[Comparison, ...],
     as_json: bool,
     at: str | None,
+    engine: str | None,
 ) -> None:
     """Print what a million tokens of each model cost, for each hour of the clock (UTC) including the current one.
 
@@ -89,6 +95,8 @@ def costs(
     With --at the hours end at that time, have the prices that were in force, and leave out everything recorded later:
     the same database always gives the same output.
 
+    With --db lake:URL the hours of all databases of a lake are read (docs/lake.md), exactly to the nano-dollar in JSON.
+
     Each --fail-on is a gate over these hours: exit 0 if none is true, 1 if one is, 3 if one cannot be measured. The
     JSON is then an object with `lines` and `gates`.
     """
@@ -96,6 +104,14 @@ def costs(
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
+    if is_lake(db):
+        if figures or fail_on or (by is not None and by not in LAKE_BY):
+            raise click.UsageError(f"a lake is grouped by {', '.join(LAKE_BY)}, without --figures and --fail-on")
+        settings_of(config_file)
+        moment = as_of(at)
+        return print_costs(str(db), by, n, moment, engine or DUCKDB, as_json=as_json, as_csv=as_csv)
+    if engine is not None or by in LAKE_ONLY:
+        raise click.UsageError(f"--engine, and --by {', '.join(LAKE_ONLY)}, are for a lake: --db lake:URL")
     if figures and as_csv:
         raise click.UsageError("--figures has no CSV: use --json")
     if figures and by is not None:

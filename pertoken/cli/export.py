@@ -28,8 +28,8 @@ def export(
 ) -> None:
     """Write rows of one table to a Parquet or CSV file, as they are stored.
 
-    Rows are read and written in batches, so that memory does not grow with their number. Parquet needs pyarrow
-    (`pip install 'pertoken[parquet]'`). `pertoken import` reads both back.
+    Rows are read and written in batches, so that memory does not grow with their number. Parquet needs the
+    extra `parquet`. `pertoken import` reads both back.
 
     With litellm or langfuse: write the measured price of a token of each model over the last seven days, as the price
     map of that tool (docs/exporters.md). Models without a known price are left out, and listed.

@@ -42,6 +42,12 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 
 
+def engine_option(command: Command) -> Command:
+    """`--engine NAME`."""
+    text = "What answers over a lake: duckdb, or spark://HOST:PORT (needs the extra `spark`). [default: duckdb]"
+    return click.option("--engine", metavar="NAME", help=text)(command)
+
+
 def at_option(command: Command) -> Command:
     """`--at TIME`, which `as_of` reads."""
     return click.option(
@@ -160,13 +166,16 @@ def settings_of(config_file: str | None, **options: Any) -> Settings:
 
 
 def _file_beside(db: str | None) -> str | None:
-    """Return the settings file in the folder of a database, which is reported; None if none is there or one is named.
+    """Return the settings file in the folder of a database, or of the services for theirs; None if none is there or one
+    is named.
+
+    The file is reported.
 
     It can name programs and rules to run, so that one of another user is not read.
     """
     import os
 
-    from pertoken.config import FILE_NAME, default_file
+    from pertoken.config import FILE_NAME, SERVICE_FOLDER, SERVICE_SETTINGS, default_file
     from pertoken.store.connect.location import locate
 
     db = db or os.environ.get("PERTOKEN_DB")
@@ -175,15 +184,16 @@ def _file_beside(db: str | None) -> str | None:
     folder = locate(db).folder
     if folder is None:
         return None
-    file = folder / FILE_NAME
+    of_service = folder == SERVICE_FOLDER
+    file, origin = (SERVICE_SETTINGS, "of the services") if of_service else (folder / FILE_NAME, "beside the database")
     try:
         owner = file.stat().st_uid
     except OSError:  # there is none; a folder that cannot be read is reported by who opens the database
         return None
     if owner not in (0, os.geteuid()):
-        echo(f"pertoken: {file}, beside the database, is of another user and not read; --config reads it", err=True)
+        echo(f"pertoken: {file}, {origin}, is of another user and not read; --config reads it", err=True)
         return None
-    echo(f"pertoken: settings of {file}, beside the database", err=True)
+    echo(f"pertoken: settings of {file}, {origin}", err=True)
     return str(file)
 
 

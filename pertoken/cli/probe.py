@@ -67,18 +67,18 @@ def probe(
     from pertoken.cli.progress import Progress
 
     settings = settings_of(config_file, db=db)
-    url = _base_url(endpoint)
-    watch, reading = _watched(url, settings, exclusive)
-    name = model or (reading.served_model if reading else None) or _listed_model(url, settings)
+    url = base_url(endpoint)
+    watch, reading = watched(url, settings, exclusive)
+    name = model or (reading.served_model if reading else None) or listed_model(url, settings)
     knobs = reading.knobs if reading else {}
-    steps = script(_positive(knobs.get("max_num_seqs")), _positive(knobs.get("max_model_len")))
+    steps = script(positive(knobs.get("max_num_seqs")), positive(knobs.get("max_model_len")))
     where, probed, unknown = _recorded(settings, url)
     for line in _announcement(url, name, steps, seconds, probed):
         echo(line, err=True)
-    _consent(yes)
-    client = Client(url, name, _access(url, settings), secrets.randbits(64))
+    consent(yes)
+    client = Client(url, name, access_to(url, settings), secrets.randbits(64))
     with Progress("Probing") as progress:
-        _wait_idle(watch, progress)
+        wait_idle(watch, progress)
         started_ts = int(time.time())
         shown: dict[Step, str] = {step: f"Step {n} of {len(steps)}, {step.label}" for n, step in enumerate(steps, 1)}
         result = run(client, watch, steps, seconds, lambda step: progress.phase(shown[step]))
@@ -102,7 +102,8 @@ def probe(
         sys.exit(INTERRUPTED if result.stopped == "interrupted" else STOPPED)
 
 
-def _base_url(endpoint: str) -> str:
+def base_url(endpoint: str) -> str:
+    """Return an endpoint as a base URL. Raises BadInput for what is no HTTP address."""
     from urllib.parse import urlsplit
 
     from pertoken.errors import BadInput
@@ -119,7 +120,7 @@ def _base_url(endpoint: str) -> str:
     return url
 
 
-def _watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch | None, EngineReading | None]:
+def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch | None, EngineReading | None]:
     """Return the watch of the server and its first reading; both None for --exclusive without a metrics page."""
     from pertoken.agent.engines.reader import detect
     from pertoken.agent.load_probe.client import ProbeError
@@ -142,7 +143,8 @@ def _watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch
     return watch, watch.reading
 
 
-def _wait_idle(watch: ServerWatch | None, progress: Any) -> None:
+def wait_idle(watch: ServerWatch | None, progress: Any) -> None:
+    """Wait until the server had no request for a while; without a watch nothing is waited for."""
     from pertoken.agent.load_probe import server_watch
     from pertoken.agent.load_probe.client import ProbeError
 
@@ -154,7 +156,8 @@ def _wait_idle(watch: ServerWatch | None, progress: Any) -> None:
         raise ProbeError("interrupted before anything was sent") from None
 
 
-def _listed_model(url: str, settings: Settings) -> str:
+def listed_model(url: str, settings: Settings) -> str:
+    """Return the first model that a server lists. Raises ProbeError."""
     import json
 
     from pertoken.agent.load_probe.client import ProbeError
@@ -169,13 +172,15 @@ def _listed_model(url: str, settings: Settings) -> str:
         raise ProbeError(f"{url}/v1/models: lists no model; name it with --model") from None
 
 
-def _access(url: str, settings: Settings) -> Any:
+def access_to(url: str, settings: Settings) -> Any:
+    """Return how a server is accessed by the settings."""
     from pertoken.access import access_of
 
     return access_of(url, settings.agent_access)
 
 
-def _positive(value: object) -> int | None:
+def positive(value: object) -> int | None:
+    """Return a knob that is a positive whole number, else None."""
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -222,7 +227,8 @@ def _announcement(
     )
 
 
-def _consent(yes: bool) -> None:
+def consent(yes: bool) -> None:
+    """Ask before requests are sent. Raises BadInput where there is no terminal to ask at."""
     from pertoken.errors import BadInput
 
     if yes:

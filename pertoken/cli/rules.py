@@ -161,12 +161,11 @@ def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
     from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import listed, page, refuse_impossible
-    from pertoken.proof.judging.go_back_page import PAGE, RULE
+    from pertoken.proof.own_rules import PAGES
 
     settings = settings_of(config_file)
-    if name == RULE:
-        text = PAGE
-    else:
+    text = PAGES.get(name)
+    if text is None:
         refuse_impossible(name, find_rules(settings))
         text = page(name, listed(settings))
     width = terminal_width()

@@ -74,6 +74,12 @@ def fleet(
     )
 
 
+def placements(inventory: Inventory, market: Market, settings: Settings) -> dict[int, Placement]:
+    """Return where each host of an inventory stands, by its id."""
+    devices = [row for row in inventory.devices.values() if row.parent_id is None]
+    return {host_id: host.placement for host_id, host in _hosts(devices, inventory, market, settings, ()).items()}
+
+
 def _service(
     name: str, deployments: Sequence[Deployment], demand: Demand, configured: ServiceSettings | None, settings: Settings
 ) -> Service:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from pertoken import __version__
 from pertoken.errors import BadInput, PertokenError
 from pertoken.exposition.page import Family
+from pertoken.installed import install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -70,7 +71,7 @@ class Pusher:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
             from opentelemetry.sdk.metrics.export import InMemoryMetricReader
         except ModuleNotFoundError:
-            raise BadInput("OTLP needs OpenTelemetry: pip install 'pertoken[otlp]'") from None
+            raise BadInput(f"OTLP needs OpenTelemetry: {install_command('otlp')}") from None
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # a failed push is reported here
         self._endpoint = endpoint
         self._reader = InMemoryMetricReader()

@@ -27,8 +27,9 @@ from pertoken.forecast.efficiency import deviation, efficiency, rows_times
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.measured.load_errors import LoadErrors, load_errors, loads_of
 from pertoken.forecast.measured.realised import Earlier, Realised, before_changes, earlier, with_earlier
-from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
+from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows, uncovered_kernels
 from pertoken.forecast.steady import steady
+from pertoken.forecast.tiers import Tier, tiers
 from pertoken.state.deployment import Deployment
 
 SOME_WAIT = 0.1
@@ -399,3 +400,19 @@ def _capacity(running: float, fitting: float, filling: float, kv_use: float | No
     if kv_use is not None and kv_use >= MUCH_OF_CACHE:
         return running / kv_use / filling
     return max(1.0, running / fitting)
+
+
+def tier_of(to: Deployment, calibration: Calibration, market: Market) -> Tier:
+    """Return the tier of a forecast of a deployment under a calibration.
+
+    A surprising host is *physics only*, whatever was measured on it. Points of a deployment count for changes of its
+    load alone. Raises Abstained for a format the serving model does not know.
+    """
+    if calibration.surprising or uncovered_kernels(to, market):
+        return tiers()["physics"]
+    if calibration.origin is not None and kinds_of(calibration.origin, to) <= LOAD_KINDS:
+        if calibration.minutes:
+            return tiers()["measured"]
+        if calibration.probed:
+            return tiers()["probed"]
+    return tiers()["stated"]

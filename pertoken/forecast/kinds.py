@@ -13,6 +13,7 @@ _KINDS = {
     "pp": "tp_change",
     "dp": "tp_change",
     "kv_dtype": "kv_fp8",
+    "enforce_eager": "eager_mode",
     "max_num_seqs": "raise_batch",
     "gpu_memory_utilization": "raise_batch",
     "max_model_len": "raise_batch",
@@ -59,8 +60,6 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
     if unknown:
         trial = knobs()[unknown[0]].trial
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")
-    if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & _QUANTIZED.keys():
-        raise Abstained(f"no measured pairs for a change of weights to {to.weight_dtype}")
     return kinds_of(now, to)
 
 

@@ -35,6 +35,8 @@ SLOW_LINK_BYTES_PER_S = 128e9
 """Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
 """Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
+VLLM_ASYNC = r"v?(0\.(1[4-9]|[2-9]\d)|[1-9]\d*\.)"
+"""Versions that schedule the next step while the device computes: 0.14 made `--async-scheduling` the default."""
 CPU_ATTENTION_SHARE = 0.05
 """Rate of one query's products with the cache over that of GEMMs on CPUs, where it was not measured. llama.cpp computes
 them row by row, each query head alone, so that heads that share a cache save nothing; those of a prompt it computes
@@ -153,15 +155,17 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
 def shape(model: Model, name: str) -> dict[str, float]:
     """Return the model's columns of a candidate.
 
-    Hidden size comes from parameters = 12 x layers x width^2 of a standard transformer block. Raises Abstained.
+    Experts that nobody states are taken to be as large as what one token passes, of which one is active. Hidden size
+    comes from parameters = 12 x layers x width^2 of a standard transformer block. Raises Abstained.
     """
     total, active, layers = model.params_total, model.params_active, model.n_layers
     heads, values, kinds = model.n_kv_heads, model.kv_values_per_token, model.layer_kinds
     if total is None or active is None or layers is None or heads is None or values is None or kinds is None:
         raise Abstained(f"the shape of {name} is not known: neither its engine nor the catalog states it")
-    mixture = active < total
-    if mixture and (model.n_experts is None or model.n_experts_active is None):
-        raise Abstained(f"the experts of {name} are not known")
+    experts = (0.0, 0.0)
+    if active < total:
+        experts = (model.n_experts or 0.0, model.n_experts_active or 0.0)
+        experts = experts if all(experts) else (total / active, 1.0)
     return {
         "params_total": total,
         "params_active": active,
@@ -171,8 +175,8 @@ def shape(model: Model, name: str) -> dict[str, float]:
         "state_bytes": model.state_bytes or 0,
         "n_kv_heads": heads,
         "hidden_size": math.sqrt(active / (12 * layers)),
-        "n_experts": model.n_experts or 0 if mixture else 0,
-        "n_experts_active": model.n_experts_active or 0 if mixture else 0,
+        "n_experts": experts[0],
+        "n_experts_active": experts[1],
         "windowed_share": model.windowed_share,
         "window": model.sliding_window or math.inf,
     }
@@ -194,11 +198,8 @@ def device_tags(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool |
     """Tags of a device with a cache dtype.
 
     `old_vllm`: whether the engine is a vLLM from before 0.8; None for one whose version is not known and for others.
-    Raises Abstained for an unknown architecture.
     """
     arch = hardware_tag(accelerator.arch)
-    if arch is None:
-        raise Abstained(f"there is no measured prior for the architecture {accelerator.arch} of {accelerator.name}")
     held = [arch] if arch else []
     if accelerator.arch != CPU_ARCH and (accelerator.interconnect_bytes_per_s or 0) <= SLOW_LINK_BYTES_PER_S:
         held.append("pcie")
@@ -223,8 +224,6 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     if deployment.weight_dtype is None:
         raise Abstained(f"the weight dtype of {name} is not known")
     engine = engine_tag(deployment.engine)
-    if engine is None:
-        raise Abstained(f"there is no measured prior for the engine {deployment.engine}")
     hardware = kernels(stored_format(deployment.engine, deployment.weight_dtype), accelerator)
     in_blocks = has_block_kernels(deployment.engine, hardware.format_name, columns["n_experts"] > 0)
     rates = accelerator.measured.get((cpu_kernels(deployment.engine), deployment.weight_dtype))
@@ -249,9 +248,12 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     old_vllm = None
     if engine == "vllm" and deployment.engine_version:
         old_vllm = re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
+        held += ["vllm-async"] if re.match(VLLM_ASYNC, deployment.engine_version) else []
     held += [*hardware.tags, *device_tags(accelerator, kv_dtype, old_vllm)]
     if engine:
         held.append(engine)
+    if deployment.enforce_eager and engine != "eager":
+        held.append("without-graphs")
     if in_blocks:
         held.append(BLOCK_FP8)
     columns |= device_columns(accelerator)
@@ -290,13 +292,22 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
 
 
 def uncovered_kernels(deployment: Deployment, market: Market) -> str | None:
-    """Return the reason why a forecast of these kernels rests on physics alone; None where public sources ran them.
+    """Return the reason why a forecast of a deployment rests on physics alone; None where public sources ran its like.
 
     Raises Abstained for a format the serving model does not know.
     """
     accelerator, dtype, model = market.accelerator(deployment.accelerator), deployment.weight_dtype, deployment.model
     if accelerator is None or accelerator.arch == CPU_ARCH or dtype is None:
         return None
+    rests = "its forecast rests on listed rates alone"
+    if engine_tag(deployment.engine) is None:
+        return f"no public measurement covers the engine {deployment.engine}: {rests}"
+    if hardware_tag(accelerator.arch) is None:
+        return f"no public measurement covers the architecture {accelerator.arch} of {accelerator.name}: {rests}"
+    if model.params_active != model.params_total and not (model.n_experts and model.n_experts_active):
+        return f"the number of experts of {model.name} is not known: {rests}"
+    if kv_bytes_per_value(deployment.kv_dtype) not in (1, 2):
+        return f"no public measurement covers a KV cache in {deployment.kv_dtype}: {rests}"
     format_name = kernels(stored_format(deployment.engine, dtype), accelerator).format_name
     if has_block_kernels(deployment.engine, format_name, model.params_active != model.params_total):
         format_name = BLOCK_FP8
@@ -304,7 +315,7 @@ def uncovered_kernels(deployment: Deployment, market: Market) -> str | None:
         return None
     return (
         f"no public measurement covers how {deployment.engine} multiplies weights in {format_name} ({dtype} on "
-        f"{accelerator.name}): its forecast rests on listed rates alone"
+        f"{accelerator.name}): {rests}"
     )
 
 

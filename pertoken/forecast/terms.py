@@ -171,7 +171,9 @@ def seconds(c: Candidates, running: Array) -> Array:
     out[_AT["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
     moved = 2 * 2 * c.n_layers * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
     wire = (inside - 1) / np.maximum(inside, 1) / c.link_bytes_per_s + (1 - 1 / hosts) / INTER_HOST_BYTES_PER_S
-    out[_AT["all_reduce_bytes"]] = moved * wire
+    # Between pipeline stages the hidden states of each token are sent once.
+    sent = (c.pp - 1) * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
+    out[_AT["all_reduce_bytes"]] = moved * wire + sent / c.link_bytes_per_s
     out[_AT["mixture_layers"]] = OVERHEAD_S["layers"] * c.n_layers * (c.n_experts > 0)
     out[_AT["draft"]] = OVERHEAD_S["step"] * c.drafted_len
 

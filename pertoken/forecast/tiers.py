@@ -1,18 +1,13 @@
 """Tiers of what a forecast rests on, each with the error that was measured for it."""
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from pertoken.catalog.market import Market
-from pertoken.forecast.host import LOAD_KINDS, Calibration
-from pertoken.forecast.kinds import kinds_of
-from pertoken.forecast.served import uncovered_kernels
-from pertoken.state.deployment import Deployment
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tier:
     """Basis of a forecast, with the error that was measured for it."""
 
@@ -20,37 +15,36 @@ class Tier:
     median: float
     """Of |predicted/measured - 1| of tokens/s, on pairs that did not choose it."""
     p90: float
-    source: str
-    as_of: str
     lifted_by: str | None = None
     """The command that lifts it; None for one that rests on the deployment itself."""
+
+    @property
+    def short(self) -> str:
+        """Return its name with its measured error, median and 90th percentile: `stated, 12 / 38 %`."""
+        return f"{self.name}, {100 * self.median:.0f} / {100 * self.p90:.0f} %"
 
     @property
     def words(self) -> str:
         """Return it for people, with its measured error and the command that lifts it."""
         lifted = f"; `{self.lifted_by}` at the load in question lifts it" if self.lifted_by else ""
-        error = f"off by {self.median:.1%} (median) and {self.p90:.1%} (90th percentile)"
-        return f"forecast tier: {self.name}, {error}{lifted}"
+        return f"{self.name}, off by {self.median:.1%} (median) and {self.p90:.1%} (90th percentile){lifted}"
+
+    @property
+    def assumption(self) -> str:
+        """Return the line that a priced change carries among its assumptions."""
+        return f"forecast tier: {self.words}"
 
 
 @cache
 def tiers() -> dict[str, Tier]:
-    """Return every tier by its key: measured, probed, stated, physics."""
+    """Return every tier by its key, the best first: measured, probed, stated, physics."""
     rows = tomllib.loads(files("pertoken.forecast").joinpath("tiers.toml").read_text(encoding="utf-8"))
-    return {key: Tier(**row) for key, row in rows.items()}
+    return {key: Tier(row["name"], row["median"], row["p90"], row.get("lifted_by")) for key, row in rows.items()}
 
 
-def tier_of(to: Deployment, calibration: Calibration, market: Market) -> Tier:
-    """Return the tier of a forecast of a deployment under a calibration.
-
-    A surprising host is *physics only*, whatever was measured on it. Points of a deployment count for changes of its
-    load alone. Raises Abstained for a format the serving model does not know.
-    """
-    if calibration.surprising or uncovered_kernels(to, market):
-        return tiers()["physics"]
-    if calibration.origin is not None and kinds_of(calibration.origin, to) <= LOAD_KINDS:
-        if calibration.minutes:
-            return tiers()["measured"]
-        if calibration.probed:
-            return tiers()["probed"]
-    return tiers()["stated"]
+def split_tier(assumptions: Iterable[str]) -> tuple[Tier | None, tuple[str, ...]]:
+    """Return the weakest tier among assumptions, None without a forecast, and the other assumptions."""
+    by_line = {tier.assumption: tier for tier in tiers().values()}
+    lines = tuple(assumptions)
+    weakest = [tier for line, tier in by_line.items() if line in lines][-1:]
+    return (weakest[0] if weakest else None), tuple(line for line in lines if line not in by_line)

@@ -52,13 +52,35 @@ ENGINE_COUNTERS = _table(
         "tokens",
         "tokens of prompts whose KV cache came from a prefill server, which counts them",
     ),
+    EngineMetric(
+        "cached_device_tokens", "cached, on the device", "tokens", "of the cached tokens: in the device's memory"
+    ),
+    EngineMetric(
+        "cached_host_tokens", "cached, in host memory", "tokens", "of the cached tokens: in the host's memory"
+    ),
+    EngineMetric("cached_disk_tokens", "cached, on disk", "tokens", "of the cached tokens: on a disk of the host"),
+    EngineMetric(
+        "cached_remote_tokens",
+        "cached, outside",
+        "tokens",
+        "of the cached tokens: in a store that the page does not name",
+    ),
+    EngineMetric(
+        "requests_prefilled",
+        "requests prefilled",
+        "requests",
+        "requests prefilled for a decode server, which ends them",
+    ),
+    EngineMetric("embedding_requests", "embedding requests", "requests", "requests for embeddings that ended"),
+    EngineMetric("ranking_requests", "ranking requests", "requests", "requests to rerank or classify texts that ended"),
+    EngineMetric("texts", "texts", "texts", "texts that were embedded, ranked or classified"),
     EngineMetric("requests_failed", "requests failed", "requests", "requests refused, aborted or failed"),
     EngineMetric(
         "prefix_queries", "prefix cache lookups", "tokens", "tokens looked up in the prefix cache", shown=False
     ),
     EngineMetric("prefix_hits", "prefix cache hits", "tokens", "tokens found in the prefix cache", shown=False),
     EngineMetric(
-        "media_lookups", "media cache lookups", "items", "images, videos and sounds of requests, looked up", shown=False
+        "media_lookups", "images, videos and sounds", "items", "images, videos and sounds of requests, looked up"
     ),
     EngineMetric("media_hits", "media cache hits", "items", "of these, found decoded already", shown=False),
     EngineMetric("spec_drafts", "drafts", "drafts", "speculative drafts made", shown=False),

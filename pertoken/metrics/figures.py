@@ -40,11 +40,16 @@ FIGURES: Mapping[str, FigureSpec] = {
         "engines", "engines with requests that generated nothing for five minutes, or that cannot be read", _SERVED
     ),
     "stale_s": FigureSpec("s", "age of the newest row of a host; of the fleet the oldest", ("fleet", "host")),
+    "telemetry_lost": FigureSpec("hosts", "hosts that reported in the last week and stopped", ("fleet", "host")),
+    "price_lost": FigureSpec("devices", "devices that had a price in the last week and have none now", ("fleet",)),
     "budget_share": FigureSpec("ratio", "spend of this month over the budget", ("fleet",)),
     "budget_expected_share": FigureSpec("ratio", "likely spend of this month over the budget", ("fleet",)),
     "bankable_usd_per_month": FigureSpec("USD", "bankable dollars of open advice", ("fleet",)),
     "regressions": FigureSpec(
         "changes", "changes after which a token costs more, by verdicts passed in the window", ("fleet",)
+    ),
+    "output_changes": FigureSpec(
+        "changes", "changes after which outputs are not what they were, by verdicts passed in the window", ("fleet",)
     ),
 }
 """Figures by name. Those of a window are of the window that a command or an alert looks at."""

@@ -143,7 +143,7 @@ def _on_trial(trials: Iterable[Trial]) -> tuple[set[int], set[int]]:
 def _precedence(recommendation: Recommendation) -> tuple[int, ...]:
     """Return the sort key by state, then by promise: it decides to which recommendation a change belongs."""
     best = recommendation.estimate or recommendation.best
-    worth = best.rank if best else (0,) * 4
+    worth = best.rank if best else (0,) * 3
     return (
         _CANDIDATES.index(recommendation.state) if recommendation.state in _CANDIDATES else len(_CANDIDATES),
         *(-dollars for dollars in worth),

@@ -14,8 +14,6 @@ from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.proof.stored import newest, standing_of, stored, write
 from pertoken.store.repository import AdviceRepository
 
-Subject = tuple[str, str, str]
-"""Rule, kind and key of the target."""
 _CODES = {State.OPEN: "proposed", State.REFUSED: "refused", State.BLOCKED: "blocked", State.FAILED: "failed"}
 _TARGET_MISSING = "its rule did not report on this target"
 
@@ -38,9 +36,9 @@ def merged(
     rows: Iterable[Recommendation], recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int
 ) -> Iterator[Moved]:
     """Yield the rows that change, in order: the newest row of each rule and target against the run's result."""
-    before: Mapping[Subject, Recommendation] = {_subject(row): row for row in rows}
-    after: Mapping[Subject, Recommendation] = {
-        _subject(recommendation): recommendation for recommendation in recommendations
+    before: Mapping[tuple[str, str, str], Recommendation] = {row.subject: row for row in rows}
+    after: Mapping[tuple[str, str, str], Recommendation] = {
+        recommendation.subject: recommendation for recommendation in recommendations
     }
     for subject in dict.fromkeys((*before, *after)):
         row = before.get(subject)
@@ -90,10 +88,6 @@ def _next_life(row: Recommendation, recommendation: Recommendation) -> Recommend
     life = row.life + 1
     key = identity(recommendation.rule_id, recommendation.target_kind, recommendation.target_key, life)
     return replace(recommendation, recommendation_id=key, life=life)
-
-
-def _subject(recommendation: Recommendation) -> Subject:
-    return recommendation.rule_id, recommendation.target_kind, recommendation.target_key
 
 
 def _undated(recommendation: Recommendation) -> Recommendation:

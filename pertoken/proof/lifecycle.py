@@ -14,7 +14,7 @@ UNDER_WAY = (State.ACCEPTED, State.APPLIED, State.VERIFYING)
 """States between a decision and its verdict."""
 PUT_OFF = (State.SNOOZED, State.DISMISSED)
 """States that end at a date."""
-JUDGED = (State.REALIZED, State.PARTIAL, State.NO_EFFECT, State.REGRESSED, State.INCONCLUSIVE)
+JUDGED = (State.REALIZED, State.PARTIAL, State.NO_EFFECT, State.REGRESSED, State.OUTPUT_CHANGED, State.INCONCLUSIVE)
 """States with a verdict."""
 DONE = (*JUDGED, State.DECAYED, State.ROLLED_BACK)
 """States of applied recommendations that have a verdict or were undone."""
@@ -74,6 +74,7 @@ MOVES = (
     Move("partial", (State.VERIFYING,), State.PARTIAL, "judged"),
     Move("no-effect", (State.VERIFYING,), State.NO_EFFECT, "judged"),
     Move("regressed", (State.VERIFYING,), State.REGRESSED, "judged"),
+    Move("output-changed", (State.VERIFYING,), State.OUTPUT_CHANGED, "judged"),
     Move("inconclusive", (State.VERIFYING,), State.INCONCLUSIVE, "judged"),
     Move("decayed", (State.REALIZED, State.PARTIAL), State.DECAYED, "marked as decayed"),
     Move(
@@ -120,9 +121,8 @@ def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **ch
 
 def refusal(recommendation: Recommendation, code: str) -> str:
     """Return why a move cannot be made, or a trial not begun, and what can be done instead."""
-    title = recommendation.chosen.title if recommendation.chosen is not None else recommendation.title
     verb = "tried" if code == "trial" else _BY_CODE[code].verb
-    what = f"{short_id(recommendation)} ({title}) is {described(recommendation)} and cannot be {verb}"
+    what = f"{short_id(recommendation)} ({recommendation.change}) is {described(recommendation)} and cannot be {verb}"
     if names := commands(recommendation.state):
         return f"{what}; possible now: {', '.join(f'`pertoken {name} {short_id(recommendation)}`' for name in names)}"
     if recommendation.state in FINAL:

@@ -1,11 +1,13 @@
 """A recommendation as it is stored, listed and shown."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pertoken.forecast.tiers import Tier
+from pertoken.savings.saving import LIKELY, Saving
 from pertoken.savings.saving import Money as Money
-from pertoken.savings.saving import Saving
 from pertoken.store.schema.ids import stable_id
 
 
@@ -28,6 +30,8 @@ class State(StrEnum):
     """No saving was measured."""
     REGRESSED = "REGRESSED"
     """Tokens cost more than before."""
+    OUTPUT_CHANGED = "OUTPUT_CHANGED"
+    """Outputs are not what they were: nothing counts as saved until their quality is checked."""
     INCONCLUSIVE = "INCONCLUSIVE"
     """What was measured decides nothing; the reason is with the verdict."""
     DECAYED = "DECAYED"
@@ -175,6 +179,8 @@ class Variant:
     """Why there is no money in it."""
     break_even: str | None = None
     """From which value of an unmeasured number it pays."""
+    tier: Tier | None = None
+    """What its forecast rests on; None without a forecast, and in advice of an older pertoken."""
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     record: RecordLine | None = None
@@ -203,12 +209,13 @@ class Variant:
         return self.saving is not None and self.saving.pays_more
 
     @property
-    def rank(self) -> tuple[int, int, int, int]:
-        """Sort key, the largest first: by the saving, then by that of what a person has to confirm.
+    def rank(self) -> tuple[int, int, int]:
+        """Sort key, the largest first: by the saving, then by the bill that falls once a person has confirmed it.
 
-        A variant without a saving is between those that save and those that pay more.
+        A variant without a saving is between those that save and those that pay more. Capacity to confirm ranks
+        nothing: a test that costs minutes comes before another model that leaves the bill as it is.
         """
-        return (*(self.saving or Saving()).rank, *(self.if_confirmed or Saving()).rank)
+        return (*(self.saving or Saving()).rank, (self.if_confirmed or Saving()).net[LIKELY])
 
 
 @dataclass(frozen=True)
@@ -273,6 +280,51 @@ class Recommendation:
     def chosen(self) -> Variant | None:
         """The variant that was accepted or applied, as it was then; else the best one."""
         return self.estimate or self.best
+
+    @property
+    def change(self) -> str:
+        """Title of the variant that was accepted or applied; else of what is proposed."""
+        return self.title if self.estimate is None else self.estimate.title
+
+    @property
+    def subject(self) -> tuple[str, str, str]:
+        """Rule, kind and key of the target: its identity over all lives."""
+        return self.rule_id, self.target_kind, self.target_key
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """Services and hosts that its chosen variant changes; its own target where none is known."""
+        touches = self.chosen.touches if self.chosen else ()
+        return frozenset(touches or (f"{self.target_kind}:{self.target_key}",))
+
+
+def best_of_each_target(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the proposals that a total counts, best first: one for each service or host.
+
+    Accepted changes are counted apart, and a proposal for their targets is priced on the bill before them.
+    """
+    rows = tuple(rows)
+    touched = set().union(*(row.targets for row in rows if row.state in (State.ACCEPTED, State.APPLIED)))
+    kept = []
+    for row in sorted((row for row in rows if row.counted), key=_worth):
+        if not row.targets & touched:
+            touched |= row.targets
+            kept.append(row)
+    return tuple(kept)
+
+
+def _worth(row: Recommendation) -> tuple[int, ...]:
+    worth = row.best.rank if row.best else (0,) * 3
+    return *(-dollars for dollars in worth), row.recommendation_id
+
+
+def total(monies: Iterable[Money | None]) -> Money | None:
+    """Return the sum of the known amounts; None if none is known."""
+    known = [money for money in monies if money is not None]
+    if not known:
+        return None
+    low, likely, high = (sum(column) for column in zip(*known, strict=True))
+    return low, likely, high
 
 
 def identity(rule_id: str, target_kind: str, target_key: str, life: int = 1) -> int:

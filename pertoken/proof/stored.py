@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.errors import BadInput
+from pertoken.forecast.tiers import Tier
 from pertoken.proof.lifecycle import Moved
 from pertoken.proof.recommendation import (
     ChangeLine,
@@ -200,6 +201,7 @@ def _variant(values: dict[str, Any]) -> Variant:
     plain["changes"] = tuple(ChangeLine(**line) for line in values["changes"])
     plain["edits"] = tuple(Edit(**line) for line in values.get("edits", ()))
     plain["latency"] = tuple(_latency(line) for line in values["latency"])
+    plain["tier"] = None if values.get("tier") is None else Tier(**values["tier"])
     plain["record"] = None if values.get("record") is None else RecordLine(**values["record"])
     return Variant(**plain)
 

@@ -1,4 +1,4 @@
-"""Troubles of the moment: outages, overload, missed objectives, regressions, lost prices, and firing alerts."""
+"""Troubles of the moment: outages, overload, missed objectives, changed outputs, regressions, lost prices, alerts."""
 
 import json
 from collections import defaultdict
@@ -9,10 +9,11 @@ from typing import Any
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, Trouble, TroubleKind
 from pertoken.metrics import FIGURES
-from pertoken.proof.judging.go_back_page import RULE as GO_BACK
+from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import Result, Verdict, standing_verdicts
+from pertoken.settings.alerts import BUDGET, DEFAULTS
 from pertoken.state.service import Slo
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
@@ -66,13 +67,13 @@ def troubles(
 
     `verdicts`: newest change first; `alerts`: stored rows of alerts.
     """
-    silent = {host.name for host in report.hosts if _is_silent(host)}
+    silent = {host.name for host in report.hosts if is_silent(host)}
     lines = [line for line in report.deployments if not line.ended and line.host not in silent]
     raised = [trouble for line in lines for trouble in _of_deployment(line, report.window_s, objectives(line.model))]
     raised += _silent_hosts(report)
     raised += _regressions({line.deployment_id: line for line in lines}, verdicts)
     raised += _lost_prices(report)
-    raised += (_alert(row) for row in alerts if row.state in FIRING)
+    raised += (_alert(row) for row in alerts if row.state in FIRING and not _is_shown(row))
     return tuple(sorted(raised, key=lambda trouble: (_ORDER[trouble.kind], -(trouble.nano_usd_per_hour or 0))))
 
 
@@ -141,7 +142,7 @@ def _first_token(line: DeploymentLine) -> str:
     return "" if line.ttft_p95_s is None else f", TTFT p95 {line.ttft_p95_s:.3g} s"
 
 
-def _is_silent(host: HostLine) -> bool:
+def is_silent(host: HostLine) -> bool:
     """Return whether the agent of a host stopped lately: telemetry that was imported or generated just ends."""
     return (
         host.stale and not host.imported and not host.generated and host.age_s is not None and host.age_s < MAX_SILENT_S
@@ -149,7 +150,7 @@ def _is_silent(host: HostLine) -> bool:
 
 
 def _silent_hosts(report: FleetReport) -> Iterator[Trouble]:
-    silent = [host for host in report.hosts if _is_silent(host)]
+    silent = [host for host in report.hosts if is_silent(host)]
     if not silent:
         return
     names = [host.name for host in silent]
@@ -166,19 +167,23 @@ def _silent_hosts(report: FleetReport) -> Iterator[Trouble]:
 
 
 def _regressions(lines: Mapping[int, DeploymentLine], verdicts: Iterable[Verdict]) -> Iterator[Trouble]:
-    """Yield the deployments of which the newest change made tokens dearer: a later change has a verdict of its own."""
+    """Yield the deployments of which the newest change made tokens dearer, or altered outputs that nobody checked."""
     newest: dict[int, Verdict] = {}
     for verdict in verdicts:
         newest.setdefault(verdict.deployment_id, verdict)
     for deployment_id, verdict in newest.items():
-        line, effect = lines.get(deployment_id), verdict.judgement.effect
-        if line is None or verdict.judgement.result is not Result.DEARER or effect is None:
+        line, judged = lines.get(deployment_id), verdict.judgement
+        changed = ", ".join(dict.fromkeys(edit.field.replace("_", " ") for edit in verdict.edits)) or "configuration"
+        since = f"since its {changed} changed"
+        if line is not None and judged.result is Result.OUTPUT_CHANGED:
+            reason = f"{since}, {judged.reason}"
+            yield Trouble(TroubleKind.OUTPUT, verdict.name, reason, "pertoken advise", None, deployment_id)
+        if line is None or judged.result is not Result.DEARER or judged.effect is None:
             continue
-        low, likely, high = effect
+        low, likely, high = judged.effect
         per_hour = line.nano_usd_per_hour
         added = None if per_hour is None else round(per_hour * likely / (1 + likely))
-        changed = ", ".join(dict.fromkeys(edit.field.replace("_", " ") for edit in verdict.edits)) or "configuration"
-        reason = f"since its {changed} changed, a token costs {likely:+.0%} ({low:+.0%} to {high:+.0%})"
+        reason = f"{since}, a token costs {likely:+.0%} ({low:+.0%} to {high:+.0%})"
         yield Trouble(TroubleKind.REGRESSED, verdict.name, reason, "pertoken advise", added, deployment_id)
 
 
@@ -188,6 +193,12 @@ def _lost_prices(report: FleetReport) -> Iterator[Trouble]:
         command = f'pertoken prices set DOLLARS --for "{lost.name}"'
         reason = "it has no price any more: its dollars are unknown"
         yield Trouble(TroubleKind.UNPRICED, target, reason, command, lost.nano_usd_per_hour)
+
+
+def _is_shown(row: Any) -> bool:
+    """Return whether a firing alert repeats a trouble: a default one, but for that on the budget."""
+    default = DEFAULTS.get(row.name)
+    return default is not None and row.name != BUDGET and json.loads(row.body)["figure"] == default.when.figure
 
 
 def _alert(row: Any) -> Trouble:
@@ -211,7 +222,7 @@ def _mends(kind: TroubleKind, row: Recommendation) -> bool:
         return False
     if kind is TroubleKind.STUCK:
         return any(edit.field == "restart" for edit in variant.edits)
-    if kind is TroubleKind.REGRESSED:
+    if kind in (TroubleKind.REGRESSED, TroubleKind.OUTPUT):
         return row.rule_id == GO_BACK
     faster = variant.throughput_ratio is not None and variant.throughput_ratio[1] > 1
     return kind in (TroubleKind.SATURATED, TroubleKind.MISSED) and faster and variant.slo != "fail"

@@ -31,6 +31,8 @@ class Result(StrEnum):
     CHEAPER = "CHEAPER"
     DEARER = "DEARER"
     NO_EFFECT = "NO_EFFECT"
+    OUTPUT_CHANGED = "OUTPUT_CHANGED"
+    """Whatever a token costs: its outputs are not what they were."""
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
@@ -42,10 +44,17 @@ class Judgement:
     effect: tuple[float, float, float] | None = None
     """Cost per token after / before - 1: low, likely, high."""
     reason: str | None = None
-    """Why it is pending or inconclusive."""
+    """Why it is pending or inconclusive, and how outputs changed."""
     method: str = VERIFIED
     due_ts: int | None = None
     """When a pending one is judged next."""
+
+    @property
+    def label(self) -> str:
+        """The result for people: `cheaper, output changed`."""
+        label = self.result.value.replace("_", " ").lower()
+        is_cheaper = self.effect is not None and self.effect[2] < 0
+        return f"cheaper, {label}" if self.result is Result.OUTPUT_CHANGED and is_cheaper else label
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +103,17 @@ _RESULTS = {
     Proven.PARTIAL: Result.CHEAPER,
     Proven.REGRESSED: Result.DEARER,
     Proven.NO_EFFECT: Result.NO_EFFECT,
+    Proven.OUTPUT_CHANGED: Result.OUTPUT_CHANGED,
 }
 
 
 def result_of(proven: Proven) -> Result:
     """Return a verification's effect on the cost of a token."""
     return _RESULTS.get(proven, Result.INCONCLUSIVE)
+
+
+OUTCOMES = ("regressed", "output-changed", "inconclusive", "no-effect", "partial", "realized")
+"""Reason codes of moves by verdicts, the least favourable one first."""
 
 
 def outcome(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | None:
@@ -110,7 +124,7 @@ def outcome(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | No
     codes = [_outcome(estimate, judgement) for judgement in verdicts]
     if not codes or None in codes:
         return None
-    return next(code for code in ("regressed", "inconclusive", "no-effect", "partial", "realized") if code in codes)
+    return next(code for code in OUTCOMES if code in codes)
 
 
 def _outcome(estimate: Variant | None, judgement: Judgement) -> str | None:
@@ -119,6 +133,7 @@ def _outcome(estimate: Variant | None, judgement: Judgement) -> str | None:
             Result.PENDING: None,
             Result.DEARER: "regressed",
             Result.NO_EFFECT: "no-effect",
+            Result.OUTPUT_CHANGED: "output-changed",
         }.get(judgement.result, "inconclusive")
     low, likely, high = judgement.effect
     saving = Interval(-high, -likely, -low)

@@ -1,6 +1,6 @@
 """All figures of a report, read once: the bill, models, tenants, savings and verdicts of a period."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from pertoken.costs.report.lines import Trouble
 from pertoken.costs.served import Served, together
 from pertoken.proof.judging.banked import Banked, banked
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
-from pertoken.proof.recommendation import Money, Recommendation, State
+from pertoken.proof.recommendation import Money, Recommendation, State, best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import WINDOW_S, with_troubles
 from pertoken.proof.verdicts import Result, Verdict, verdicts_of
@@ -25,9 +25,10 @@ from pertoken.reports.charges import Charges, charges
 from pertoken.reports.period import DAY, Period
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.amounts import price
 from pertoken.window.figures import per_mtok
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, shown_place
 
 TAKEN = (State.ACCEPTED, State.APPLIED, State.VERIFYING, State.REALIZED, State.PARTIAL)
 """States of advice that was accepted or applied, and was not undone."""
@@ -38,7 +39,7 @@ class Savings:
     """Advice by progress. Money is nano-USD per month, as (low, likely, high)."""
 
     proposed: tuple[Recommendation, ...]
-    """Open recommendations, largest saving first; only the best of several for the same service or host."""
+    """Open recommendations, largest saving first: one for each service or host where nothing was accepted."""
     unconfirmed: tuple[Recommendation, ...]
     """Open recommendations that the last advice run did not confirm; they are in no sum."""
     paying_more: tuple[Recommendation, ...]
@@ -105,6 +106,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         by = {name: spend_of(priced, served, name, teams) for name in ("model", "tenant", "team")}
         figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings))
         daily = charges(priced)
+        source = shown_place(store.location, priced.inventory)
     hours = sorted(
         (ModelHours(model, period.start // HOUR * HOUR, tuple(model_hour)) for model, model_hour in served.items()),
         key=lambda model_row: (-(model_row.together.nano_usd or 0), model_row.model),
@@ -118,7 +120,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
     good_share = {figure.model: figure.good_share.low for figure in figures}
     return ReportFigures(
         period=period,
-        source=str(store.location),
+        source=source,
         bill=priced.money.bill(),
         charges=daily,
         inventory=priced.inventory,
@@ -151,54 +153,12 @@ def read_savings(store: Store, period: Period) -> Savings:
             receipts = tuple(receipt for receipt in read_receipts(connection) if receipt.created_ts <= period.end)
     return Savings(
         best_of_each_target(rows),
-        unconfirmed(rows),
-        paying_more(rows),
+        tuple(row for row in open_advice(rows) if row.unconfirmed is not None),
+        tuple(paying_more(rows)),
         tuple(row for row in rows if row.state in TAKEN),
-        banked(receipts),
+        banked(receipts, rows),
         tuple(row for row in rows if row.state in (State.REFUSED, State.BLOCKED, State.FAILED)),
     )
-
-
-def best_of_each_target(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Return confirmed recommendations, best first, without those for a service or host that a better one changes."""
-    touched: set[str] = set()
-    kept = []
-    for recommendation in sorted((row for row in rows if row.counted), key=_worth):
-        targets = set(recommendation.best.touches if recommendation.best else ()) or {
-            f"{recommendation.target_kind}:{recommendation.target_key}"
-        }
-        if not targets & touched:
-            touched |= targets
-            kept.append(recommendation)
-    return tuple(kept)
-
-
-def unconfirmed(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Return open recommendations that the last advice run did not confirm, best first."""
-    return _open(row for row in rows if row.unconfirmed is not None and not row.pays_more)
-
-
-def paying_more(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Return open recommendations whose bill rises by less than their capacity is worth."""
-    return _open(row for row in rows if row.pays_more)
-
-
-def _open(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
-    return tuple(sorted((row for row in rows if row.state is State.OPEN), key=_worth))
-
-
-def _worth(row: Recommendation) -> tuple[int, ...]:
-    worth = row.best.rank if row.best else (0,) * 4
-    return *(-dollars for dollars in worth), row.recommendation_id
-
-
-def total(monies: Iterable[Money | None]) -> Money | None:
-    """Return the sum of the known amounts, or None if there are none."""
-    known = [money for money in monies if money is not None]
-    if not known:
-        return None
-    low, likely, high = (sum(column) for column in zip(*known, strict=True))
-    return low, likely, high
 
 
 def _by_day(model: ModelHours) -> list[tuple[int, int | None]]:

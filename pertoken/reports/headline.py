@@ -40,4 +40,4 @@ def idle_text(bill: BillTotal | None) -> str:
 
 
 def _proven_by(changes: int) -> str:
-    return f"proven by {changes} receipt{'' if changes == 1 else 's'}"
+    return f"a month left the bill, by {changes} change{'' if changes == 1 else 's'}"

@@ -118,18 +118,34 @@ def found_table(report: ReportFigures) -> Table:
     """Return the open recommendations: those in the total, then those that the last advice run did not confirm."""
     unconfirmed = report.savings.unconfirmed
     rows = [
-        (short_id(row), _marked_title(row), row.target, *_worth(row), _if_confirmed(row), row.rule_id)
+        (short_id(row), _marked_title(row), row.target, *_worth(row), _if_confirmed(row), _tier(row), row.rule_id)
         for row in (*report.savings.proposed, *unconfirmed)[:MAX_ROWS]
     ]
-    columns = ("id", "change", "target", ">bankable/month", ">capacity/month", ">if confirmed/month", "rule")
+    columns = (
+        "id",
+        "change",
+        "target",
+        ">bankable/month",
+        ">capacity/month",
+        ">if confirmed/month",
+        "forecast",
+        "rule",
+    )
     refused = len(report.savings.refused)
     notes: tuple[str, ...] = ()
     if refused:
         notes += (f"{refused} rules refused or could not run: `pertoken advise` prints the reasons.",)
     if unconfirmed:
         notes += ("The last advice run did not confirm the rows that are marked so: they are in no total.",)
+    lifted = {row.best.tier.lifted_by for row in report.savings.proposed if row.best and row.best.tier} - {None}
+    if lifted:
+        notes += (f"Forecasts are off by this (median / 90th percentile); `{min(map(str, lifted))}` lifts them.",)
     empty = "Nothing is proposed."
     return Table("Savings found", columns, tuple(rows), empty, "pertoken advise", notes)
+
+
+def _tier(row: Recommendation) -> str:
+    return row.best.tier.short if row.best and row.best.tier else ""
 
 
 def paying_more_table(report: ReportFigures) -> Table:
@@ -147,7 +163,8 @@ def paying_more_table(report: ReportFigures) -> Table:
 def taken_table(report: ReportFigures) -> Table:
     """Return recommendations that were accepted or applied, and not undone."""
     rows = [
-        (short_id(row), row.title, row.target, row.state.label, *_worth(row)) for row in report.savings.taken[:MAX_ROWS]
+        (short_id(row), row.change, row.target, row.state.label, *_worth(row))
+        for row in report.savings.taken[:MAX_ROWS]
     ]
     columns = ("id", "change", "target", "state", ">bankable/month", ">capacity/month")
     empty = "Nothing was accepted or applied."
@@ -175,7 +192,7 @@ def edits_text(edits: Sequence[Edit]) -> str:
 def judgement_text(verdict: Verdict) -> tuple[str, str]:
     """Return the verdict and its effect with the interval."""
     judgement = verdict.judgement
-    result = judgement.result.value.replace("_", " ").lower()
+    result = judgement.label
     if judgement.effect is None:
         return result, UNKNOWN
     low, likely, high = judgement.effect

@@ -1,6 +1,7 @@
 """Figures as JSON values, for commands and the MCP server."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from pertoken.costs.hours.spend import Spend
@@ -39,12 +40,13 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "id": full_id(recommendation),
         "rule": recommendation.rule_id,
         "state": recommendation.state.value,
-        "title": recommendation.title,
+        "title": recommendation.change,
         "target": recommendation.target,
         "bankable_usd_per_month": None if chosen is None else _usd(chosen.net),
         "capacity_usd_per_month": None if chosen is None else _usd(chosen.capacity),
         "if_confirmed_usd_per_month": _usd(confirmed.net) if confirmed else None,
         "to_confirm": None if chosen is None else chosen.to_confirm,
+        "forecast": asdict(chosen.tier) if chosen and chosen.tier else None,
         "pays_more": recommendation.pays_more,
         "unconfirmed": recommendation.unconfirmed if recommendation.state is State.OPEN else None,
         "reason": recommendation.reason,

@@ -5,8 +5,8 @@ devices or busy time become free for more work. A device gives one or the other,
 exceeds what is paid.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pertoken.catalog.offers import RESERVED_YEARS
 from pertoken.forecast.serving import Range
@@ -58,8 +58,8 @@ class Estimate:
     """What is against it beside the latencies in `judged`."""
     released: tuple[str, ...] = ()
     """Names of the hosts that pricing gives back, chosen by it or by the proposal."""
-    replicas: tuple[int, int] | None = None
-    """Replicas of the service before and after, where their number changes."""
+    resized: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Replicas before and after of each service whose number changes, by service name."""
     stopped: tuple[int, ...] = ()
     """Ids of the deployments that pricing stops where the number of replicas falls."""
     added: tuple[tuple[str, int], ...] = ()
@@ -74,6 +74,11 @@ class Estimate:
     """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO; or nobody offers it."""
     refusal_code: str = "infeasible"
     """Code of a refusal for `infeasible`."""
+
+    @property
+    def replicas(self) -> tuple[int, int] | None:
+        """Replicas before and after of the first service whose number changes."""
+        return next(iter(self.resized.values()), None)
 
     @property
     def net(self) -> Money | None:
@@ -181,6 +186,7 @@ def estimate(
     priced = replace(
         priced,
         stopped=tuple(key for service, outcome in changed for key in _stopped(service, outcome)),
+        resized={service.name: outcome.replicas for service, outcome in changed if outcome.replicas is not None},
         added=tuple((service.name, more) for service, outcome in changed if (more := _more_replicas(outcome)) > 0),
     )
     unconfirmed = "; ".join(dict.fromkeys(outcome.unconfirmed for outcome in outcomes if outcome.unconfirmed))
@@ -404,7 +410,6 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
         ),
         released=released,
         placed=tuple(instances for outcome in outcomes for instances in outcome.placed),
-        replicas=next((outcome.replicas for outcome in outcomes if outcome.replicas is not None), None),
         break_even="; ".join(outcome.break_even for outcome in outcomes if outcome.break_even) or None,
         unpriced=unpriced,
     )

@@ -38,6 +38,8 @@ class Placed:
     replicas_per_instance: int = 1
     unused_devices: int = 0
     """Devices of the likely number of instances that no replica runs on."""
+    service: str | None = None
+    """Name of the service whose replicas they hold; None where they hold those of several."""
     to_confirm: str | None = None
     """What a person has to confirm before its money enters a total."""
 

@@ -42,7 +42,9 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         kept = parts["deployments"].kept if {"deployments", "schedule"} <= parts.keys() else None
         if kept is not None and together.conflict(to.schedule, parts["deployments"], now.deployments) is None:
             parts["schedule"] = timetable.outcome(before, now, to.schedule, context, kept)
-        return _with_verdict(together.joined(parts, to.schedule, now.deployments), objectives(now, context))
+        joined = together.joined(parts, to.schedule, now.deployments)
+        joined = replace(joined, placed=tuple(replace(placed, service=now.name) for placed in joined.placed))
+        return _with_verdict(joined, objectives(now, context))
     except NoPrice as missing:
         return Outcome(kept=same(to.deployments), unpriced=str(missing))
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.host import tier_of
 from pertoken.forecast.queue.ratio import SAME
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Forecast, Range
-from pertoken.forecast.tiers import tier_of
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import full_batch
@@ -221,7 +221,7 @@ def _judged(
             *load.assumptions,
             *latency.assumptions,
             *change.after.assumptions,
-            tier_of(to, known.calibration, context.market).words,
+            tier_of(to, known.calibration, context.market).assumption,
             *([known.calibration.track_record] if known.calibration.track_record else []),
             *known.calibration.receipts,
         ),

@@ -69,7 +69,6 @@ def write_states(folder: Path, states: Iterable[JobState], program: str = AGENT)
     file = _file(folder, program)
     new = file.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
-    new.chmod(0o640)
     new.rename(file)
 
 

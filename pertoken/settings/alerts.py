@@ -1,14 +1,21 @@
-"""Alerts and where they are sent: `[alerts.NAME]`."""
+"""Alerts, those of the settings and those that need none, and where they are sent: `[alerts.NAME]`."""
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from pertoken.settings.expression import FLEET, Comparison, Scope, read_comparison, read_scope
 from pertoken.units import parse_duration_s
 
 LOG, MAIL = "log", "mail"
+CHATS = ("slack", "teams", "pagerduty", "opsgenie")
+"""Services with a payload of their own, written before the URL: `slack:https://hooks.slack.com/services/...`."""
+KEYED = ("pagerduty", "opsgenie")
+"""Those of which the key is written after the URL: `pagerduty:https://events.pagerduty.com/v2/enqueue#KEY`."""
+SEVERITIES = ("critical", "warning")
 DEFAULT_FOR_S = 300.0
 DEFAULT_WINDOW_S = 3600.0
 MIN_WINDOW_S = 60.0
@@ -26,10 +33,12 @@ class AlertSettings:
     """How long it must hold before it fires, and how long not before it resolves."""
     window_s: float
     """Telemetry its figure is of."""
-    to: tuple[str, ...]
-    """`log`, `mail`, and URLs of webhooks."""
+    to: tuple[str, ...] = ()
+    """`log`, `mail`, and URLs of webhooks and of `CHATS`; empty: those of `delivery.alerts_to`."""
     enabled: bool = True
     """Whether it is evaluated. An alert that is not keeps its destinations, so that they learn that it ended."""
+    severity: str = "warning"
+    """One of `SEVERITIES`."""
 
 
 def read_alerts(value: object) -> tuple[AlertSettings, ...]:
@@ -37,6 +46,17 @@ def read_alerts(value: object) -> tuple[AlertSettings, ...]:
     if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
         raise ValueError("must be tables by name, each written [alerts.NAME]")
     return tuple(_alert(name, row) for name, row in value.items())
+
+
+def watched_alerts(alerts: Sequence[AlertSettings], to: tuple[str, ...], *, budget: bool) -> tuple[AlertSettings, ...]:
+    """Return the alerts of the settings and the default ones, each with its destinations.
+
+    `to`: destinations of alerts that name none. The alert on the budget needs one.
+    """
+    own = {alert.name: alert for alert in alerts}
+    defaults = (alert for alert in DEFAULTS.values() if budget or alert.name != BUDGET)
+    merged = {alert.name: alert for alert in defaults} | own
+    return tuple(alert if alert.to else replace(alert, to=to) for alert in merged.values())
 
 
 def _alert(name: str, row: dict[str, object]) -> AlertSettings:
@@ -49,6 +69,7 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
         "window": lambda value: _seconds(value, MIN_WINDOW_S),
         "to": read_destinations,
         "enabled": _flag,
+        "severity": _severity,
     }
     values: dict[str, object] = {}
     for key, text in row.items():
@@ -58,24 +79,25 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
             values[key] = readers[key](text)
         except ValueError as error:
             raise ValueError(f"{name}.{key}: {error}") from None
-    when = values.get("when")
+    default = DEFAULTS.get(name)
+    when = values.get("when", default.when if default else None)
     if not isinstance(when, Comparison):
         raise ValueError(f"{name}.when: is missing")
     scope, written = values.get("scope"), when.scope
-    if scope is not None and written is not None and scope != written:
+    if scope is not None and written is not None and scope != written and "when" in values:
         raise ValueError(f"{name}.scope: differs from the one in `when`; give one of them")
     chosen = scope or written or FLEET
     assert isinstance(chosen, Scope)
-    for_s, window_s, to = values.get("for"), values.get("window"), values.get("to")
-    return AlertSettings(
-        name,
-        Comparison(when.figure, when.operator, when.limit, chosen),
-        chosen,
-        for_s if isinstance(for_s, float) else DEFAULT_FOR_S,
-        window_s if isinstance(window_s, float) else DEFAULT_WINDOW_S,
-        to if isinstance(to, tuple) else (LOG,),
-        values.get("enabled") is not False,
-    )
+    base = default or AlertSettings(name, when, chosen, DEFAULT_FOR_S, DEFAULT_WINDOW_S)
+    keys = {"for": "for_s", "window": "window_s", "to": "to", "enabled": "enabled", "severity": "severity"}
+    given: dict[str, Any] = {field: values[key] for key, field in keys.items() if key in values}
+    return replace(base, when=Comparison(when.figure, when.operator, when.limit, chosen), scope=chosen, **given)
+
+
+def _severity(value: object) -> str:
+    if value not in SEVERITIES:
+        raise ValueError(f"must be {' or '.join(SEVERITIES)}")
+    return str(value)
 
 
 def _flag(value: object) -> bool:
@@ -94,11 +116,28 @@ def _seconds(value: object, low: float) -> float:
 
 
 def read_destinations(value: object) -> tuple[str, ...]:
-    """Return `log`, `mail` and URLs of webhooks. Raises ValueError; a URL, which may be secret, is not repeated."""
+    """Return `log`, `mail` and URLs of webhooks and chats. Raises ValueError; a URL, which may be secret, is not
+    repeated."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items or not all(isinstance(item, str) for item in items):
-        raise ValueError("must be a list of log, mail and https:// URLs")
-    return tuple(item if item in (LOG, MAIL) else webhook_url(item) for item in items)
+        raise ValueError(
+            f"must be a list of log, mail, https:// URLs, and such URLs after {', '.join(CHATS)} and a colon"
+        )
+    return tuple(item if item in (LOG, MAIL) else _destination(item) for item in items)
+
+
+def chat_of(destination: str) -> tuple[str | None, str]:
+    """Return which of `CHATS` a destination is written for, None for a webhook of your own, and its URL."""
+    kind, colon, url = destination.partition(":")
+    return (kind, url) if colon and kind in CHATS else (None, destination)
+
+
+def _destination(text: str) -> str:
+    kind, url = chat_of(text)
+    webhook_url(url)
+    if kind in KEYED and not urlsplit(url).fragment:
+        raise ValueError(f"{kind}: write the key behind the URL, after a #")
+    return text
 
 
 def webhook_url(text: str) -> str:
@@ -129,9 +168,27 @@ def masked(destination: str) -> str:
     """Return a destination without what may be secret in it: the path, query and fragment of a URL."""
     if destination in (LOG, MAIL):
         return destination
-    parts = urlsplit(destination)
-    return (
-        f"{parts.scheme}://{parts.netloc}/***"
-        if parts.path.strip("/") or parts.query or parts.fragment
-        else destination
+    kind, url = chat_of(destination)
+    parts = urlsplit(url)
+    has_secret = parts.path.strip("/") or parts.query or parts.fragment
+    return f"{f'{kind}:' if kind else ''}{f'{parts.scheme}://{parts.netloc}/***' if has_secret else url}"
+
+
+def _default(name: str, when: str, for_s: float, severity: str) -> AlertSettings:
+    comparison = read_comparison(when)
+    scope = comparison.scope or FLEET
+    return AlertSettings(name, replace(comparison, scope=scope), scope, for_s, DEFAULT_WINDOW_S, severity=severity)
+
+
+BUDGET = "over-budget"
+DEFAULTS = {
+    alert.name: alert
+    for alert in (
+        _default("stuck", "stuck[model=*] > 0", 60.0, "critical"),
+        _default("telemetry-lost", "telemetry_lost[host=*] > 0", 120.0, "critical"),
+        _default("slo-missed", "slo_ratio[service=*] > 1", 900.0, "warning"),
+        _default(BUDGET, "budget_expected_share > 1", 3600.0, "warning"),
+        _default("price-lost", "price_lost > 0", 900.0, "warning"),
     )
+}
+"""Alerts that need no settings, by name. A table of the same name in the settings changes one (times are judgement)."""

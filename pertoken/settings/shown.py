@@ -10,7 +10,7 @@ from pertoken.settings.alerts import masked
 from pertoken.settings.expression import Comparison, Scope
 from pertoken.settings.values import without_password
 
-WEBHOOKS = ("delivery.webhook", "alerts.to")
+WEBHOOKS = ("delivery.webhook", "delivery.alerts_to", "alerts.to")
 """Settings whose URLs are secret but for their host."""
 DATABASES = ("db", "ship.url")
 

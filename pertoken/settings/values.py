@@ -10,7 +10,7 @@ from typing import Any
 
 from pertoken.access import Access, read_access
 from pertoken.settings import fleet
-from pertoken.settings.alerts import webhook_url
+from pertoken.settings.alerts import read_destinations, webhook_url
 from pertoken.units import format_duration, parse_duration_s
 
 PROBES = ("nvidia", "amd", "gaudi")
@@ -44,6 +44,14 @@ def secret_webhook(value: object) -> str:
     """Return the URL of a webhook; a message about it does not show it."""
     try:
         return webhook_url(text(value))
+    except ValueError as error:
+        raise Unrepeated(str(error)) from None
+
+
+def secret_destinations(value: object) -> tuple[str, ...]:
+    """Return destinations of alerts; a message about them does not show them."""
+    try:
+        return read_destinations(value)
     except ValueError as error:
         raise Unrepeated(str(error)) from None
 

@@ -15,6 +15,7 @@ from pertoken.store.integrity.verify import verify
 from pertoken.store.query.read import first_and_last
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.write import quarantine
+from pertoken.units import MAX_DATED_S
 
 FIXED_WAL_RESET = (3, 51, 3)
 """First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""
@@ -75,4 +76,6 @@ def contents(store: Store) -> dict[str, Any]:
 
 
 def _when(ts: int | None) -> str | None:
-    return None if ts is None else datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    if ts is None or not 0 <= ts <= MAX_DATED_S:
+        return None if ts is None else f"second {ts}"
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

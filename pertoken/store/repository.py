@@ -375,6 +375,13 @@ def due_alert_deliveries(connection: Connection, now_ts: int) -> Rows:
     return connection.execute(select(a.alert_delivery).where(of.next_ts <= now_ts).order_by(of.created_ts)).all()
 
 
+def alert_events(connection: Connection, start_ts: int) -> Rows:
+    """Return the JSON of each event of alerts since `start_ts`, with its time; one row for all its destinations."""
+    of = a.alert_delivery.c
+    query = select(of.body, func.min(of.created_ts).label("ts")).where(of.created_ts >= start_ts).group_by(of.body)
+    return connection.execute(query).all()
+
+
 def put_alert_delivery(
     connection: Connection, delivery_id: int, *, read_tries: int, tries: int, next_ts: int | None, error: str | None
 ) -> bool:

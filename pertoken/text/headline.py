@@ -89,7 +89,7 @@ def _idle(bill: BillTotal | None) -> str:
 
 
 def savings_line(plan: Plan | None, banked: Banked | None, evaluated: bool = True) -> str:
-    """Return the bankable saving of the plan under its least certain assumption, and the savings measured so far.
+    """Return the bankable saving of the plan under its least certain assumption, and what left a bill.
 
     `plan` is None while it is being composed; `evaluated` is whether any rule has run.
     """

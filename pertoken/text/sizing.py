@@ -89,6 +89,7 @@ def _columns(sizing: Sizing) -> tuple[Column[Rented | Serverless], ...]:
         Column(
             "SLO", lambda choice: ("sure" if choice.sure else "likely") if isinstance(choice, Rented) else UNKNOWN, 1
         ),
+        Column("forecast", lambda choice: choice.tier.name if isinstance(choice, Rented) else "", 5),
         Column("price of", _price_of, 3, min_cells=10),
     )
 
@@ -143,6 +144,7 @@ def _detail(best: Rented, sizing: Sizing, today: date, stale_after_days: int, ce
         ("replicas", f"{count} of {best.deployment.engine}, each on {_devices(best.deployment)}{ends}"),
         ("price", literal(price)),
         ("latency", _latency(best.figures.ttft_p95_ms, best.figures.tpot_p95_ms)),
+        ("forecast", best.tier.words),
         ("memory", _fit(best)),
         ("flags", " ".join(flag.removeprefix("set ") for flag in flags.apply)),
         *(("", step) for step in flags.manual),

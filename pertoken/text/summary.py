@@ -85,15 +85,17 @@ def advice_summary(
     *,
     everything: bool = False,
     hour_rate: float = HOUR_RATE,
+    no_advice: str | None = None,
 ) -> str:
     """Return what is wrong now and the advice: the largest savings, and the number of rows that are left out.
 
-    `everything` leaves out nothing: rows without a figure, other variants, and reasons of refusals are listed, too.
+    `no_advice` as in `summary`. `everything` leaves out nothing: rows without a figure, other variants, and reasons of
+    refusals are listed, too.
     """
     if everything:
         blocks = _all_advice_blocks(report, recommendations, width, verdicts)
     else:
-        blocks = _advice_blocks(report, recommendations, width, None, verdicts, hour_rate)
+        blocks = _advice_blocks(report, recommendations, width, no_advice, verdicts, hour_rate)
     hints = [] if everything else _hints(report)[:MAX_HINTS]
     return _joined(_head(report), trouble_table(report, width), hints, *blocks)
 
@@ -137,7 +139,7 @@ def _advice_blocks(
     shown, lines = folds.shown[:MAX_SAVINGS], folds.lines
     return (
         [*table("Savings", shown, (ID_COLUMN, *OPEN_COLUMNS), width), *_more(len(folds.shown) - len(shown))],
-        [totals(proposed)] if proposed else [no_advice or advice_note(recommendations)],
+        [totals(recommendations)] if proposed else [no_advice or advice_note(recommendations)],
         [FOLDED, *lines[:MAX_FOLDS], *_more(len(lines) - MAX_FOLDS)] if lines else [],
         _limited("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
         [line for line in (declined(recommendations),) if line is not None],
@@ -156,7 +158,7 @@ def _all_advice_blocks(
     return (
         *_fleet_blocks(report, width),
         table("Savings", proposed, (ID_COLUMN, *OPEN_COLUMNS), width),
-        [totals(proposed)] if proposed else [advice_note(recommendations)],
+        [totals(recommendations)] if proposed else [advice_note(recommendations)],
         _beside(proposed),
         table("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
         [line for line in (declined(recommendations),) if line is not None],

@@ -43,6 +43,10 @@ class Source(Protocol):
         """Return all advice in its present state; at a past time, the advice that has not changed since."""
         ...
 
+    def no_advice(self) -> str | None:
+        """Return why no rule has run, and when it will, as sentences; None if rules have run."""
+        ...
+
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         """Return the price of a million tokens by model and hour of the last day."""
         ...
@@ -150,6 +154,8 @@ class Reading:
     """Query of this reading."""
     fleet: Read[FleetReport] = field(default_factory=Read)
     advice: Read[tuple[Recommendation, ...]] = field(default_factory=Read)
+    no_advice: Read[str | None] = field(default_factory=Read)
+    """Why no rule has run; read while there is no advice."""
     hours: Read[tuple[ModelHours, ...]] = field(default_factory=Read)
     tenants: Read[Spend] = field(default_factory=Read)
     banked: Read[Banked] = field(default_factory=Read)
@@ -230,6 +236,7 @@ def read(
     database, fleet = part(source.describe, last.database), part(lambda: source.fleet(query.window_s, at), last.fleet)
     if last.fleet.value is None and fleet.value is not None:
         on_part_read(replace(last, database=database, query=query, fleet=fleet, course=course))
+    advice = part(lambda: source.advice(at), last.advice)
     timeline = last.timeline
     if at is not None or timeline.ts is None or now() - timeline.ts > TIMELINE_S:
         timeline = part(lambda: source.timeline(int(now())), timeline)
@@ -237,7 +244,8 @@ def read(
         database=database,
         query=query,
         fleet=fleet,
-        advice=part(lambda: source.advice(at), last.advice),
+        advice=advice,
+        no_advice=Read() if advice.value else part(source.no_advice, last.no_advice),
         hours=part(lambda: source.hours(at), last.hours) if query.hours else last.hours,
         tenants=part(lambda: source.tenants(query.window_s, at), last.tenants) if query.tenants else last.tenants,
         banked=part(source.banked, last.banked),

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pertoken.errors import CorruptStore
+from pertoken.errors import ImpossibleValues
 from pertoken.store.query.buckets import NULL as NULL
 from pertoken.store.query.buckets import SEPARATOR
 
@@ -55,7 +55,7 @@ class Columns:
 def columns(names: Sequence[str], chunks: Iterable[Sequence[str]], unknown: Collection[str] = ()) -> Columns:
     """Return the rows of chunks of `store.query.buckets`, ordered by the first two columns.
 
-    `unknown` are columns of which no value is known. Raises CorruptStore for a value that is no whole number.
+    `unknown` are columns of which no value is known. Raises ImpossibleValues for a value that is no whole number.
     """
     parts = [[whole_numbers(text) for text in texts] for texts in chunks]
     # By column, so that no more than one column is copied twice: memory that is touched first takes the most time.
@@ -77,11 +77,11 @@ def _in_order(first: Ints, second: Ints) -> bool:
 
 
 def whole_numbers(text: str) -> Ints:
-    """Return the whole numbers in a text. Raises CorruptStore for a value that is no whole number."""
+    """Return the whole numbers in a text. Raises ImpossibleValues for a value that is no whole number."""
     try:
         values: Ints = np.fromstring(text, np.int64, sep=SEPARATOR)
     except ValueError as error:
-        raise CorruptStore(
+        raise ImpossibleValues(
             f"a roll-up holds a value that is no whole number ({error}): run `pertoken db check`"
         ) from None
     return values

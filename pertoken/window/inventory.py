@@ -138,9 +138,10 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
         epochs = read.epochs(connection, start, as_of)
         held = read.epoch_devices(connection, start // MINUTE * MINUTE)
     checked = checked_hosts(hosts), checked_devices(devices), checked_epochs(epochs)
-    hosts, devices, epochs = (part.rows for part in checked)
-    ordered = sorted(hosts, key=lambda row: natural_key(row.name))
+    ordered = sorted(checked[0].rows, key=lambda row: natural_key(row.name))
     place = {row.host_id: n for n, row in enumerate(ordered)}
+    # A host's own file may hold rows of a host that it has not.
+    hosts, devices, epochs = ([row for row in part.rows if row.host_id in place] for part in checked)
 
     def shown_at(row: Any) -> tuple[int, bool, int, str]:
         """Return the sort key of a device: by host, accelerators by slot before CPUs."""

@@ -17,13 +17,15 @@ from pertoken.store.query.buckets import (
     buckets,
     counted_metrics,
     deployment_buckets,
+    deployment_counters,
+    deployment_histograms,
     histogram_buckets,
     histogram_sets,
 )
 from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.fast_rows import Rows, pipelined
 from pertoken.store.query.segments import Segments, divided_hours, stretches
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.recent import Recent, read_recent
@@ -35,6 +37,7 @@ if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods 
     from pertoken.window.columns import Columns, Ints
     from pertoken.window.epochs.energy import EpochEnergy
     from pertoken.window.epochs.like_for_like import HourlyOutcomes
+    from pertoken.window.epochs.outputs import OutputCounts
     from pertoken.window.evidence import EvidenceReader
     from pertoken.window.tenants.tokens import TenantCounts
 
@@ -56,6 +59,12 @@ def first_recorded(store: Store) -> int | None:
     """Return when the first host was first seen; None if nothing was recorded. Raises StoreError."""
     with store.read() as connection:
         return read.first_ts(connection)
+
+
+def recorded_interval(store: Store) -> tuple[int | None, int | None]:
+    """Return the times of the oldest and the newest row of any host; None if there is none. Raises StoreError."""
+    with store.read() as connection:
+        return read.first_and_last(connection)
 
 
 def faults_of_hosts(store: Store, start: int, end: int, *, dated: bool) -> list[str]:
@@ -223,6 +232,24 @@ class Window:
         tokens = np.concatenate([tokens_of(row) for row in rows] or [np.zeros(0, np.int64)])
         return ts[tokens > 0], tokens[tokens > 0]
 
+    def outputs(self, deployment_id: int, bucket_s: int = HOUR) -> OutputCounts:
+        """Return what a deployment's engines counted of their outputs in each whole hour, over all of its epochs.
+
+        `bucket_s`: length of an "hour". With less than a minute only tokens and requests are known.
+        """
+        from pertoken.window.columns import columns
+        from pertoken.window.epochs.outputs import COUNTERS, LENGTHS, OUTPUT_COLUMNS, output_counts
+
+        start, end = self._whole_buckets(bucket_s)
+        of_one = (self._connection, bucket_s, start, end, deployment_id)
+        rows = columns(OUTPUT_COLUMNS, deployment_buckets(*of_one, OUTPUT_COLUMNS))
+        if bucket_s not in (HOUR, MINUTE):
+            return output_counts(rows, bucket_s, None, (), {})
+        names = ("epoch_id", "ts", *COUNTERS)
+        counters = columns(names, deployment_counters(*of_one, tuple(COUNTERS.values())))
+        lengths = deployment_histograms(*of_one, LENGTHS)
+        return output_counts(rows, bucket_s, counters, lengths, histogram_sets(self._connection))
+
     def restarted_ts(self, engine_id: int) -> int | None:
         """Return when an engine last restarted, None if it did not within the window."""
         return read.restarted_ts(self._connection, engine_id, self.start)
@@ -232,9 +259,13 @@ class Window:
         from pertoken.window.columns import by_owner, columns
         from pertoken.window.epochs.history import OUTCOME_COLUMNS
 
-        start, end = -(-self.start // bucket_s) * bucket_s, self.end // bucket_s * bucket_s
+        start, end = self._whole_buckets(bucket_s)
         buckets = deployment_buckets(self._connection, bucket_s, start, end, deployment_id, OUTCOME_COLUMNS)
         return by_owner(columns(OUTCOME_COLUMNS, buckets))
+
+    def _whole_buckets(self, bucket_s: int) -> tuple[int, int]:
+        """Return the start of the first whole bucket of the window, and the end of the last one."""
+        return -(-self.start // bucket_s) * bucket_s, self.end // bucket_s * bucket_s
 
     def evidence(
         self, market: Market, progress: Progress = no_progress, series: Collection[str] | None = None

@@ -24,7 +24,7 @@ def test_a_service_of_one_deployment_has_no_replicas_to_name() -> None:
 def test_a_number_of_replicas_that_turned_out_to_stay_is_no_change() -> None:
     (fewest,) = (change for change in diff(FLEET, after("quantize weights")).changes if change.kind == "service")
     assert replica_words(fewest, FLEET, Chosen()) == ("4", "fewest")
-    assert replica_words(fewest, FLEET, Chosen((4, 2), priced=True)) == ("4", "2")
+    assert replica_words(fewest, FLEET, Chosen({str(fewest.target): (4, 2)}, priced=True)) == ("4", "2")
     assert replica_words(fewest, FLEET, Chosen(priced=True)) is None
 
 

@@ -21,10 +21,14 @@ from pertoken.advisor.worker.inputs import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
+from pertoken.proof.acts import accept
+from pertoken.proof.lifecycle import Moved
 from pertoken.proof.recommendation import Recommendation, RecordLine, State
+from pertoken.proof.stored import store_acts, stored, write
 from pertoken.proof.track_record import corrected_money
-from pertoken.rule import Service, rule
+from pertoken.rule import Evidence, Service, Skip, rule, skip
 from pertoken.store.connect.open import Store, open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
 from tests.advisor.gathered import source_of
 from tests.scenario import LOW_BATCH_70B, seed
@@ -38,9 +42,12 @@ def asked(folder: Path, what_if: WhatIf | None = None) -> Planned:
     return Planned(open_store(where), load_market(), Settings(), 3600, NOW, what_if=what_if or WhatIf())
 
 
-def narrower() -> Source:
-    def narrow(service: Service) -> Iterator[Service]:
-        yield service.but(weight_dtype="fp8")
+def narrower(at_least: float = 0.0) -> Source:
+    def narrow(seen: Evidence, service: Service) -> Iterator[Service | Skip]:
+        if seen.generated_tok_s.mean < at_least:
+            yield skip("little-load", "too little load")
+        else:
+            yield service.but(weight_dtype="fp8")
 
     narrow.__doc__ = DOC
     return source_of(rule("narrow")(narrow))
@@ -60,6 +67,33 @@ def test_an_assumed_price_is_that_of_the_spend(tmp_path: Path) -> None:
 def test_a_rule_that_did_not_run_cannot_be_excluded(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--exclude other: no rule of that id ran; rules: narrow"):
         plan_of_rules(asked(tmp_path), [narrower()], Limits(exclude=("other",)))
+
+
+def test_a_plan_of_a_run_starts_from_stored_advice_that_was_accepted(tmp_path: Path) -> None:
+    ground = asked(tmp_path)
+    (row,) = ground_of_rules(ground, [narrower()]).rows
+    target = AdviceRepository(ground.store.location)
+    with target.writing() as connection:
+        write(connection, [Moved(row, "proposed", "test")], {}, "test")
+        (stored_row,) = stored(connection)
+    store_acts(target, stored_row, accept(stored_row, NOW - 1), "test")
+    ground = replace(ground, store=open_store(ground.store.location))
+    (step,) = plan_of_rules(ground, [narrower()], Limits()).steps
+    assert step.accepted and step.recommendation_id == row.recommendation_id
+
+
+def test_a_plan_under_assumptions_names_each_saving_that_falls_away_with_the_reason(tmp_path: Path) -> None:
+    ground = asked(tmp_path)
+    (row,) = ground_of_rules(ground, [narrower()]).rows
+    with AdviceRepository(ground.store.location).writing() as connection:
+        write(connection, [Moved(row, "proposed", "test")], {}, "test")
+    assumed = replace(ground, store=open_store(ground.store.location), what_if=WhatIf(traffic=0.5))
+    plan = plan_of_rules(assumed, [narrower(at_least=1e9)], Limits())
+    (left,) = [entry for entry in plan.left_out if "fell away" in entry.reason]
+    assert (left.recommendation_id, left.title, plan.steps) == (row.recommendation_id, row.title, ())
+    assert left.reason == "it fell away under these assumptions: too little load"
+    half = plan_of_rules(replace(assumed, what_if=WhatIf(traffic=0.9)), [narrower()], Limits())
+    assert half.steps and not [entry for entry in half.left_out if "fell away" in entry.reason]
 
 
 @pytest.fixture

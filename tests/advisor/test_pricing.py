@@ -12,6 +12,7 @@ from pertoken.advisor.changes.title import title
 from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.evidence import Evidence
+from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import State, Variant
 from pertoken.rule import Deployment, Service
 from pertoken.state.diff import Diff
@@ -103,3 +104,12 @@ def test_weights_in_four_bits_are_a_variant_only_where_they_save_15_percent_more
 def test_a_variant_names_the_published_evaluation_of_its_weights() -> None:
     (row,) = advised(gathered(*services(1)), own(narrower))
     assert any("published evaluation" in note for note in row.variants[0].against)
+
+
+def test_a_priced_variant_carries_the_tier_of_its_forecast_apart_from_its_assumptions() -> None:
+    def fewer_bits(now: Deployment) -> Iterator[Deployment]:
+        yield now.but(weight_dtype="fp8")
+
+    (row,) = advised(gathered(*services(1)), own(fewer_bits))
+    assert row.best is not None and row.best.tier == tiers()["stated"]
+    assert not any("tier" in line for line in row.best.assumptions)

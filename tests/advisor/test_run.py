@@ -207,3 +207,14 @@ def test_rows_without_dollars_are_ordered_by_risk_and_then_by_work() -> None:
     hard, safe = row("beta", "none", "high"), row("gamma", "none", "medium")
     ordered = sorted([quality, hard, safe, dear], key=rank)
     assert [row.rule_id for row in ordered] == ["zeta", "gamma", "beta", "alpha"]
+
+
+def test_capacity_that_waits_for_a_person_comes_after_a_safe_test_and_a_lower_bill_before_it() -> None:
+    def row(rule_id: str, risk: str, if_confirmed: Saving | None = None) -> Recommendation:
+        best = Variant("k", rule_id, risk=risk, if_confirmed=if_confirmed)
+        return Recommendation(1, rule_id, State.OPEN, rule_id, "chat", variants=(best,))
+
+    model = row("another-model", "quality", Saving(capacity=(1, 2, 3)))
+    larger = row("larger-gain", "quality", Saving(capacity=(4, 5, 6)))
+    api, test = row("api", "quality", Saving((1, 2, 3))), row("test", "latency")
+    assert sorted([model, larger, test, api], key=rank) == [api, test, larger, model]

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from pertoken.agent.doctor import Finding, of_jobs
-from pertoken.store.connect.location import ProgramLock, locate
+from pertoken.errors import StoreInaccessible
+from pertoken.store.connect.location import ProgramLock, StoreLocation, locate
+from pertoken.store.connect.turn import AdvisorTurn
 from tests.recorded import DEADLINE_S, until
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import new_store
@@ -35,15 +39,17 @@ def test_an_advice_run_at_a_period_is_a_job_that_doctor_shows_until_its_advisor_
     seed(new_store(folder), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=10, end_ts=int(time.time()) // 60 * 60)
     command = ("-m", "pertoken", "advise", "--db", str(folder), "--every", "1h")
     with advisor(folder, *command) as first:
-        until(lambda: any("ran " in job.text for job in jobs(folder)), "the first run")
-        (job,) = jobs(folder)
-        assert (job.subject, job.ok) == ("advice run", True), job.text
+        until(lambda: all("ran " in job.text for job in jobs(folder)) and jobs(folder), "the first run")
+        assert {(job.subject, job.ok) for job in jobs(folder)} == {("advice run", True), ("alerts", True)}
         assert ProgramLock(folder, "advisor").owner() == first.pid
-        with advisor(folder, *command):
-            log = folder.parent / "advisor.txt"
-            until(lambda: log.read_text().count("advised: ") == 2, "the run of another advisor")
-            assert len(jobs(folder)) == 1
-    assert first.returncode == 0
+        log = folder.parent / "advisor.txt"
+        with advisor(folder, *command) as second:
+            until(lambda: "another advisor serves this database" in log.read_text(), "a second advisor that waits")
+            assert log.read_text().count("advised: ") == 1
+            first.terminate()
+            until(lambda: log.read_text().count("advised: ") == 2, "the run of the second advisor")
+            assert ProgramLock(folder, "advisor").owner() == second.pid
+    assert first.returncode == second.returncode == 0
     assert jobs(folder) == []
 
 
@@ -73,3 +79,41 @@ def test_an_advice_run_that_fails_is_reported_once_and_made_again(tmp_path: Path
         until(lambda: all(job.ok for job in jobs(folder)), "a run that works")
     log = (folder.parent / "advisor.txt").read_text()
     assert log == "pertoken advise: advice run: the server is away\n"
+
+
+LOSES_ITS_TURN = """
+import sys
+from pertoken.advisor.service import serve
+from pertoken.errors import StoreError
+from pertoken.schedule.jobs import Job
+from pertoken.store.connect import turn
+from pertoken.store.connect.location import locate
+
+answers = iter([True, StoreError("the server is away"), StoreError("the server is away"), True])
+def take(self):
+    answer = next(answers, True)
+    if isinstance(answer, StoreError):
+        raise answer
+    return answer
+
+turn.AdvisorTurn.take = take
+serve(locate(sys.argv[1]), lambda: print("advised", flush=True), 3600.0, beside=[Job("beside", lambda: None, 3600.0)])
+"""
+
+
+def test_an_advisor_that_loses_its_turn_waits_for_it_and_begins_again(tmp_path: Path) -> None:
+    folder, log = tmp_path / "db", tmp_path / "advisor.txt"
+    folder.mkdir()
+    with advisor(folder, "-c", LOSES_ITS_TURN, str(folder)):
+        until(lambda: "advised" in log.read_text(), "the first run after the turn")
+    lines = log.read_text().splitlines()
+    assert lines[:2] == [
+        "pertoken advise: the turn of this advisor is lost: the server is away",
+        "pertoken advise: the server is away",
+    ]
+
+
+def test_a_folder_that_cannot_be_written_ends_the_advisor_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "db").touch()
+    with pytest.raises(StoreInaccessible, match="cannot be written"):
+        AdvisorTurn(StoreLocation(folder=tmp_path / "db")).take()

@@ -92,6 +92,15 @@ def test_tables_in_a_file_or_a_pipe_are_not_cut(recorded: str) -> None:
     assert LOW_BATCH_70B.model in text
 
 
+def test_one_piece_of_advice_is_written_as_an_issue_and_refused_where_a_form_does_not_fit(recorded: str) -> None:
+    rows = json.loads(run("advise", "--db", recorded, "--json").stdout)["recommendations"]
+    row = next(row for row in rows if row["variants"] and not row["variants"][0]["replicas"])
+    done = run("advise", "export", row["id"], "--as", "issue", "--db", recorded)
+    assert done.exit_code == 0 and done.stdout.startswith("# ") and "## Recommendation" in done.stdout
+    refused = run("advise", "export", row["id"], "--as", "keda", "--db", recorded)
+    assert refused.exit_code == 2 and "changes no number of replicas" in refused.stderr
+
+
 def test_one_piece_of_advice_is_shown_by_the_id_that_advise_prints(recorded: str) -> None:
     rows = json.loads(run("advise", "--db", recorded, "--json").stdout)["recommendations"]
     text = run("advise", "--all", "--db", recorded).stdout

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.cli import main
+from pertoken.installed import install_command
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.export.columns import TABLES, columns
 from pertoken.store.export.files import csv_in, csv_out, parquet_in, parquet_out
@@ -119,7 +120,7 @@ def test_without_pyarrow_parquet_is_refused_in_one_line(whole: StoreLocation, tm
     command = [sys.executable, "-c", script, "export", "parquet", "--table", "host", "--out", str(tmp_path / "x")]
     done = subprocess.run([*command, "--db", str(whole)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "pertoken: Parquet needs pyarrow: pip install 'pertoken[parquet]', or use csv\n"
+    assert done.stderr == f"pertoken: Parquet needs pyarrow: {install_command('parquet')}; or use csv\n"
 
 
 INTS = st.none() | st.integers(-(2**63), 2**63 - 1)

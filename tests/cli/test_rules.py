@@ -215,9 +215,10 @@ def test_a_rule_is_explained_with_its_options_as_they_are_set(config: Path) -> N
     )
 
 
-def test_going_back_is_no_plugin_and_explained_all_the_same(config: Path) -> None:
-    text = run("rules", "explain", "go-back", "--config", str(config)).stdout
-    assert text.startswith("go-back: Restore what ran before a change") and "no plugin" in text
+@pytest.mark.parametrize("name", ["go-back: Restore what ran before a change", "leave-host: Move all services"])
+def test_a_rule_that_is_no_plugin_is_explained_all_the_same(config: Path, name: str) -> None:
+    text = run("rules", "explain", name.partition(":")[0], "--config", str(config)).stdout
+    assert text.startswith(name) and "no plugin" in text
     for title in ("Why it saves", "When it is wrong", "How to apply", "Sources"):
         assert f"\n{title}\n" in text
 

@@ -11,7 +11,7 @@ import yaml
 Manifest = dict[str, Any]
 _KNOWN = {
     *("apiVersion", "kind", "namespace", "resources", "images", "configMapGenerator", "secretGenerator"),
-    "generatorOptions",
+    *("generatorOptions", "patches"),
 }
 _OF_NO_NAMESPACE = ("Namespace", "ClusterRole", "ClusterRoleBinding")
 
@@ -34,12 +34,34 @@ def rendered(folder: Path) -> list[Manifest]:
         contents = {key: base64.b64encode((folder / file).read_bytes()).decode() for key, file in pairs}
         metadata = {"name": each["name"]}
         found.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": contents})
+    for patch in kustomization.get("patches", ()):
+        target = patch["target"]
+        (patched,) = (
+            row for row in found if (row["kind"], row["metadata"]["name"]) == (target["kind"], target["name"])
+        )
+        for operation in yaml.safe_load(patch["patch"]):
+            _patch(patched, operation)
     for manifest in found:
         if manifest["kind"] not in _OF_NO_NAMESPACE:
             manifest["metadata"]["namespace"] = kustomization["namespace"]
         for image in kustomization.get("images", ()):
             _set_image(manifest, image)
     return found
+
+
+def _patch(manifest: Manifest, operation: dict[str, Any]) -> None:
+    """Apply one operation of a JSON patch."""
+    *path, last = operation["path"].lstrip("/").split("/")
+    place: Any = manifest
+    for part in path:
+        place = place[int(part)] if isinstance(place, list) else place[part]
+    if last == "-":
+        place.append(operation["value"])
+    elif operation["op"] == "remove":
+        del place[int(last) if isinstance(place, list) else last]
+    else:
+        assert operation["op"] == "replace" and last in place
+        place[last] = operation["value"]
 
 
 def _set_image(value: Any, image: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pertoken import __version__
 from pertoken.cli import main
 from pertoken.config import load
+from pertoken.store.connect.server import ADVISOR_CREDENTIAL
 from tests.deploy.kustomize import Manifest, by_kustomize, rendered
 
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
@@ -20,11 +21,12 @@ URL = "postgresql://agents:planted@db.example.com/pertoken"
 RIGHTS = ["SYS_PTRACE", "DAC_READ_SEARCH"]
 
 
-@pytest.fixture(params=["base", "fleet"])
+@pytest.fixture(params=["base", "fleet", "amd", "gaudi"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the manifests, with the file that a person writes."""
     shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
-    (tmp_path / "kubernetes/fleet/database-url").write_text(URL)
+    for name in ("database-url", "advisor-url"):
+        (tmp_path / "kubernetes/fleet" / name).write_text(URL)
     return tmp_path / "kubernetes" / str(request.param)
 
 
@@ -76,7 +78,7 @@ def test_names_that_manifests_refer_to_are_there(folder: Path) -> None:
     assert volumes["settings"]["configMap"]["name"] == named(manifests, "ConfigMap")["metadata"]["name"]
     secrets = [each["metadata"]["name"] for each in manifests if each["kind"] == "Secret"]
     assert volumes["credentials"]["secret"]["optional"] is True
-    assert secrets == ([volumes["credentials"]["secret"]["secretName"]] if folder.name == "fleet" else [])
+    assert secrets == (["pertoken-database", "pertoken-advisor"] if folder.name == "fleet" else [])
     binding, role = named(manifests, "RoleBinding"), named(manifests, "Role")
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert {each["metadata"].get("namespace", "pertoken") for each in manifests} == {"pertoken"}
@@ -94,9 +96,14 @@ def test_the_agent_has_no_right_in_the_cluster_and_only_the_owner_reads_the_secr
 
 def test_it_sees_the_processes_and_gpus_of_the_node_and_has_no_right_beyond(folder: Path) -> None:
     spec = pod(rendered(folder))
-    assert spec["hostPID"] is True and spec["runtimeClassName"] == "nvidia"
     (container,) = spec["containers"]
     context = container["securityContext"]
+    assert spec["hostPID"] is True
+    if folder.name in ("amd", "gaudi"):  # device nodes that belong to no resource need it
+        assert context == {"runAsUser": 0, "privileged": True, "readOnlyRootFilesystem": True}
+        assert "runtimeClassName" not in spec and "NVIDIA" not in str(container["env"])
+        return
+    assert spec["runtimeClassName"] == "nvidia"
     assert context["capabilities"] == {"drop": ["ALL"], "add": RIGHTS}
     assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
     assert "privileged" not in context
@@ -117,7 +124,8 @@ def test_the_secret_is_where_the_agent_looks_for_it_and_nowhere_else(folder: Pat
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "credentials")
     assert {"name": "CREDENTIALS_DIRECTORY", "value": mount["mountPath"]} in container["env"] and mount["readOnly"]
     for secret in (each for each in manifests if each["kind"] == "Secret"):
-        assert base64.b64decode(secret["data"]["pertoken.database-url"]).decode() == URL
+        (value,) = secret["data"].values()
+        assert base64.b64decode(value).decode() == URL
         manifests.remove(secret)
     assert "planted" not in str(manifests)
 
@@ -132,3 +140,27 @@ def test_its_command_and_settings_are_ones_there_are(folder: Path, tmp_path: Pat
         (tmp_path / name).write_text(text)
         assert load(tmp_path / name, {}).agent_interval == 10
         assert f"/etc/pertoken/{name}" in options
+
+
+def test_the_advisor_of_a_fleet_has_no_right_of_the_agent_and_finds_its_own_login(folder: Path) -> None:
+    manifests = rendered(folder)
+    if folder.name != "fleet":
+        assert not [each for each in manifests if each["kind"] == "Deployment"]
+        return
+    spec = named(manifests, "Deployment")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert not {"hostPID", "hostNetwork", "runtimeClassName"} & set(spec) and container["image"].endswith(__version__)
+    context = container["securityContext"]
+    assert (
+        context["runAsNonRoot"] and context["capabilities"] == {"drop": ["ALL"]} and context["readOnlyRootFilesystem"]
+    )
+    assert not [each for each in spec["volumes"] if "hostPath" in each]
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "credentials")
+    assert {"name": "CREDENTIALS_DIRECTORY", "value": mount["mountPath"]} in container["env"]
+    secrets = {each["metadata"]["name"]: each for each in manifests if each["kind"] == "Secret"}
+    secret = secrets[volumes["credentials"]["secret"]["secretName"]]
+    assert list(secret["data"]) == [ADVISOR_CREDENTIAL]
+    command, *options = container["args"]
+    known = {option for each in main.commands[command].params for option in each.opts}
+    assert command == "advisor" and {each for each in options if each.startswith("-")} <= known

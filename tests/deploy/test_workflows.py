@@ -54,5 +54,6 @@ def test_publishing_needs_no_stored_secret_and_waits_for_the_checked_build() -> 
 
 def test_the_version_is_that_of_the_newest_entry_of_the_changelog_and_of_the_image() -> None:
     assert re.search(r"^## (\d\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == __version__  # type: ignore[index]
-    kustomization = yaml.safe_load((ROOT / "deploy/kubernetes/base/kustomization.yaml").read_text())
-    assert kustomization["images"] == [{"name": "pertoken", "newName": "pertoken", "newTag": __version__}]
+    for folder in ("base", "fleet"):
+        kustomization = yaml.safe_load((ROOT / f"deploy/kubernetes/{folder}/kustomization.yaml").read_text())
+        assert kustomization["images"] == [{"name": "pertoken", "newName": "pertoken", "newTag": __version__}]

@@ -7,8 +7,10 @@ import pytest
 
 from pertoken.forecast.efficiency import efficiency, tag_names
 from pertoken.forecast.served import image_flops, images_tag, resolve
-from pertoken.forecast.terms import TERMS
-from tests.forecast.builders import CHAT, LLAMA_8B, MARKET, at, model, ratio
+from pertoken.forecast.serving import forecast
+from pertoken.forecast.terms import TERMS, seconds
+from pertoken.state.placement import Placement
+from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, at, model, ratio
 
 SEEING = replace(LLAMA_8B, model=model("Qwen/Qwen3-VL-8B"))
 PICTURES = replace(CHAT, images=1.0)
@@ -59,3 +61,26 @@ def test_weights_in_8_bits_gain_less_beside_images_of_an_unknown_encoder() -> No
 def test_a_larger_image_takes_more_than_its_share_of_work() -> None:
     small, large = (image_flops("Qwen3-VL-8B", replace(PICTURES, image_size=(side, side))) for side in (1024, 2048))
     assert large > 4 * small
+
+
+@pytest.mark.parametrize(
+    ("version", "faster"), [("0.13.2", False), ("0.14.0", True), ("0.32.1rc1", True), ("v1.0.0", True), (None, False)]
+)
+def test_a_vllm_that_schedules_beside_the_device_takes_less_time_for_each_sequence(
+    version: str | None, faster: bool
+) -> None:
+    usual, versioned = (
+        forecast(replace(LLAMA_8B, engine_version=named), replace(CHAT, running=100), MARKET).running
+        for named in ("0.9.1", version)
+    )
+    assert usual is not None and versioned is not None
+    assert (versioned.tok_s[1] > 1.05 * usual.tok_s[1]) is faster
+
+
+def test_hidden_states_between_pipeline_stages_take_link_time() -> None:
+    split = replace(LLAMA_70B, tp=1, pp=8)
+    links = []
+    for placement in ("A100 80GB SXM4", "L40S"):
+        c = resolve([split.on(Placement(accelerator=placement))], [replace(CHAT, running=64)], MARKET)
+        links.append(seconds(c, np.array([64.0]))[0, TERMS.index("all_reduce_bytes")])
+    assert 0 < links[0] < links[1]

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pertoken.forecast.efficiency import intervals
 from pertoken.forecast.formats import hardware_tag
-from pertoken.forecast.host import Measured, calibrate_all
+from pertoken.forecast.host import Calibration, Measured, calibrate_all, tier_of
 from pertoken.forecast.served import Abstained, Load, kernels
 from pertoken.forecast.serving import (
     Change,
@@ -18,6 +19,7 @@ from pertoken.forecast.serving import (
     forecast,
     running_tok_s,
 )
+from pertoken.forecast.tiers import tiers
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -151,11 +153,8 @@ def test_calibration_refuses_what_cannot_be_measured() -> None:
         (replace(LLAMA_8B, model=Model("secret")), "shape"),
         (replace(LLAMA_8B, placement=Placement(accelerator=None)), "catalog does not know"),
         (replace(LLAMA_8B, weight_dtype=None), "weight dtype"),
-        (LLAMA_8B.but(weight_dtype="int3"), "int3"),
+        (replace(LLAMA_8B, weight_dtype="int7"), "int7"),
         (replace(LLAMA_8B, kv_dtype="turboquant"), "turboquant"),
-        (replace(MOE, model=replace(MOE.model, n_experts=None)), "experts"),
-        (replace(LLAMA_8B, engine="lmdeploy"), "engine lmdeploy"),
-        (LLAMA_8B.on(Placement(accelerator="Gaudi 3 OAM")), "architecture Gaudi3"),
     ],
 )
 def test_an_unknown_value_is_no_number(deployment: Deployment, missing: str) -> None:
@@ -163,9 +162,52 @@ def test_an_unknown_value_is_no_number(deployment: Deployment, missing: str) -> 
         forecast(deployment, CHAT, MARKET)
 
 
+@pytest.mark.parametrize(
+    ("deployment", "reason"),
+    [
+        (replace(LLAMA_8B, engine="lmdeploy"), "the engine lmdeploy"),
+        (replace(LLAMA_8B, engine="tgi", weight_dtype="fp8"), "the engine tgi"),
+        (LLAMA_8B.on(Placement(accelerator="Gaudi 3 OAM")), "the architecture Gaudi3 of Gaudi 3 OAM"),
+        (replace(MOE, model=replace(MOE.model, n_experts=None)), "the number of experts of"),
+        (LLAMA_8B.but(weight_dtype="int3"), "multiplies weights in int3"),
+        (LLAMA_8B.but(weight_dtype="fp32"), "multiplies weights in fp32"),
+        (replace(LLAMA_8B, kv_dtype="fp4"), "a KV cache in fp4"),
+        (replace(LLAMA_8B, engine="llama.cpp", weight_dtype="int4", kv_dtype="int4"), "a KV cache in int4"),
+        (LLAMA_8B.on(Placement(accelerator="MI355X")).but(weight_dtype="int4"), "int4 on MI355X"),
+    ],
+)
+def test_what_only_physics_knows_is_forecast_with_a_wide_interval_and_the_reason(
+    deployment: Deployment, reason: str
+) -> None:
+    predicted = forecast(deployment, CHAT, MARKET)
+    assert predicted.running is not None and any(reason in line for line in predicted.assumptions)
+    assert tier_of(deployment, Calibration(), MARKET) == tiers()["physics"]
+    change = compare(deployment, deployment.but(max_num_seqs=16), CHAT, MARKET)
+    assert isinstance(change, Change) and change.ratio[2] / change.ratio[1] >= math.exp(intervals().unmeasured) * 0.999
+
+
+def test_unstated_experts_of_a_mixture_are_read_like_stated_ones_at_both_ends_of_the_batch() -> None:
+    unstated = replace(MOE, model=replace(MOE.model, n_experts=None, n_experts_active=None))
+    for running in (1.0, 200.0):
+        known, guessed = (
+            forecast(deployment, replace(CHAT, running=running), MARKET).running for deployment in (MOE, unstated)
+        )
+        assert known is not None and guessed is not None
+        assert guessed.tok_s[1] == pytest.approx(known.tok_s[1], rel=0.35)
+
+
+def test_an_engine_without_graphs_is_slower_most_of_all_where_steps_are_short() -> None:
+    alone, many = (
+        compare(LLAMA_8B, LLAMA_8B.but(enforce_eager=True), replace(CHAT, running=n), MARKET) for n in (1.0, 200.0)
+    )
+    assert isinstance(alone, Change) and isinstance(many, Change)
+    assert alone.ratio[1] < many.ratio[1] < 1
+    assert alone.ratio[2] / alone.ratio[1] >= math.exp(intervals().unmeasured) * 0.999, "no public pairs cover it"
+
+
 def test_a_knob_the_model_does_not_know_is_not_priced() -> None:
-    with pytest.raises(Abstained, match="enforce_eager"):
-        compare(LLAMA_8B, LLAMA_8B.but(enforce_eager=True), CHAT, MARKET)
+    with pytest.raises(Abstained, match="kv_offload_bytes"):
+        compare(LLAMA_8B, LLAMA_8B.but(kv_offload_bytes=8 * 2**30), CHAT, MARKET)
 
 
 def test_a_cache_in_fp8_is_far_slower_where_the_hardware_has_no_fp8_unless_the_engine_is_known_to_be_new() -> None:
@@ -309,7 +351,7 @@ def test_running_tokens_side_by_side_are_those_of_each_forecast() -> None:
     known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=1000)
     asked = [(LLAMA_8B, replace(CHAT, cached_share=share), known) for share in (0.0, 0.5, 1.0)]
     too_large = (replace(LLAMA_70B, tp=1), CHAT, known)
-    unknown = (replace(LLAMA_8B, engine="lmdeploy"), CHAT, known)
+    unknown = (replace(LLAMA_8B, weight_dtype=None), CHAT, known)
     *rates, none, missing = running_tok_s([*asked, too_large, unknown], MARKET)
     points = [forecast(*query[:2], MARKET, known).running for query in asked]
     assert rates == [point.tok_s[1] if point is not None else None for point in points] and all(rates)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.forecast.figures import UNSEEN
-from pertoken.forecast.host import MAX_SURPRISE, Calibration
-from pertoken.forecast.tiers import tier_of, tiers
+from pertoken.forecast.host import MAX_SURPRISE, Calibration, tier_of
+from pertoken.forecast.tiers import split_tier, tiers
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 from tests.forecast.builders import LLAMA_8B, MARKET
@@ -59,3 +59,9 @@ def test_the_error_of_each_tier_is_that_of_the_newest_result() -> None:
     }
     for key, tier in tiers().items():
         assert [tier.median, tier.p90] == pytest.approx(measured[key], abs=6e-4), key
+
+
+def test_of_several_forecasts_the_weakest_tier_counts_and_other_assumptions_stay() -> None:
+    lines = (tiers()["stated"].assumption, "the list price is paid", tiers()["physics"].assumption)
+    assert split_tier(lines) == (tiers()["physics"], ("the list price is paid",))
+    assert split_tier(("the list price is paid",)) == (None, ("the list price is paid",))

@@ -150,7 +150,7 @@ def stream(body: bytes) -> Any:
 
     reply = http.client.HTTPResponse(Socket())  # type: ignore[arg-type]
     reply.begin()
-    return _read(reply, lambda: 1.0, 0.0, "http://e")
+    return _read(reply, lambda: 1.0, 0.0, "http://e", False)
 
 
 def test_a_stream_of_a_probe_is_read_or_refused() -> None:

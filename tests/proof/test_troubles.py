@@ -12,7 +12,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, LostPrice, TroubleKind
 from pertoken.costs.repricing import read_prices
 from pertoken.proof.changes import EpochChange
-from pertoken.proof.judging.go_back_page import RULE as GO_BACK
+from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.recommendation import Edit, short_id
 from pertoken.proof.troubles import MAX_SILENT_S, slo_ratios, stuck_s, troubles, with_commands, with_troubles
 from pertoken.proof.verdicts import Judgement, Result, Verdict, pending
@@ -160,6 +160,17 @@ def test_an_alert_is_listed_from_its_firing_to_its_end() -> None:
     assert troubles(report_of(), (), no_objective, [stored("PENDING")]) == ()
 
 
+def test_a_default_alert_is_not_listed_beside_the_trouble_that_it_repeats() -> None:
+    def stored(name: str, figure: str) -> Any:
+        body = json.dumps({"figure": figure, "operator": ">", "limit": 0, "value": 1.0})
+        return SimpleNamespace(name=name, target="fleet", state="FIRING", body=body)
+
+    assert troubles(report_of(), (), no_objective, [stored("stuck", "stuck")]) == ()
+    for alert in (stored("stuck", "waiting"), stored("over-budget", "budget_expected_share")):
+        (trouble,) = troubles(report_of(), (), no_objective, [alert])
+        assert trouble.kind is TroubleKind.ALERT, "of the same name, but of another figure; or of no other trouble"
+
+
 def test_outages_come_first_and_of_one_kind_the_dearest() -> None:
     cheap, dear = replace(HUNG, nano_usd_per_hour=1), replace(HUNG, nano_usd_per_hour=2, deployment_id=99)
     waiting = replace(CHAT, waiting_now=400.0, nano_usd_per_hour=9)
@@ -223,3 +234,10 @@ def test_a_price_that_ended_is_lost_and_one_that_never_was_is_not(tmp_path: Path
         )
     (lost,) = fleet_report(open_store(where), HOUR, END).lost_prices
     assert lost.devices == 2 and lost.nano_usd_per_hour == 13_760_000_000
+
+
+def test_outputs_that_a_change_altered_are_a_trouble_of_its_deployment() -> None:
+    judged = Judgement(Result.OUTPUT_CHANGED, (-0.3, -0.2, -0.1), "outputs are terser: mean length of outputs 200 → 90")
+    (line,) = troubles(report_of(CHAT), [replace(dearer(), judgement=judged)], no_objective)
+    assert (line.kind, line.command) == (TroubleKind.OUTPUT, "pertoken advise")
+    assert line.reason == "since its tp changed, outputs are terser: mean length of outputs 200 → 90"

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,7 @@ from pertoken.config import Settings
 from pertoken.proof.changes import EpochChange
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from pertoken.proof.verdicts import Judgement, Result, add, pending, put, read_verdicts, with_judgement
-from pertoken.reports.figures import best_of_each_target, read_figures, total, unconfirmed
+from pertoken.reports.figures import read_figures
 from pertoken.reports.gates.measure import Figures
 from pertoken.savings.saving import Saving
 from pertoken.store.connect.open import open_store
@@ -38,16 +37,6 @@ def test_without_a_price_dollars_are_unknown_and_not_nought(tmp_path: Path) -> N
     assert report.bill is None and report.nano_usd_per_mtok is None and report.tokens > 0
 
 
-def test_of_changes_that_touch_the_same_only_the_dearest_counts() -> None:
-    rows = [advice(1, 10, "service:a"), advice(2, 30, "service:a", "host:x"), advice(3, 5, "host:y")]
-    rows.append(replace(advice(4, 99, "host:z"), state=State.DISMISSED))
-    rows.append(replace(advice(5, 80, "host:u"), unconfirmed="no telemetry"))
-    assert [row.recommendation_id for row in best_of_each_target(rows)] == [2, 3]
-    assert [row.recommendation_id for row in unconfirmed(rows)] == [5], "listed apart, in no sum"
-    assert total([(1, 2, 3), None, (10, 20, 30)]) == (11, 22, 33)
-    assert total([None]) is None
-
-
 def test_a_report_has_the_verdicts_that_were_passed_in_its_time_whenever_the_change_was(tmp_path: Path) -> None:
     where = recorded(tmp_path / "db")
     changed_ts = END - 9 * 86_400
@@ -62,3 +51,4 @@ def test_a_report_has_the_verdicts_that_were_passed_in_its_time_whenever_the_cha
         Figures(open_store(where), Settings(), window_s, END).of("regressions", "fleet") for window_s in (3600, 7200)
     ]
     assert [values[""].value for values in of_window] == [0, 1]
+    assert Figures(open_store(where), Settings(), 7200, END).of("output_changes", "fleet")[""].value == 0

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.costs.report.lines import Trouble, TroubleKind
+from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.reports.tables import edits_text, found_table, judgement_text, money_text, now_table, tables
@@ -43,3 +44,14 @@ def test_unconfirmed_advice_is_marked_and_in_no_sum(tmp_path: Path) -> None:
     table = found_table(replace(report, savings=savings))
     assert [row[1] for row in table.rows] == ["change 1", "not confirmed: change 2"]
     assert "in no total" in table.notes[-1] and savings.bankable == (10 * NANO_USD,) * 3
+
+
+def test_found_changes_state_what_their_forecasts_rest_on_and_what_lifts_it(tmp_path: Path) -> None:
+    report = figures(tmp_path / "db")
+    row = advice(1, 10 * NANO_USD, "host:x")
+    stated = replace(row, variants=(replace(row.variants[0], tier=tiers()["stated"]),))
+    table = found_table(replace(report, savings=replace(report.savings, proposed=(stated,))))
+    assert table.rows[0][table.columns.index("forecast")] == "stated, 12 / 38 %"
+    assert "`pertoken probe` lifts them" in table.notes[-1]
+    plain = found_table(replace(report, savings=replace(report.savings, proposed=(row,))))
+    assert plain.rows[0][plain.columns.index("forecast")] == "" and not any("probe" in note for note in plain.notes)

@@ -7,7 +7,7 @@ from pertoken.settings.expression import Comparison, Scope
 def test_an_alert_is_read_with_its_defaults() -> None:
     scope = Scope("service", "*")
     (alert,) = read_alerts({"dear": {"when": "usd_per_mtok[service=*] > 2.5", "for": "15m"}})
-    assert alert == AlertSettings("dear", Comparison("usd_per_mtok", ">", 2.5, scope), scope, 900.0, 3600.0, ("log",))
+    assert alert == AlertSettings("dear", Comparison("usd_per_mtok", ">", 2.5, scope), scope, 900.0, 3600.0)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,9 @@ def test_an_alert_is_read_with_its_defaults() -> None:
         ({"when": "usd[host=a] > 1", "scope": "fleet"}, "dear.scope: differs"),
         ({"when": "usd > 1", "to": []}, "dear.to: must be a list"),
         ({"when": "usd > 1", "enabled": "no"}, "dear.enabled: must be true or false"),
+        ({"when": "usd > 1", "severity": "high"}, "dear.severity: must be critical or warning"),
+        ({"when": "usd > 1", "to": ["pagerduty:https://events.pagerduty.com/v2/enqueue"]}, "dear.to: pagerduty: write"),
+        ({"when": "usd > 1", "to": ["irc:https://example.com"]}, "dear.to: must be log, mail or an http"),
     ],
 )
 def test_a_mistake_is_named_by_its_key(row: dict[str, object], message: str) -> None:
@@ -42,3 +45,5 @@ def test_a_private_address_needs_no_tls_and_a_shown_one_is_masked() -> None:
     assert webhook_url("http://10.0.0.7:8080/x") and is_own_address("localhost") and not is_own_address("8.8.8.8")
     assert masked("https://example.com/hook/s3cret?x=1") == "https://example.com/***"
     assert masked("log") == "log"
+    assert masked("slack:https://hooks.slack.com/services/s3cret") == "slack:https://hooks.slack.com/***"
+    assert masked("opsgenie:https://api.opsgenie.com#s3cret") == "opsgenie:https://api.opsgenie.com/***"

@@ -45,6 +45,7 @@ def test_tables_are_shown_with_only_their_set_fields() -> None:
             "window_s": 3600.0,
             "to": ["log", "https://h.example/***"],
             "enabled": True,
+            "severity": "warning",
         }
     ]
     gateway = GatewaySettings("http://gw:4000", models={"gpt": "llama"})

@@ -1,8 +1,9 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 
 from pertoken.catalog.market import load_market
 from pertoken.savings.size.models import known_model
+from pertoken.savings.size.plain import plain
 from pertoken.savings.size.ranking import size
 from pertoken.savings.size.workload import Workload
 from pertoken.state.service import Slo
@@ -43,3 +44,15 @@ def test_without_a_price_or_a_fit_only_the_reasons_are_shown() -> None:
     assert "No device has a price for these options." in sizing_text(nothing, DAY, 90, 80, 12)
     too_long = size(SIZING.model, replace(CHAT, prompt_len=3e6), MARKET, providers=["lambda"], dtypes=["fp8"])
     assert "No deployment on devices can be sized:" in sizing_text(too_long, DAY, 90, 80, 12)
+
+
+def test_each_choice_on_devices_names_the_tier_of_its_forecast_and_the_cheapest_its_error_and_remedy() -> None:
+    text = " ".join(sizing_text(SIZING, DAY, 90, None, 99).split())
+    for choice in SIZING.rented:
+        assert text.count(f" {choice.tier.name} ") >= sum(row.tier == choice.tier for row in SIZING.rented)
+    assert f"{SIZING.rented[0].tier.words}"[:20] in text and "`pertoken probe` at the load in question lifts it" in text
+    on_a100 = {row.tier.name for row in SIZING.rented if row.deployment.accelerator == "A100 80GB SXM4"}
+    assert on_a100 == {"physics only"}, "its FP8 kernels ran for no public source"
+    values = plain(SIZING, DAY, 90)["choices"]
+    rented = [choice["forecast"] for choice in values if choice["kind"] == "rented"]
+    assert rented == [asdict(row.tier) for row in SIZING.rented]

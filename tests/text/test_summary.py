@@ -25,7 +25,7 @@ def test_the_summary_of_a_bare_host_names_what_to_start_and_invents_nothing() ->
     text = summary(BARE, ())
     assert "No inference server was found on this host." in text
     assert "$/Mtok: no price" in text
-    assert "No rule has run yet." in text
+    assert "no rule has anything to report" in text
     assert "laptop" in text
     assert "$0" not in text
 

@@ -84,6 +84,10 @@ class FixedSource:
         self._before()
         return self.recorded
 
+    def no_advice(self) -> str | None:
+        self._before()
+        return None if self.recommendations else "No rule has run yet. The advisor runs the rules in 3m 20s."
+
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         self._before()
         self.hours_asked += 1

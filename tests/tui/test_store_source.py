@@ -5,14 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.advisor.configuration import claim, configuration_of
 from pertoken.advisor.rules import discovery
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State, short_id
 from pertoken.proof.trials.trial import Status
+from pertoken.reports.alerts.message import body_of
+from pertoken.reports.alerts.state import Event
+from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate
-from pertoken.store.repository import AdviceChanged, AdviceRepository
+from pertoken.store.repository import AdviceChanged, AdviceRepository, add_alert_delivery
+from pertoken.store.schema.ids import stable_id
 from pertoken.tui.store_source import StoreSource
 from pertoken.units import NANO_USD
 from pertoken.window.progress import no_progress
@@ -90,3 +95,26 @@ def test_a_price_counts_from_the_beginning_where_there_was_none_and_nothing_is_p
         StoreSource(where, as_of=60).set_price(name, 1)
     with pytest.raises(BadInput, match="read-only"):
         StoreSource(where, as_of=60, recorded_from=0).set_price(name, 1)
+
+
+def test_alerts_that_fired_and_resolved_in_the_window_are_events(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    now_ts = int(time.time()) // 60 * 60
+    seed(where, LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=10, end_ts=now_ts)
+    (alert,) = read_alerts({"stuck": {"to": ["log", "mail"]}})
+    with AdviceRepository(where).writing() as connection:
+        for ts, event in ((now_ts - 7200, Event.FIRED), (now_ts - 120, Event.FIRED), (now_ts - 60, Event.RESOLVED)):
+            body = body_of(alert, "model=chat", event, 1.0, ts)
+            for destination in alert.to:
+                values = {"name": "stuck", "destination": destination, "body": body, "created_ts": ts}
+                delivery_id = stable_id("alert", destination, ts)
+                add_alert_delivery(connection, values | {"delivery_id": delivery_id, "next_ts": None, "tries": 1})
+    shown = [event.message for event in StoreSource(where).fleet(3600).events if event.kind == "alert"]
+    assert [" ".join(message.split()[:3]) for message in shown] == ["alert stuck resolved:", "alert stuck fired:"]
+
+
+def test_without_a_run_the_source_has_the_time_of_the_first_one_and_then_no_reason(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    assert "No rule has run yet" in (StoreSource(where).no_advice() or "")
+    claim(AdviceRepository(where), configuration_of(Settings()), 0, "a test")
+    assert StoreSource(where).no_advice() is None

@@ -233,11 +233,18 @@ def _forecast() -> str:
         (100 * rows[subject, "macro.median"], 100 * rows[subject, "macro.p90"])
         for subject in ("unseen, stated", "rule of thumb")
     )
+    _, decisions = newest("decisions")
+    regret, thumb_regret, losing, claim = (
+        100 * decisions["target", f"decisions.{name}"] for name in ("regret", "regret_thumb", "loss", "claim")
+    )
     return (
         f"  {median:.0f} % in the median and {p90:.0f} % at the ninth decile, {stated:.0f} and {stated_far:.0f} % where"
         f" model, engine and format are\n  covered by other sources (a rule of thumb: {thumb:.0f} and"
         f" {thumb_far:.0f} %); its 80 % intervals held {held:.0f} %, and the\n  direction was right in {sign:.0f} % of"
-        " changes above 10 %\n"
+        " changes above 10 %.\n"
+        f"  Deciding by it costs {regret:.1f} % of the bill more than knowing (by the rule of thumb"
+        f" {thumb_regret:.1f} %); {losing:.0f} % of the\n  changes made lose, and the claimed saving is off by"
+        f" {claim:.0f} points in the median\n"
     )
 
 

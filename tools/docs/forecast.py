@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from benchmarks.forecast.decisions import KINDS
 from benchmarks.forecast.figures import UNSEEN
 from benchmarks.forecast.folds import MACRO
 from pertoken.forecast.calibration import MAX_SHIFT
@@ -61,7 +62,23 @@ Earlier editions of this page stated smaller errors. They are withdrawn as a gen
 the very folds that gave them, and the runs under load were one laboratory's. The history is in
 [`benchmarks/forecast/NOTES.md`](../benchmarks/forecast/NOTES.md).
 
+## What decisions by it cost
+
+`python -m benchmarks.decisions` makes each change of these pairs that the forecast claims to cut the bill by a tenth or
+more. The bill is the price of the devices over output tokens/s; prices are the lowest list prices of
+[`device_prices.csv`](../benchmarks/data/device_prices.csv). Moves and changes of ranks count in both directions. Regret
+is what was paid over the cheaper of both configurations, in shares of the bill before the change.
+
+{decisions}
+
+The threshold of a tenth was chosen on the other half of the sources. The rule of thumb makes every change that it
+claims to save. On FP4 it decides as well as the forecast: those pairs are of one model on one device, and four of five
+change the engine's version with the format.
+
 ## What lifts it
+
+Each forecast that is shown names its tier with this error, and the command that lifts it: lists, details, plans,
+reports and `pertoken size`, their JSON (`forecast`) and the MCP server.
 
 | tier | what it rests on | measured error | what lifts it |
 |---|---|---|---|
@@ -115,6 +132,7 @@ a probe**.
 
 - `python -m benchmarks.forecast --measurements M --pairs P` scores rows of your own; with `--out FILE` it only
   predicts.
+- `python -m benchmarks.decisions --measurements M --pairs P` decides on them, beside the rule of thumb.
 - `python -m benchmarks.load --runs R --out FILE` does the same with runs under load.
 - `python -m benchmarks.fit_forecast FOLDER` fits the constants again. The rows whose licence allows copying are in
   [`benchmarks/data/performance`](../benchmarks/data/performance); fitted to these alone the constants come out a little
@@ -126,9 +144,8 @@ Results: {results}.
 
 def page(note: str) -> str:
     """Return the page."""
-    files, (rows, passive, load, other, latency) = zip(
-        *map(newest, ("forecast", "calibrate_with", "load", "load_accelmark", "latency")), strict=True
-    )
+    names = ("forecast", "decisions", "calibrate_with", "load", "load_accelmark", "latency")
+    files, (rows, decisions, passive, load, other, latency) = zip(*map(newest, names), strict=True)
     site = read_result(RESULTS / PROBES)
     fit = table()["fit"]
     return _PAGE.format(
@@ -140,6 +157,7 @@ def page(note: str) -> str:
         unmeasured=2.718281828 ** intervals().unmeasured,
         by_regime=_by_regime(rows),
         by_kind=_by_kind(rows),
+        decisions=_decisions(decisions),
         points=POINTS,
         measured=_error(passive, f"{POINTS} points", "load"),
         one_point=_error(passive, f"0 of {POINTS}", "load"),
@@ -185,6 +203,20 @@ def _by_kind(rows: Result) -> str:
         if (UNSEEN, f"{kind}.median") in rows:
             errors = " | ".join(_error(rows, subject, kind) for subject in (UNSEEN, THUMB, "no change"))
             lines.append(f"| `{kind}` | {errors} |")
+    return "\n".join(lines)
+
+
+def _decisions(rows: Result) -> str:
+    figures = {"regret": "regret", "loss": "losing changes", "captured": "saving captured", "claim": "claim off by"}
+    lines = [f"| | {' | '.join(figures.values())} |", f"|---|{'---|' * len(figures)}"]
+    for adviser in ("forecast", THUMB, "mean of both", "never change"):
+        values = [rows[adviser, f"all.{figure}"] for figure in figures]
+        cells = ("–" if value is None else f"{100 * value:.1f} %" for value in values)
+        lines.append(f"| {adviser} | {' | '.join(cells)} |")
+    lines += ["", "| kind of change | regret of the forecast | of the rule of thumb |", "|---|---|---|"]
+    for kind in KINDS:
+        regrets = (f"{100 * rows[adviser, f'{kind}.regret']:.1f} %" for adviser in ("forecast", THUMB))
+        lines.append(f"| `{kind}` | {' | '.join(regrets)} |")
     return "\n".join(lines)
 
 

@@ -238,7 +238,7 @@ def _engines() -> str:
         for label, value in sorted({pair for counter in adapter.counters for pair in counter.elsewhere}):
             words_of = [counter.name for counter in adapter.counters if (label, value) in counter.elsewhere]
             listed = ", ".join(f"`{word}`" for word in words_of)
-            lines.append(f"Series with `{label}={value}` count nothing of {listed}: the other half counts it.\n")
+            lines.append(f"Series with `{label}={value}` count nothing of {listed}: they are counted elsewhere.\n")
         if metrics := (*adapter.counters, *adapter.gauges, *adapter.histograms):
             lines += ["| metric | names, newest first |", "|---|---|"]
             lines += [f"| `{metric.name}` | {_names(metric)} |" for metric in metrics]

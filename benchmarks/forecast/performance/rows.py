@@ -27,7 +27,7 @@ from pertoken.forecast.formats import (
     stored_format,
     takes_share_of_free,
 )
-from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels
+from pertoken.forecast.served import VLLM_ASYNC, accepted_len, device_columns, device_tags, kernels
 from pertoken.forecast.terms import ROWS_OF_TILE
 
 DISAGGREGATED = (
@@ -95,6 +95,10 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "whole_requests": float(admits_whole_requests(engine)),
     }
     held += [BLOCK_FP8] if in_blocks else []
+    version = re.match(r"vllm \D*(\d[\d.]*)", engine_text)
+    if engine == "vllm" and version and re.match(VLLM_ASYNC, version[1]):
+        held.append("vllm-async")
+    held += ["without-graphs"] if re.search(names()["assumed"]["without_graphs"], f"{engine_text} {notes}") else []
     held += ["images"] if "image-chat" in notes or "video-chat" in notes else []
     if "int8-bnb" in kernel.format_name and re.search(names()["assumed"]["old_bitsandbytes"], engine_text):
         held.append("bitsandbytes-before-0.45")
@@ -178,6 +182,7 @@ def _shape(row: Cells) -> tuple[dict[str, float], bool]:
             share = 0.65 * active / (total - 0.35 * active)
             experts = first(names()["experts"], name) or (128.0, float(np.clip(round(128 * share), 1, 127)))
     window = first(names()["windows"], name) or (0.0, math.inf)
+    hybrid = _hybrid_columns(row["model"])
     return {
         "params_total": total * 1e9,
         "params_active": active * 1e9,
@@ -191,7 +196,21 @@ def _shape(row: Cells) -> tuple[dict[str, float], bool]:
         "n_experts_active": float(experts[1]),
         "windowed_share": window[0],
         "window": window[1],
+        **hybrid,
     }, known
+
+
+def _hybrid_columns(model: str) -> dict[str, float]:
+    """Return the cache and the recurrent state of a model with layers that do not attend; empty for others."""
+    listed = load_market().model(model)
+    kinds = listed.layer_kinds if listed is not None else None
+    if listed is None or kinds is None or not kinds["linear"]:
+        return {}
+    return {
+        "attending_layers": kinds["attention"] + kinds["sliding"],
+        "kv_values": float(listed.kv_values_per_token or 0),
+        "state_bytes": float(listed.state_bytes or 0),
+    }
 
 
 def _layout(

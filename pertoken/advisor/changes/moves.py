@@ -48,7 +48,7 @@ def move(
             ),
             (f"{prefix}stop {servers} {_place(now, changes)}",),
         )
-    placed = chosen.instances_for(to) if changes else None
+    placed = chosen.instances_for(group.service.name, to) if changes else None
     to = _ordered(to, placed)
     options, options_before = (f"{flags}, else as now" * bool(flags) for flags in start_options(group))
     place, place_before = _place(to, changes), _place(now, changes)
@@ -79,7 +79,8 @@ def start(deployment: Deployment, chosen: Chosen) -> Step:
         f"send {share_of(part)} of the requests for {service} to it" for service, part in deployment.serves
     )
     name = deployment.model.name
-    placed = None if deployment.device_ids else chosen.instances_for(deployment.placement)
+    service = next((service for service, _ in deployment.serves), "")
+    placed = None if deployment.device_ids else chosen.instances_for(service, deployment.placement)
     to = _ordered(deployment.placement, placed)
     place = _place(to, {})
     return Step(

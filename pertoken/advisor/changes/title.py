@@ -1,9 +1,11 @@
 """Title of a difference, and its changes field by field."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, shares, shown
 from pertoken.proof.recommendation import ChangeLine
+from pertoken.savings.placing import instance_name
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
@@ -34,13 +36,15 @@ DEMAND = {
 def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
     """Return the changes as one line, most important first. `chosen` is what pricing decided."""
     parts = list(_hosts(difference))
-    for group in groups(difference, before):
+    changed = groups(difference, before)
+    several = len({group.service.name for group in changed}) > 1 and not difference.removed
+    for group in changed:
         words = list(_words(group))
         if not words and not difference.added:  # the shares follow from a new deployment
             words = [shares(group.changes["serves"][1])]
         if words:
-            parts.append(", ".join(words) + group.replicas)
-    parts += _services(difference, before, chosen)
+            parts.append(f"{group.service.name}: " * several + ", ".join(words) + group.replicas)
+    parts += _services(difference, before, chosen, several=several)
     merged = [deployment.name for deployment in difference.removed]
     if merged:
         parts.append(
@@ -59,7 +63,10 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
                 for commitment, term in zip(new, terms, strict=True)
             ]
     text = "; ".join(parts)
-    instances = ", ".join(dict.fromkeys(placed.name for placed in chosen.placed))
+    counts = Counter[str]()
+    for placed in chosen.placed:
+        counts[instance_name(placed.offer)] += placed.instances[1]
+    instances = ", ".join(f"{count} × {name}" for name, count in counts.items())
     text = ": ".join(filter(None, (text, instances)))
     return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
 
@@ -127,7 +134,8 @@ def with_unit(name: str, value: object) -> str:
     return f"{shown(value)} {unit}" if unit in ("W", "MHz") and value is not None else shown(value)
 
 
-def _services(difference: Diff, before: Fleet, chosen: Chosen) -> Iterator[str]:
+def _services(difference: Diff, before: Fleet, chosen: Chosen, *, several: bool) -> Iterator[str]:
+    """Yield each change of a service, with its name where a difference changes `several`."""
     for change in difference.changes:
         if change.kind != "service":
             continue
@@ -136,7 +144,8 @@ def _services(difference: Diff, before: Fleet, chosen: Chosen) -> Iterator[str]:
             continue
         old, new = pair
         if change.field == "replicas":
-            yield "fewest replicas" if new == FEWEST else f"{old} → {new} replicas"
+            name = f"{change.target}: " * several
+            yield f"{name}fewest replicas" if new == FEWEST else f"{name}{old} → {new} replicas"
         elif change.field == "schedule":
             yield f"{change.target} {new}"
         elif change.field in DEMAND:

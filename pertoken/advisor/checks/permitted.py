@@ -17,8 +17,10 @@ _FLEET_WIDE = frozenset(("commitments", "partitions"))
 """Names by which a person may forbid changes of the fleet as a whole."""
 _RENAMED = {"device_ids": "devices", "serves": "shares"}
 """Field -> the name in `forbid`, where it differs."""
-_SHARED_CACHES = ("demand.response_cache_share", "demand.cached_share")
+_SHARED_CACHES = ("demand.response_cache_share", "demand.cached_share", "enable_prefix_caching", "kv_offload_bytes")
 """Changes that share a cache between clients: prompts of several clients, or responses of one for another."""
+_TO_ELSEWHERE = ("provider", "region", "instance_type", "accelerator", "devices_per_instance")
+"""Fields of a placement by which a service runs on other instances; so does one on spot instances or at an API."""
 
 
 def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[str]) -> Refusal | None:
@@ -35,7 +37,7 @@ def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[s
         reasons = (
             _forbidden(service, changes)
             or _not_passed(service, changes)
-            or _one_cache(service, changes)
+            or _isolation(service, changes)
             or _too_few(service, changes)
         )
         if reasons is not None:
@@ -96,26 +98,41 @@ def _value(after: object) -> str:
     return f"{after.value:.4g}" if isinstance(after, Quantity) else shown(after)
 
 
-def _one_cache(service: Service, changes: Iterable[Change]) -> Refusal | None:
-    """Refuse changes by which clients of an isolated service share a cache or an engine with adapters."""
+def _isolation(service: Service, changes: Iterable[Change]) -> Refusal | None:
+    """Refuse changes by which an isolated service moves, or its clients share a cache, adapters or a device."""
     if service.isolation != "tenant":
         return None
     for change in changes:
-        if change.field in _SHARED_CACHES or (change.field == "enable_prefix_caching" and change.after):
+        area, _, field = change.field.partition(".")
+        if area == "placement" and (field in _TO_ELSEWHERE or change.after in ("spot", "per_token")):
+            return Refusal("isolated", f'{service.name} stays on its own instances: it has isolation = "tenant"')
+        if change.field in _SHARED_CACHES and change.after:
             return _isolated(service.name, "no cache")
+        if change.field == "schedule" and change.after.asleep - change.before.asleep:
+            return _isolated(service.name, "no device that it leaves to others while it sleeps")
         if change.field == "lora_adapters" and change.after:
             return _isolated(service.name, "no engine with adapters")
     return None
 
 
 def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
-    """Refuse changes that put another service on an engine or a device of an isolated one."""
-    if not difference.added and not any(change.field == "device_ids" for change in difference.changes):
+    """Refuse changes that put another service on an engine or a device of an isolated one, or it elsewhere."""
+    if not difference.added and not any(change.field in ("device_ids", "serves") for change in difference.changes):
         return None
     for service in before.services:
-        if service.isolation == "tenant" and (new := _neighbours(service, after) - _neighbours(service, before)):
+        if service.isolation != "tenant":
+            continue
+        if new := _neighbours(service, after) - _neighbours(service, before):
             return _isolated(service.name, f"no engine and no device with {', '.join(sorted(new))}")
+        if _instances(service, after) - _instances(service, before):
+            return Refusal("isolated", f'{service.name} stays on its own instances: it has isolation = "tenant"')
     return None
+
+
+def _instances(service: Service, fleet: Fleet) -> set[tuple[object, ...]]:
+    """Return the kinds of instances that a service runs on."""
+    placements = (deployment.placement for deployment in fleet.service(service.name).deployments)
+    return {(*(getattr(placement, name) for name in _TO_ELSEWHERE), placement.purchase) for placement in placements}
 
 
 def _neighbours(service: Service, fleet: Fleet) -> set[str]:
@@ -124,10 +141,17 @@ def _neighbours(service: Service, fleet: Fleet) -> set[str]:
     sharing = [
         other
         for deployment in own
-        for device in deployment.device_ids
+        for device in _parts(fleet, deployment.device_ids)
         for other in fleet.deployments_by_device.get(device, ())
     ]
     return {name for deployment in (*own, *sharing) for name, _ in deployment.serves} - {service.name}
+
+
+def _parts(fleet: Fleet, held: Iterable[int]) -> set[int]:
+    """Return devices with all of their partitions; of a partition, those of its whole device."""
+    parents = {partition_id: device.device_id for partition_id, (device, _) in fleet.partition_of.items()}
+    whole = {parents.get(device_id, device_id) for device_id in held}
+    return whole | {partition_id for partition_id, parent in parents.items() if parent in whole}
 
 
 def _isolated(name: str, what: str) -> Refusal:

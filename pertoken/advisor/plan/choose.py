@@ -43,7 +43,10 @@ class Choice:
 class Chooser:
     """Searches the groups of a set of levers for the best plan."""
 
-    def __init__(self, states: States, clashes: Conflicts, power: PowerBudget | None = None) -> None:
+    def __init__(
+        self, states: States, clashes: Conflicts, power: PowerBudget | None = None, accepted: Sequence[int] = ()
+    ) -> None:
+        """`accepted`: levers that a person accepted, in that order; every plan has those that apply together."""
         self._states = states
         self._levers: Sequence[Lever] = states.levers
         self._clashes = clashes
@@ -52,6 +55,11 @@ class Chooser:
         self._watts_left = inf if power is None else power.headroom_w
         """Remaining power budget while groups are solved, watts."""
         self.problem = Problem(self._worth, self._follows, self._cost)
+        self.accepted: tuple[int, ...] = ()
+        for index in accepted:
+            chosen = Chosen(self.accepted)
+            if self._follows(chosen, index) and states.worth([chosen | {index}])[0] is not None:
+                self.accepted += (index,)
 
     def choice(self) -> Choice:
         """Return the best plan over all sets of commitments."""
@@ -63,10 +71,10 @@ class Chooser:
             compatible = [
                 index
                 for index in other_levers
-                if not any((index, commitment) in self._clashes for commitment in committed)
+                if not any((index, other) in self._clashes for other in (*committed, *self.accepted))
             ]
             solutions = self._within_power(self._groups(compatible))
-            solutions += [exact(self.problem, [commitment]) for commitment in committed]
+            solutions += [self.solved([commitment]) for commitment in committed]
             total = [sum(solution.rank[end] for solution in solutions) for end in range(2)]
             steps = sum(len(solution.steps) for solution in solutions)
             order = (*total, -steps)
@@ -83,12 +91,20 @@ class Chooser:
         )
 
     def solved(self, items: Sequence[int]) -> Solution:
-        """Return the best combination of one group within the remaining power budget."""
-        group = tuple(items)
-        key = group, self._watts_left
+        """Return the best combination of one group within the remaining power budget, its accepted steps first."""
+        accepted = self._accepted_of(items)
+        group = tuple(index for index in items if index not in accepted)
+        key = (*accepted, *group), self._watts_left
         if key not in self._solutions:
-            self._solutions[key] = exact(self.problem, group) if len(group) <= search.MAX_EXACT else self._large(group)
+            is_small = len(group) <= search.MAX_EXACT
+            best = exact(self.problem, group, Chosen(accepted)) if is_small else self._large(group, Chosen(accepted))
+            self._solutions[key] = replace(best, steps=(*accepted, *best.steps))
         return self._solutions[key]
+
+    def _accepted_of(self, items: Iterable[int]) -> tuple[int, ...]:
+        """Return the accepted levers among these, in their order."""
+        among = set(items)
+        return tuple(index for index in self.accepted if index in among)
 
     def _within_power(self, level_groups: Sequence[Sequence[int]]) -> list[Solution]:
         """Return the best combination of each group, together within the power budget.
@@ -141,18 +157,18 @@ class Chooser:
         left = self._power.headroom_w - others
         return None if added <= left else self._power.refusal(None if isinf(added) else added, left)
 
-    def _large(self, items: tuple[int, ...]) -> Solution:
-        """Return a good combination of a group that is too large to try all combinations.
+    def _large(self, items: tuple[int, ...], accepted: Chosen) -> Solution:
+        """Return a good combination of a group that is too large to try all combinations, after its accepted steps.
 
         It is at least as good as the result without any single rule.
         """
-        best = by_block(self.problem, self._blocks(items))
+        best = by_block(self.problem, self._blocks(items), accepted)
         rules = sorted({self._levers[index].row.rule_id for index in items})
         deep = 2 ** len(rules) <= MAX_WITHOUT
         for rule_id in rules if len(rules) > 1 else ():
             left = [index for index in items if self._levers[index].row.rule_id != rule_id]
-            parts = [self.solved(group) if deep else self._shallow(group) for group in self._groups(left)]
-            other = replayed(self.problem, Chosen(index for part in parts for index in part.steps))
+            parts = [self.solved(group) if deep else self._shallow(group) for group in self._groups([*left, *accepted])]
+            other = replayed(self.problem, Chosen(index for part in parts for index in part.steps), accepted)
             if better(self.problem, other, best):
                 best = other
         return replace(best, exact=False)
@@ -160,7 +176,8 @@ class Chooser:
     def _shallow(self, items: Sequence[int]) -> Solution:
         if len(items) <= search.MAX_EXACT:
             return self.solved(items)
-        return by_block(self.problem, self._blocks(items))
+        accepted = Chosen(self._accepted_of(items))
+        return by_block(self.problem, self._blocks(index for index in items if index not in accepted), accepted)
 
     def _groups(self, items: Sequence[int]) -> list[list[int]]:
         """Return groups of these levers, by their positions among all levers."""
@@ -188,9 +205,13 @@ class Chooser:
 
     def _commitments(self, commitments: Sequence[int]) -> list[tuple[int, ...]]:
         """Return sets of compatible commitments, the empty set first."""
-        combinations: list[tuple[int, ...]] = [()]
+        combinations: list[tuple[int, ...]] = [self._accepted_of(commitments)]
         for index in commitments:
-            if self._follows(Chosen(), index) and self._worth([Chosen({index})])[0] is not None:
+            if (
+                index not in combinations[0]
+                and self._follows(Chosen(), index)
+                and self._worth([Chosen({index})])[0] is not None
+            ):
                 combinations += [
                     (*combination, index)
                     for combination in combinations

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pertoken.advisor.plan.choose import Choice, Chooser
 from pertoken.advisor.plan.corrected import record_line
@@ -14,7 +15,8 @@ from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States, joined
 from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
-from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.lifecycle import UNDER_WAY
+from pertoken.proof.recommendation import Recommendation, State
 from pertoken.savings.assumptions.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.savings.estimate import spend as spend_of
 from pertoken.savings.present import FIGURES
@@ -35,21 +37,32 @@ def compose(
 ) -> Plan:
     """Return the plan that saves most: bankable dollars first, then capacity.
 
-    The result does not depend on the order of the recommendations. With `sensitivity` the whole plan is priced again
-    with each of its assumptions at its low and its high end. Raises BadInput for invalid limits.
+    Accepted changes that do not run yet are its first steps, whatever the limits, and the others start from them. The
+    result does not depend on the order of the recommendations. With `sensitivity` the whole plan is priced again with
+    each of its assumptions at its low and its high end. Raises BadInput for invalid limits.
     """
-    limits = limits or Limits()
-    kept, left = levers(gathered, recommendations, limits)
+    limits, rows = limits or Limits(), tuple(recommendations)
+    taken = [
+        replace(row, state=State.OPEN, variants=(row.estimate,))
+        for row in sorted(rows, key=lambda row: (row.updated_ts, row.recommendation_id))
+        if row.state in UNDER_WAY and row.estimate is not None
+    ]
+    accepted, not_applicable = levers(gathered, taken, Limits())
+    proposed, left = levers(gathered, rows, limits)
+    kept = tuple(sorted((*accepted, *proposed), key=lambda lever: lever.key))
+    position = {lever.row.recommendation_id: at for at, lever in enumerate(kept) if lever in accepted}
     clashes = conflicts(kept)
     states = States(kept, gathered.fleet, gathered.context)
     watts = limits.max_power_w
     power = None if watts is None else PowerBudget(watts, gathered.fleet, gathered.context.market)
-    chooser = Chooser(states, clashes, power)
+    chooser = Chooser(
+        states, clashes, power, [position[row.recommendation_id] for row in taken if row.recommendation_id in position]
+    )
     choice = chooser.choice()
     wanted = [at for key in limits.order for at, lever in enumerate(kept) if lever.row.recommendation_id == key]
-    order = in_order(choice.groups, wanted, chooser.problem)
+    order = in_order(choice.groups, [*chooser.accepted, *wanted], chooser.problem)
     spend, unpriced = spend_of(gathered.fleet, gathered.context)
-    steps = _steps(order, choice, states, clashes, gathered, spend)
+    steps = _steps(order, choice, states, clashes, gathered, spend, chooser.accepted)
     whole = states.worth([Chosen(group) for group in choice.groups])
     bankable, capacity = bounded(joined(saving for saving in whole if saving is not None), spend)
     return Plan(
@@ -57,7 +70,7 @@ def compose(
         bankable=bankable,
         capacity=capacity,
         steps=tuple(steps),
-        left_out=_left_out(left, order, choice, chooser, states, clashes),
+        left_out=_left_out((*left, *not_applicable), order, choice, chooser, states, clashes),
         unpriced_hosts=unpriced,
         sensitivity=_sensitivity(choice, chooser, states, gathered) if sensitivity else (),
         exact=choice.exact,
@@ -102,7 +115,13 @@ def _sensitivity(choice: Choice, chooser: Chooser, states: States, gathered: Pre
 
 
 def _steps(
-    order: Sequence[int], choice: Choice, states: States, clashes: Conflicts, gathered: Present, spend: int
+    order: Sequence[int],
+    choice: Choice,
+    states: States,
+    clashes: Conflicts,
+    gathered: Present,
+    spend: int,
+    accepted: Sequence[int],
 ) -> list[Step]:
     """Return the steps in order. Each is priced on the earlier steps of its group; savings of groups add up."""
     made = {at: group for group in choice.groups for at in group}
@@ -129,12 +148,14 @@ def _steps(
                 bankable=bankable,
                 capacity=_less(after.capacity, known.capacity),
                 slo=price.slo,
+                accepted=at in accepted,
                 headroom=_headroom(price.latency),
                 replicas=what.replicas,
                 released=what.released,
                 commands=what.commands,
                 undo=what.undo,
                 conflicts=_excluded(at, states, clashes),
+                tier=what.lever.variant.tier,
                 assumptions=(*what.assumptions, *_record(what.lever)),
                 against=what.against,
             )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pertoken.forecast.tiers import Tier
 from pertoken.savings.assumptions.sensitivity import Sensitivity
 from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
@@ -64,6 +65,8 @@ class Step:
     capacity: Money
     slo: str
     """Latency verdict of all changes up to this step: `pass`, `near_miss` or `unknown`."""
+    accepted: bool = False
+    """Whether a person accepted it: the other steps start from it."""
     headroom: Headroom | None = None
     """None if no objective is set, or no latency was forecast."""
     replicas: tuple[int, int] | None = None
@@ -74,6 +77,8 @@ class Step:
     undo: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     """Proposals that conflict with it, each with the reason."""
+    tier: Tier | None = None
+    """What its forecast rests on; None without a forecast."""
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ follow a combination. A combination is reachable if every combination on one pat
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 MAX_EXACT = 12
@@ -56,13 +56,14 @@ def exact(problem: Problem, items: Iterable[int], start: Chosen = frozenset()) -
     return Solution(_steps(problem, best, start, reached), reached[best])
 
 
-def by_block(problem: Problem, blocks: Iterable[Sequence[int]]) -> Solution:
+def by_block(problem: Problem, blocks: Iterable[Sequence[int]], start: Chosen = frozenset()) -> Solution:
     """Return a good combination of many items: search each block with the others fixed, until nothing improves.
 
-    A block has the items that interact most.
+    A block has the items that interact most. The combination contains `start`, which is in no block.
     """
     parts = [block[at : at + MAX_BLOCK] for block in blocks for at in range(0, len(block), MAX_BLOCK)]
-    chosen, rank = Chosen(), NO_RANK
+    alone = exact(problem, (), start)
+    chosen, rank = start, alone.rank
     for _ in range(MAX_SWEEPS):
         before = chosen
         for part in parts:
@@ -73,14 +74,17 @@ def by_block(problem: Problem, blocks: Iterable[Sequence[int]]) -> Solution:
                     chosen, rank = rest | set(solution.steps), solution.rank
         if chosen == before:
             break
-    made = replayed(problem, chosen)
-    return made if made.rank >= NO_RANK else Solution(exact=False)
+    made = replayed(problem, chosen, start)
+    return made if made.rank >= alone.rank else replace(alone, exact=False)
 
 
-def replayed(problem: Problem, chosen: Chosen) -> Solution:
-    """Return an order of a combination that takes the largest saving at each step; impossible items are left out."""
+def replayed(problem: Problem, chosen: Chosen, start: Chosen = frozenset()) -> Solution:
+    """Return an order of a combination that takes the largest saving at each step; impossible items are left out.
+
+    The steps follow `start`.
+    """
     steps: list[int] = []
-    at, rank = Chosen(), NO_RANK
+    at, rank = start, exact(problem, (), start).rank
     while left := [item for item in sorted(chosen - at) if problem.follows(at, item)]:
         worth = problem.worth([at | {item} for item in left])
         known = [(value.rank, -candidate) for candidate, value in zip(left, worth, strict=True) if value is not None]

@@ -69,7 +69,7 @@ class States:
             [latency for latency in judged if latency is not None and has_objective(latency.slo)], self._context.market
         )
         for combination, price in zip(fresh, prices, strict=True):
-            self._prices[combination] = price if isinstance(price, str) else _held(price)
+            self._prices[combination] = price if isinstance(price, str) else held(price)
         return [self._worth(combination) for combination in combinations]
 
     def price(self, chosen: Chosen) -> Estimate:
@@ -161,7 +161,7 @@ class States:
         return saving if by is None else by.saving(saving)
 
 
-def _held(price: Estimate) -> Estimate | str:
+def held(price: Estimate) -> Estimate | str:
     """Return an estimate whose latency is known and kept where an objective is set; else the reason why it is not."""
     try:
         word, sentence = price.verdict

@@ -9,6 +9,7 @@ from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
+from pertoken.forecast.tiers import split_tier
 from pertoken.savings.estimate import Estimate, whole_hosts
 from pertoken.state.diff import diff
 from pertoken.state.fleet import Fleet
@@ -38,17 +39,17 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
     named = {touched.removeprefix("service:") for touched in lever.touches}
     now = replace(now, services=tuple(replace(service, replicas=None) for service in now.services))
     then = replace(then, services=tuple(e if e.name in named else replace(e, replicas=None) for e in then.services))
-    resized = [
-        (len(service.deployments), len(service.deployments) - gone)
+    resized = {
+        service.name: (len(service.deployments), len(service.deployments) - gone)
         for service in now.services
         if (gone := _stopped(service.name, price, states.base) - _stopped(service.name, known, states.base))
-    ]
+    }
     released = tuple(host for host in price.released if host not in known.released)
     placed = list(price.ordered)
     for instances in known.ordered:
         if instances in placed:
             placed.remove(instances)
-    decided = Decided(resized[0] if resized else None, released, priced=True, placed=tuple(placed))
+    decided = Decided(resized, released, priced=True, placed=tuple(placed))
     difference = diff(now, then)
     running = {deployment.deployment_id for deployment in now.deployments if deployment.device_ids}
     hosts = {key: name for key, name in gathered.addresses.hosts.items() if key in running}
@@ -56,13 +57,13 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
     return Described(
         lever,
         title(difference, now, decided),
-        decided.replicas,
+        next(iter(resized.values()), None),
         released,
         step.apply,
         step.undo,
         tuple(
             assumption
-            for assumption in price.assumptions
+            for assumption in split_tier(price.assumptions)[1]
             if assumption not in (*known.assumptions, *whole_hosts(price.released))
         ),
         tuple(objective for objective in price.against if objective not in known.against),

@@ -22,6 +22,7 @@ MAX_MESSAGE = 200
 _REFUSES_FIELD = (400, 422)
 _OPTIONAL = ("ignore_eos",)
 """Fields beyond OpenAI's API. A server that refuses them is asked without."""
+_OUTPUT_FIELDS = ("reasoning_content", "reasoning", "content")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -39,6 +40,8 @@ class Completion:
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
+    text: str = ""
+    """The output."""
 
     @property
     def ttft_s(self) -> float:
@@ -100,11 +103,14 @@ class Client:
         with self._lock:
             return " ".join("".join(self._random.choices(_LETTERS, k=3)) for _ in range(words))
 
-    def complete(self, prompt: str, generated: int) -> Completion:
-        """Send one request that generates up to `max_tokens` tokens. Raises ProbeError."""
+    def complete(self, prompt: str, generated: int, *, may_end: bool = False) -> Completion:
+        """Send one request that generates up to `generated` tokens. Raises ProbeError.
+
+        `may_end`: whether the model may end its output earlier, and whether an empty output is one.
+        """
         while True:
             try:
-                return self._complete(prompt, generated)
+                return self._complete(prompt, generated, may_end)
             except _Refused as refused:
                 if refused.status == 404 and not self._chat:
                     self._chat = True
@@ -113,8 +119,8 @@ class Client:
                 else:
                     raise ProbeError(str(refused)) from None
 
-    def _complete(self, prompt: str, generated: int) -> Completion:
-        path, body = self._request(prompt, generated)
+    def _complete(self, prompt: str, generated: int, may_end: bool) -> Completion:
+        path, body = self._request(prompt, generated, may_end)
         connection = self._connection()
         with self._lock:
             if self._stopped.is_set():
@@ -126,7 +132,7 @@ class Client:
             reply = connection.getresponse()
             if reply.status != 200:
                 raise _Refused(reply.status, f"{self._at(path)}: answered {reply.status}: {_message(reply.read(4096))}")
-            return _read(reply, self._clock, sent_s, self._at(path))
+            return _read(reply, self._clock, sent_s, self._at(path), may_end)
         except (OSError, http.client.HTTPException) as error:
             what = "the probe was stopped" if self._stopped.is_set() else f"{type(error).__name__}: {error}"
             raise ProbeError(f"{self._at(path)}: {what}") from None
@@ -135,7 +141,7 @@ class Client:
                 self._open.discard(connection)
             connection.close()
 
-    def _request(self, prompt: str, generated: int) -> tuple[str, dict[str, object]]:
+    def _request(self, prompt: str, generated: int, may_end: bool) -> tuple[str, dict[str, object]]:
         body: dict[str, object] = {
             "model": self._model,
             "max_tokens": generated,
@@ -143,7 +149,7 @@ class Client:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        if self._optional:
+        if self._optional and not may_end:
             body |= dict.fromkeys(_OPTIONAL, True)
         if self._chat:
             return "/v1/chat/completions", {**body, "messages": [{"role": "user", "content": prompt}]}
@@ -172,8 +178,11 @@ class _Refused(Exception):
         self.status = status
 
 
-def _read(reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: float, at: str) -> Completion:
+def _read(
+    reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: float, at: str, may_end: bool
+) -> Completion:
     part_s: list[float] = []
+    texts: list[str] = []
     ended_s: float | None = None
     usage: Mapping[str, object] = {}
     for line in reply:
@@ -193,6 +202,7 @@ def _read(reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: f
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
         if any(_has_output(choice) for choice in choices):
             part_s.append(now)
+            texts += map(_text, choices)
         elif choices:
             ended_s = now
     tokens = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
@@ -200,19 +210,29 @@ def _read(reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: f
         raise ProbeError(f"{at}: reports no token usage at the end of a stream, so nothing can be computed per token")
     if not part_s and ended_s is not None:
         part_s.append(ended_s)  # tokens without text, such as a part of a character
+    if not part_s and may_end:
+        part_s.append(clock())
     if not part_s:
         raise ProbeError(f"{at}: generated nothing")
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
     prompt, generated = (token for token in tokens if isinstance(token, int))
-    return Completion(sent_s, tuple(part_s), prompt, cached or 0, max(1, generated))
+    return Completion(sent_s, tuple(part_s), prompt, cached or 0, max(1, generated), "".join(texts))
 
 
 def _has_output(choice: Mapping[str, object]) -> bool:
     delta = choice.get("delta")
     if isinstance(delta, Mapping):
-        return any(delta.get(name) for name in ("content", "reasoning_content", "reasoning"))
+        return any(delta.get(name) for name in _OUTPUT_FIELDS)
     return bool(choice.get("text")) or ("text" in choice and choice.get("finish_reason") is None)
+
+
+def _text(choice: Mapping[str, object]) -> str:
+    """Return the text of one part of an output, reasoning included."""
+    delta = choice.get("delta")
+    if isinstance(delta, Mapping):
+        return "".join(str(delta.get(name) or "") for name in _OUTPUT_FIELDS)
+    return str(choice.get("text") or "")
 
 
 def _message(body: bytes) -> str:

@@ -62,20 +62,20 @@ def run(
     end = clock() + seconds
     try:
         state = watch.state() if watch is not None else None
-        probe.sent = _sent([client.calibrate()])
-        state = _checked(watch, state, probe.sent)
+        probe.sent = sent_of([client.calibrate()])
+        state = checked(watch, state, probe.sent)
         while (step := pace.next_of(steps, end - clock())) is not None:
             progress(step)
             began = clock()
-            wave = _wave(client, step)
-            probe.sent = probe.sent.plus(_sent(wave))
-            state = _checked(watch, state, _sent(wave))
+            wave = wave_of(client, step)
+            probe.sent = probe.sent.plus(sent_of(wave))
+            state = checked(watch, state, sent_of(wave))
             pace.note(step, wave, clock() - began)
             waves[step].append(wave)
         unsent = [step.label for step, sent in waves.items() if not sent]
         if unsent:
             probe.notes.append(f"its time was over before the whole script was sent; left out: {', '.join(unsent)}")
-    except _Foreign as other:
+    except Foreign as other:
         probe.stopped = f"somebody else uses the server: {other}"
     except KeyboardInterrupt:
         client.stop()
@@ -124,20 +124,21 @@ class _Pace:
         return prompts_s + (step.generated_tokens * self.step_s if math.isfinite(self.step_s) else 0.0)
 
 
-class _Foreign(Exception):
+class Foreign(Exception):
     """A request of somebody else was seen."""
 
 
-def _checked(watch: ServerWatch | None, before: ServerState | None, sent: Sent) -> ServerState | None:
+def checked(watch: ServerWatch | None, before: ServerState | None, sent: Sent) -> ServerState | None:
+    """Return the state after requests that were sent, None without a watch. Raises Foreign where others sent some."""
     if watch is None or before is None:
         return None
     foreign, state = watch.foreign(before, sent)
     if foreign is not None:
-        raise _Foreign(foreign)
+        raise Foreign(foreign)
     return state
 
 
-def _wave(client: Client, step: Step) -> list[Completion]:
+def wave_of(client: Client, step: Step) -> list[Completion]:
     """Send one request of each client of a step at once, and return them when all have ended."""
     prompts = [client.prompt(step.prompt_tokens) for _ in range(step.batch)]
     with _pool(client, step.batch) as pool:
@@ -157,7 +158,8 @@ def _pool(client: Client, threads: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _sent(wave: Sequence[Completion]) -> Sent:
+def sent_of(wave: Sequence[Completion]) -> Sent:
+    """Return the work of a wave."""
     return Sent(
         len(wave),
         sum(request.prompt_tokens for request in wave),

@@ -24,6 +24,7 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.agent.host.proc import own_boot_id
 from pertoken.errors import PertokenError, StoreError
+from pertoken.installed import install_command
 from pertoken.store.central.partitions import Maintained, keep_partitions
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import REVISIONS
@@ -80,7 +81,7 @@ class Shipper:
         try:
             import psycopg
         except ModuleNotFoundError:
-            raise StoreError("shipping needs psycopg: pip install 'pertoken[postgres]'") from None
+            raise StoreError(f"shipping needs psycopg: {install_command('postgres')}") from None
         connection = self._server.connect()
         try:
             with connection:

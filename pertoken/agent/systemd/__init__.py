@@ -1,4 +1,4 @@
-"""The agent as a systemd service.
+"""Agent and advisor as systemd services.
 
-Front door: `service` (install and remove it, its state), `notify` (report readiness to it).
+Front door: `service` (install and remove one, its state), `notify` (report readiness to systemd).
 """

@@ -1,4 +1,4 @@
-"""The agent as a systemd service: what is written to a host, what is run there, and taking it away again."""
+"""Agent and advisor as systemd services: what is written to a host, what is run there, and its removal."""
 
 import grp
 import os
@@ -13,18 +13,53 @@ from string import Template
 
 import psutil
 
-from pertoken.config import SERVICE_FOLDER
+from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER, SERVICE_SETTINGS
 from pertoken.config_file import template
 from pertoken.errors import BadInput, PertokenError
+from pertoken.installed import install_source
 
-UNIT = "pertoken-agent.service"
-_UNIT_FILE = Path("/etc/systemd/system") / UNIT
-_USER_FILE = Path("/etc/sysusers.d/pertoken.conf")
-SETTINGS_FILE = Path("/etc/pertoken/pertoken.toml")
+_ETC = Path("/etc")
 _HIDDEN = ("/root", "/home", "/run/user", "/tmp", "/var/tmp")
-"""Folders that the service does not see (ProtectHome, PrivateTmp)."""
+"""Folders that the services do not see (ProtectHome, PrivateTmp)."""
 _DEVICE_GROUPS = ("video", "render")
 """Owners of the AMD device nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One program as a systemd service."""
+
+    program: str
+    """`agent` or `advisor`."""
+    users: str
+    """Its accounts, as systemd-sysusers reads them."""
+    data: Path
+    """Folder that only this service writes."""
+
+    @property
+    def unit(self) -> str:
+        """Name of its unit."""
+        return f"pertoken-{self.program}.service"
+
+    @property
+    def unit_file(self) -> Path:
+        """Path of its unit."""
+        return _ETC / "systemd/system" / self.unit
+
+    @property
+    def user_file(self) -> Path:
+        """Path of the list of its accounts."""
+        name = "pertoken" if self.program == "agent" else f"pertoken-{self.program}"
+        return _ETC / "sysusers.d" / f"{name}.conf"
+
+
+AGENT = Service("agent", f'u pertoken - "pertoken agent" {SERVICE_FOLDER}\n', SERVICE_FOLDER)
+# A member of the group pertoken reads telemetry; the advisor has none of the agent's capabilities and devices.
+ADVISOR = Service(
+    "advisor",
+    f'g pertoken -\nu pertoken-advisor - "pertoken advisor" {SERVICE_ADVICE}\nm pertoken-advisor pertoken\n',
+    SERVICE_ADVICE,
+)
 
 Run = Callable[[Sequence[str]], None]
 """Runs one command; raises PertokenError if it fails."""
@@ -55,35 +90,35 @@ class Plan:
         return "\n".join([*parts, *(f"$ {' '.join(command)}" for command in self.commands)])
 
 
-def installation(python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
+def installation(service: Service, python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
     """Return the plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
     existing = {group.gr_name for group in grp.getgrall()} if groups is None else set(groups)
     device_groups = [name for name in _DEVICE_GROUPS if name in existing]
-    unit = files("pertoken.agent.systemd").joinpath(UNIT).read_text(encoding="utf-8")
+    unit = files("pertoken.agent.systemd").joinpath(service.unit).read_text(encoding="utf-8")
     return Plan(
         files=(
-            File(_USER_FILE, f'u pertoken - "pertoken agent" {SERVICE_FOLDER}\n'),
-            File(SETTINGS_FILE, template(), keep=True),
-            File(_UNIT_FILE, Template(unit).substitute(python=python, groups=" ".join(device_groups))),
+            File(service.user_file, service.users),
+            File(SERVICE_SETTINGS, template(), keep=True),
+            File(service.unit_file, Template(unit).substitute(python=python, groups=" ".join(device_groups))),
         ),
         commands=(
-            ("systemd-sysusers", str(_USER_FILE)),
+            ("systemd-sysusers", str(service.user_file)),
             ("systemctl", "daemon-reload"),
-            ("systemctl", "enable", UNIT),
+            ("systemctl", "enable", service.unit),
             # A reload would leave the previous version running where another one was installed.
-            ("systemctl", "restart", UNIT),
+            ("systemctl", "restart", service.unit),
         ),
     )
 
 
-def hidden_from_service(python: str = sys.executable) -> str | None:
-    """Return why the service could not start this Python, with what to do; None if it can."""
+def hidden_from_service(service: Service, python: str = sys.executable) -> str | None:
+    """Return why a service could not start this Python, with what to do; None if it can."""
     for path in (python, os.path.realpath(python), sys.prefix, sys.base_prefix):
         if any(Path(path).is_relative_to(folder) for folder in _HIDDEN):
             return (
                 f"{path} lies in a folder that the service does not see: install pertoken where it does "
-                "(python3 -m venv /opt/pertoken && /opt/pertoken/bin/pip install pertoken) and run "
-                "`/opt/pertoken/bin/pertoken agent install`"
+                f"(python3 -m venv /opt/pertoken && /opt/pertoken/bin/pip install {install_source()}) and run "
+                f"`/opt/pertoken/bin/pertoken {service.program} install`"
             )
     return None
 
@@ -104,13 +139,20 @@ def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
         run(command)
 
 
-def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
-    """Stop the service and take away what an installation wrote; settings and recorded data only on request."""
-    if (root / _UNIT_FILE.relative_to("/")).exists():
-        run(("systemctl", "disable", "--now", UNIT))
-    folders = [SERVICE_FOLDER, SETTINGS_FILE.parent] if delete_data else []
+def uninstall(service: Service, run: Run, delete_data: bool, root: Path = Path("/")) -> None:
+    """Stop a service and remove what its installation wrote; its data only on request.
+
+    The settings go with the data of the agent, unless the advisor is still installed.
+    """
+    if (root / service.unit_file.relative_to("/")).exists():
+        run(("systemctl", "disable", "--now", service.unit))
+    folders = [service.data] if delete_data else []
+    if delete_data and service is AGENT:
+        if (root / ADVISOR.unit_file.relative_to("/")).exists():
+            raise PertokenError(f"the advisor keeps its advice below {AGENT.data}: `pertoken advisor uninstall` first")
+        folders.append(SERVICE_SETTINGS.parent)
     try:
-        for file in (_UNIT_FILE, _USER_FILE):
+        for file in (service.unit_file, service.user_file):
             (root / file.relative_to("/")).unlink(missing_ok=True)
         for folder in folders:
             if (root / folder.relative_to("/")).exists():
@@ -120,11 +162,11 @@ def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
     run(("systemctl", "daemon-reload"))
 
 
-def manager_state() -> str:
-    """Return the service's state by systemd: `active (running)`, `not installed`, ..."""
+def manager_state(service: Service) -> str:
+    """Return a service's state by systemd: `active (running)`, `not installed`, ..."""
     if shutil.which("systemctl") is None:
         return "this host has no systemd"
-    show = ["systemctl", "show", UNIT, "--property=LoadState,ActiveState,SubState,StatusText"]
+    show = ["systemctl", "show", service.unit, "--property=LoadState,ActiveState,SubState,StatusText"]
     done = subprocess.run(show, capture_output=True, text=True, check=False)
     if done.returncode:
         return f"systemd does not answer: {done.stderr.strip()}"
@@ -149,6 +191,6 @@ def carry_out(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise BadInput(f"{command[0]} is not on this host: `agent install` needs systemd; see deploy/") from None
+        raise BadInput(f"{command[0]} is not on this host: a service needs systemd; see deploy/") from None
     if done.returncode:
         raise PertokenError(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.stdout.strip()}")

@@ -190,9 +190,9 @@ def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool
 def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
     """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
 
-    Needs network access and the package gpuhunt (`pip install gpuhunt`, or `pip install '.[prices]'` in a checkout),
-    which publishes lists every day. New, risen, fallen and refused prices, and those gone from the lists, are shown
-    before anything is written, as for `import`; either all are written or none.
+    Needs network access and the extra `prices`: the package gpuhunt, which publishes lists every day. New, risen,
+    fallen and refused prices, and those gone from the lists, are shown before anything is written, as for `import`;
+    either all are written or none.
     """
     from pertoken.cli.prices.offers import fetched, write
 

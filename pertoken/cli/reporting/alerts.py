@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import config_option, db_option, echo, echo_json, json_option, settings_of
+from pertoken.cli.options import db_option, echo, echo_json, json_option, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.store.connect.location import StoreLocation
 
 
 @click.group(short_help="List alerts and test their destinations.")
 def alerts() -> None:
-    """List the alerts of the settings, or send a test event of one.
+    """List alerts, or send a test event of one.
 
-    The advisor service (`pertoken advise --every`, `pertoken up`) evaluates them each minute; docs/alerts.md.
+    The advisor (`pertoken advisor`, `pertoken up`) evaluates them each minute; docs/alerts.md.
     """
 
 
@@ -21,18 +25,17 @@ def alerts() -> None:
 @json_option
 @db_option
 def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """List every alert of the settings with the targets for which its condition holds."""
-    import json
-
-    from pertoken.reports.alerts.watch import check_alerts, standing_alerts
+    """List the alerts of the settings and the default ones, with the targets for which each holds."""
+    from pertoken.reports.alerts.watch import alerts_of, standing_alerts
     from pertoken.settings.alerts import masked
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.units import format_duration
 
     settings = settings_of(config_file, db=db)
-    check_alerts(settings)
-    rows = standing_alerts(open_store(locate(settings.db, settings.advice)))
+    where, watched = locate(settings.db, settings.advice), alerts_of(settings)
+    rows = standing_alerts(open_store(where))
+    unevaluated = _unevaluated(where)
     lines = [
         {
             "name": alert.name,
@@ -41,38 +44,52 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
             "window_s": alert.window_s,
             "to": list(map(masked, alert.to)),
             "enabled": alert.enabled,
+            "severity": alert.severity,
+            "evaluated": alert.enabled and unevaluated is None,
             "holds": [
-                {
-                    "target": row.target,
-                    "state": row.state,
-                    "since": row.since_ts,
-                    "value": json.loads(row.body)["value"],
-                }
+                {"target": row.target, "state": row.state, "since": row.since_ts, "value": _value(row)}
                 for row in rows
                 if row.name == alert.name
             ],
         }
-        for alert in settings.alerts
+        for alert in watched
     ]
     if as_json:
         echo_json(lines)
         return
-    if not lines:
-        echo("No alert is set: [alerts.NAME] in the settings (docs/alerts.md).")
-    for alert, line in zip(settings.alerts, lines, strict=True):
+    for alert, line in zip(watched, lines, strict=True):
         echo(f"{alert.name}: {alert.when} for {format_duration(alert.for_s)}, to {', '.join(map(masked, alert.to))}")
         for row in (row for row in rows if row.name == alert.name):
             since = datetime.fromtimestamp(row.since_ts, UTC).strftime("%Y-%m-%d %H:%MZ")
-            value = json.loads(row.body)["value"]
+            value = _value(row)
             echo(f"  {row.state.lower()} since {since}: {row.target}, {'not known' if value is None else f'{value:g}'}")
         if not line["holds"]:
-            echo("  does not hold" if alert.enabled else "  disabled")
+            echo(f"  {'disabled' if not alert.enabled else unevaluated or 'does not hold'}")
+
+
+def _value(row: Any) -> float | None:
+    import json
+
+    value: float | None = json.loads(row.body)["value"]
+    return value
+
+
+def _unevaluated(where: StoreLocation) -> str | None:
+    """Return why alerts are not evaluated yet, with the next step; None if they are."""
+    from pertoken.agent.doctor import running_jobs
+    from pertoken.reports.alerts.watch import JOB
+    from pertoken.store.connect.turn import is_served
+
+    if not is_served(where):
+        return "not evaluated: no advisor serves this database; `sudo pertoken advisor install`, or `pertoken up`"
+    ran = where.url is not None or any(state.name == JOB and state.last_ts for _, state in running_jobs(where))
+    return None if ran else "not evaluated yet: the advisor does so each minute"
 
 
 @alerts.command("test", short_help="Send a test event of an alert.")
 @click.argument("name")
-@config_option
-def test(config_file: str | None, name: str) -> None:
+@db_option
+def test(config_file: str | None, db: str | None, name: str) -> None:
     """Send a test event of the alert NAME to each of its destinations; exit 1 if one fails."""
     import logging
     import sys
@@ -80,16 +97,14 @@ def test(config_file: str | None, name: str) -> None:
 
     from pertoken.errors import BadInput
     from pertoken.reports.alerts.send import send_test, sender
-    from pertoken.reports.alerts.watch import check_alerts
+    from pertoken.reports.alerts.watch import alerts_of
 
-    settings = settings_of(config_file)
-    check_alerts(settings)
-    alert = next((alert for alert in settings.alerts if alert.name == name), None)
-    if alert is None:
-        known = ", ".join(alert.name for alert in settings.alerts) or "none"
-        raise BadInput(f"no alert is named {name!r}; the settings have {known}")
+    settings = settings_of(config_file, db=db)
+    watched = {alert.name: alert for alert in alerts_of(settings)}
+    if name not in watched:
+        raise BadInput(f"no alert is named {name!r}; there are {', '.join(watched)}")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    outcomes = send_test(alert, sender(settings), int(time.time()))
+    outcomes = send_test(watched[name], sender(settings), int(time.time()))
     for destination, error in outcomes.items():
         echo(f"{destination}: {'delivered' if error is None else f'failed: {error}'}")
     if any(outcomes.values()):

@@ -50,15 +50,13 @@ def exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
 
 
 def alert_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
-    """Return the job that evaluates alerts, if any are set or still stored. Raises BadInput for an invalid alert."""
+    """Return the job that evaluates alerts. Raises BadInput for an invalid alert."""
     import time
 
     from pertoken.migrations import upgrade
-    from pertoken.reports.alerts.watch import EVERY_S, AlertWatch, are_standing
+    from pertoken.reports.alerts.watch import EVERY_S, JOB, AlertWatch
     from pertoken.schedule.jobs import Job
 
-    if not settings.alerts and not are_standing(where):
-        return []
     watch = AlertWatch(where, settings)
     upgrade(where, "advice")
-    return [Job("alerts", lambda: watch.round(int(time.time())), EVERY_S, beside=True)]
+    return [Job(JOB, lambda: watch.round(int(time.time())), EVERY_S, beside=True)]

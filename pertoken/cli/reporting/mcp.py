@@ -12,7 +12,7 @@ from pertoken.cli.options import db_option, settings_of, warn_of_other_settings
 def mcp(config_file: str | None, db: str | None) -> None:
     """Serve the tools costs, savings, verdicts and refusals by the Model Context Protocol over stdin and stdout.
 
-    Nothing is written, and no network is used. Needs the extra: pip install 'pertoken[mcp]'.
+    Nothing is written, and no network is used. Needs the extra `mcp`.
     """
     from pertoken.errors import BadInput
     from pertoken.reports.mcp.replies import Replies
@@ -24,7 +24,9 @@ def mcp(config_file: str | None, db: str | None) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "mcp":
             raise
-        raise BadInput("the MCP server needs the official SDK: pip install 'pertoken[mcp]'") from None
+        from pertoken.installed import install_command
+
+        raise BadInput(f"the MCP server needs the official SDK: {install_command('mcp')}") from None
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     open_store(where)  # a wrong --db is reported here, not with the first question

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pertoken.cli.lake import DUCKDB, is_lake, session, views
 from pertoken.cli.options import (
     AsOf,
     as_of,
@@ -15,6 +16,7 @@ from pertoken.cli.options import (
     check_recorded,
     db_option,
     echo,
+    engine_option,
     report_faults,
     settings_of,
     warn_of_other_settings,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     help="End [default: now, or --at]; with --weekly the destination: file, webhook or mail.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: stdout].")
+@engine_option
 @fail_on_option
 @at_option
 @db_option
@@ -57,6 +60,7 @@ def report(
     out: Path | None,
     fail_on: tuple[Comparison, ...],
     at: str | None,
+    engine: str | None,
 ) -> None:
     """Write what a period cost: spend, $/Mtok by model and tenant, where a dollar goes, savings and regressions.
 
@@ -67,15 +71,23 @@ def report(
     (the default, to --out or standard output), webhook (delivery.webhook) or mail (delivery.mail_to). Nothing is
     sent automatically: call it from a timer.
 
+    With --db lake:URL it is of all databases of a lake (docs/lake.md).
+
     Each --fail-on is a gate over the period: exit 1 if one is true, 3 if one cannot be measured.
     """
     from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput, StoreError
+    from pertoken.errors import BadInput
     from pertoken.reports.figures import read_figures
     from pertoken.reports.period import period_of
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
+    if is_lake(db):
+        if weekly or form not in ("html", "md") or fail_on or end is not None:
+            raise BadInput("of a lake there is --html and --md, with --from and --at alone")
+        moment, settings = as_of(at), settings_of(config_file)
+        period = period_of(start, end, moment.ts, dated=moment.dated)
+        return _write_lake(str(db), form, period.hours, moment, engine, settings.budget_usd_per_month, out)
     if weekly:
         if form is not None or start is not None or fail_on:
             raise BadInput("--weekly always covers seven days as text: give it with --to, --out or --at only")
@@ -95,18 +107,37 @@ def report(
         figures = read_figures(store, settings, period)
         text = _focus(figures, settings, store) if form == "focus" else _writer(form)(figures)
     gates = judged(fail_on, store, settings, period.seconds, AsOf(period.end, period.dated))
-    if out is None:
-        if form == "md":
-            echo(text, nl=False)
-        else:
-            sys.stdout.write(text)
-    else:
+    _write(text, form, out, period.text)
+    leave(gates)
+
+
+def _write(text: str, form: str, out: Path | None, what: str) -> None:
+    """Write a report to a file, else to standard output."""
+    from pertoken.errors import StoreError
+
+    if out is not None:
         try:
             out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
-        echo(f"{out}: {period.text}.", err=True)
-    leave(gates)
+        echo(f"{out}: {what}.", err=True)
+    elif form == "md":
+        echo(text, nl=False)
+    else:
+        sys.stdout.write(text)
+
+
+def _write_lake(
+    db: str, form: str, hours: int, moment: AsOf, engine: str | None, budget_usd: float | None, out: Path | None
+) -> None:
+    from pertoken.cli.progress import Progress
+    from pertoken.reports.lake import lake_html, lake_markdown
+
+    with Progress(f"Reading {hours} hours of {db}"), session(db, hours, moment, engine or DUCKDB) as opened:
+        tables = views(opened, budget_usd)
+        coverage = opened.coverage
+    write = lake_html if form == "html" else lake_markdown
+    _write(write(db, tables, coverage), form, out, db)
 
 
 def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:

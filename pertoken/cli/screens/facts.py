@@ -33,11 +33,10 @@ def text(source: Source, screen: str, width: int | None, hour_rate: float) -> st
     from pertoken.text.summary import advice_summary, fleet_summary
 
     report = source.fleet(WINDOW_S)
-    return (
-        fleet_summary(report, width)
-        if screen == "fleet"
-        else advice_summary(report, source.advice(), width, hour_rate=hour_rate)
-    )
+    if screen == "fleet":
+        return fleet_summary(report, width)
+    advice = source.advice()
+    return advice_summary(report, advice, width, hour_rate=hour_rate, no_advice=None if advice else source.no_advice())
 
 
 def _fleet(source: Source) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pertoken.cli.lake import DUCKDB, is_lake, show_lake
 from pertoken.cli.options import (
     as_of,
     at_option,
@@ -13,6 +14,7 @@ from pertoken.cli.options import (
     db_option,
     echo,
     echo_json,
+    engine_option,
     json_option,
     settings_of,
     text_width,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     type=click.Choice(SCREENS),
     help="With --once or --json: print only this screen. Otherwise --once prints fleet and savings, --json all.",
 )
+@engine_option
 @json_option
 @at_option
 def top(
@@ -65,11 +68,14 @@ def top(
     screen: str | None,
     as_json: bool,
     at: str | None,
+    engine: str | None,
 ) -> None:
     """Show the screens over a recorded database. Telemetry is never changed.
 
     With --web the screens are read-only and reachable from this host only, unless --web-writes and --web-host are
     given.
+
+    With --db lake:URL the screens are over all databases of a lake (docs/lake.md), and read-only.
 
     --once --at TIME prints the screens as of that time. Advice that has changed since is left out, because its earlier
     state is not stored: `pertoken advise --at TIME` computes it.
@@ -92,6 +98,11 @@ def top(
     if web_port is None and (web_writes or web_host != "127.0.0.1"):
         raise BadInput("--web-host and --web-writes are for --web: give the port, too")
     moment = as_of(at)
+    if is_lake(db):
+        if web_port is not None or screen is not None:
+            raise BadInput("of a lake there are the tables of --once and --json, and screens in a terminal")
+        budget_usd = settings_of(config_file).budget_usd_per_month
+        return show_lake(str(db), moment, engine or DUCKDB, budget_usd, once=once, as_json=as_json)
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     # A wrong --db or --at is reported here, in one line, before the screen is taken.
@@ -144,7 +155,9 @@ def _serve(
     try:
         from pertoken.cli.screens.web import ScreenServer
     except ModuleNotFoundError:
-        raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
+        from pertoken.installed import install_command
+
+        raise BadInput(f"--web needs textual-serve: {install_command('web')}") from None
     try:
         if IPv4Address(host).is_unspecified:
             raise BadInput(f"--web-host {host}: name one address of this host; browsers are asked for it")

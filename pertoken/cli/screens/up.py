@@ -91,7 +91,9 @@ def plain(source: Source, no_advice: str | None = None, hour_rate: float | None 
     from pertoken.text.advice.folds import HOUR_RATE
     from pertoken.text.summary import summary
 
-    return summary(source.fleet(3600), source.advice(), text_width(), no_advice, hour_rate=hour_rate or HOUR_RATE)
+    report, advice = source.fleet(3600), source.advice()
+    reason = no_advice or (None if advice else source.no_advice())
+    return summary(report, advice, text_width(), reason, hour_rate=hour_rate or HOUR_RATE)
 
 
 def _await_database(where: StoreLocation, agent: Child) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pertoken.catalog.invoices import formats, plain
 from pertoken.errors import BadInput
+from pertoken.installed import install_command
 
 MAGIC = b"PAR1"
 """First bytes of a Parquet file."""
@@ -23,7 +24,7 @@ def parquet_rows(path: Path) -> list[Mapping[str, Any]]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise BadInput(f"{path}: Parquet needs pyarrow: pip install 'pertoken[parquet]', or export CSV") from None
+        raise BadInput(f"{path}: Parquet needs pyarrow: {install_command('parquet')}; or export CSV") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             if file.metadata.num_rows > MAX_ROWS:

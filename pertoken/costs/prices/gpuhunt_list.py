@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer, per_device
 from pertoken.errors import BadInput
+from pertoken.installed import install_command
 
 TIMEOUT_S = 30.0
 """Longest that one answer of the lists' server may take: gpuhunt itself sets no limit."""
@@ -50,10 +51,7 @@ def fetch(market: Market, today: date) -> Converted:
     try:
         import gpuhunt
     except ImportError:
-        raise BadInput(
-            "gpuhunt is not installed: `pip install gpuhunt` into the environment of pertoken, or "
-            "`pip install '.[prices]'` in its checkout"
-        ) from None
+        raise BadInput(f"gpuhunt is not installed: {install_command('prices')}") from None
     lists = gpuhunt.Catalog(auto_reload=False)
     with _quiet():
         try:

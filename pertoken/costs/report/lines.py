@@ -258,6 +258,7 @@ class TroubleKind(StrEnum):
     SILENT = "telemetry lost"
     SATURATED = "saturated"
     MISSED = "objective missed"
+    OUTPUT = "output changed"
     REGRESSED = "regressed"
     UNPRICED = "price lost"
     ALERT = "alert fires"

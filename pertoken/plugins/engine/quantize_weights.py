@@ -4,12 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.plugins.encoders import encoder_refusal
+from pertoken.plugins.formats import FILE_FORMATS, SIXTEEN_BIT_OR_MORE, smaller_formats
 from pertoken.plugins.unknown import DOCTOR
-from pertoken.rule import Accelerator, Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
-
-SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
-FILE_FORMATS = ("int8", "int4")
-"""Formats of GGUF files."""
+from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
         return
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
-    computed = _formats(now.engine, device, few=per_device <= options.few_running)
+    computed = smaller_formats(now.engine, device, few=per_device <= options.few_running)
     not_run = {dtype: market.not_run(now.engine, dtype, now.accelerator) for dtype in computed}
     formats = [dtype for dtype, reason in not_run.items() if reason is None]
     for reason in filter(None, not_run.values()):
@@ -97,18 +94,3 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
             yield propose(layout, risk="quality", effort="medium")
             if others:
                 yield propose(layout.resized(), risk="quality", effort="medium")
-
-
-def _formats(engine: str, device: Accelerator, *, few: bool) -> list[str]:
-    if engine == "llama.cpp":
-        return list(FILE_FORMATS)
-    formats = []
-    if device.fp8_flops is not None:
-        formats.append("fp8")
-    elif device.int8_flops is not None and device.int8_flops > device.fp16_flops:
-        formats.append("int8")
-    if device.fp4_flops is not None:
-        formats.append("fp4")
-    if few:
-        formats.append("int4")
-    return formats

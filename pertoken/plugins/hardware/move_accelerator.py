@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from math import inf
 
 from pertoken.plugins.encoders import encoder_refusal
+from pertoken.plugins.formats import SIXTEEN_BIT_OR_MORE, smaller_formats
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     WEIGHT_BYTES,
+    Accelerator,
+    Deployment,
     Evidence,
     Market,
     Offer,
@@ -31,6 +34,7 @@ class Options:
     left_out: tuple[str, ...] = option(
         ("Volta", "Turing"), "architectures of the catalog that are never proposed; the defaults lack bfloat16"
     )
+    few_running: float = option(16.0, "maximum running requests per device for 4-bit weights", low=0)
 
 
 @rule("move-accelerator")
@@ -39,12 +43,13 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
 
     ## Why it saves
     Decoding waits on memory: an H200 reads 1.43 times as fast as an H100 and holds far more sequences, often at a
-    smaller difference in price. For a small load an older, cheaper device may be enough.
+    smaller difference in price. For a small load an older, cheaper device may be enough, the more so with weights in
+    fewer bits.
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
-    architecture. An accelerator is left out if the provider that the service runs at lists no instance that holds a
-    replica.
+    architecture. Weights in fewer bits alter outputs: run your own evaluation. An accelerator is left out if the
+    provider that the service runs at lists no instance that holds a replica.
     ## How to apply
     Start a replica on the other instance type, compare it under your own load, then move the traffic.
     ## Sources
@@ -92,6 +97,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     fits = False
     not_offered: list[str] = []
     devices = sum(deployment.n_devices or len(deployment.device_ids) for deployment in service.deployments)
+    few = seen.has("running") and seen.running.mean / devices <= options.few_running
     present_offers = [
         offer for offer in market.offers(present.name, purchase) if offer.provider == (provider or offer.provider)
     ]
@@ -106,24 +112,32 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         if now.weight_dtype == "fp4" and accelerator.fp4_flops is None:
             continue
         tried += 1
-        ranks = market.ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
-        if not ranks:
+        ranks_by_dtype = {
+            dtype: ranks
+            for dtype in _formats(now, accelerator, market, few=few)
+            if (ranks := market.ranks(now.model, dtype, accelerator, now.pp or 1))
+        }
+        if not ranks_by_dtype:
             continue
         fits = True
+        fewest = min(ranks[0] for ranks in ranks_by_dtype.values())
         offers = [
             offer
             for offer in market.offers(accelerator.name, purchase)
             if offer.provider == (provider or offer.provider)
         ]
-        if not any(offer.n_devices >= ranks[0] for offer in offers):
-            not_offered.append(f"{accelerator.name} (tp {ranks[0]})")
+        if not any(offer.n_devices >= fewest for offer in offers):
+            not_offered.append(f"{accelerator.name} (tp {fewest})")
             continue
-        for count in ranks:
-            # The fewest ranks may be too slow. One replica that lists above all present ones saves nothing.
-            affordable = count == ranks[0] or count * _listed(offers) < present_price
-            if affordable and any(offer.n_devices >= count for offer in offers):
-                moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count).resized()
-                yield propose(moved, risk="availability", effort="high")
+        for dtype, ranks in ranks_by_dtype.items():
+            for count in ranks:
+                # The fewest ranks may be too slow; fewer bits are for fewer ranks. One replica that lists above all
+                # present ones saves nothing.
+                worth_more_ranks = dtype == now.weight_dtype and count * _listed(offers) < present_price
+                if (count == ranks[0] or worth_more_ranks) and any(offer.n_devices >= count for offer in offers):
+                    moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count, weight_dtype=dtype)
+                    risk = "availability" if dtype == now.weight_dtype else "quality"
+                    yield propose(moved.resized(), risk=risk, effort="high")
     if not_offered:
         where = provider or "any provider"
         reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
@@ -134,6 +148,13 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
             "nothing-else-fits",
             f"none of {tried} other accelerators with listed offers holds its {gib:.0f} GiB of weights in one server",
         )
+
+
+def _formats(now: Deployment, accelerator: Accelerator, market: Market, *, few: bool) -> list[str]:
+    """Return the formats of weights to try: the present one, and those of fewer bits that run in place of 16 bits."""
+    smaller = smaller_formats(now.engine, accelerator, few=few) if now.weight_dtype in SIXTEEN_BIT_OR_MORE else []
+    runs = (dtype for dtype in smaller if market.not_run(now.engine, dtype, accelerator.name) is None)
+    return [now.weight_dtype or "", *runs]
 
 
 def _listed(offers: Sequence[Offer]) -> float:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.catalog import knob_commands
-from pertoken.proof.judging.go_back_page import RULE
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
+from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.receipts.receipt import Receipt
 from pertoken.proof.recommendation import (
     ChangeLine,
@@ -57,6 +57,8 @@ def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
     if verdict.judgement.result is Result.DEARER and verdict.judgement.effect is not None:
         low, likely, high = verdict.judgement.effect
         yield f"{since} a token takes {likely:+.1%} ({low:+.1%} to {high:+.1%}) device time at like load"
+    if receipt is not None and (guard := receipt.finding.guard) is not None and guard.changed:
+        yield f"{since} {guard.sentence}: check their quality before you keep it"
     if receipt is not None and receipt.objective_missed_since:
         yield f"{since} an objective is missed that was kept before"
 
@@ -86,8 +88,8 @@ def _recommendation(
     )
     key = str(verdict.deployment_id)
     return Recommendation(
-        recommendation_id=identity(RULE, "deployment", key),
-        rule_id=RULE,
+        recommendation_id=identity(GO_BACK, "deployment", key),
+        rule_id=GO_BACK,
         state=State.OPEN,
         title=title,
         target=verdict.name,

@@ -29,7 +29,7 @@ from pertoken.proof.receipts.receipt import (
 from pertoken.proof.recommendation import Edit, Recommendation, Variant, short_id
 from pertoken.proof.trials.trial import Trial
 from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, Judgement, Result, Verdict, promise_of, result_of
-from pertoken.proof.verification.adapter import acts_through, question
+from pertoken.proof.verification.adapter import acts_through, meant, question
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle, Question
 from pertoken.proof.verification.verify import Finding
@@ -144,6 +144,8 @@ class Verifier:
             price_changes=self._price_changes(after, verdict, before.start, until),
             through=acts_through(names(verdict.edits)),
             cycle=self._cycle,
+            meant=meant(names(verdict.edits)),
+            checked=(tried := self._trial(verdict)) is not None and tried.quality_passed,
         )
 
     def _window(self, start: int, end: int) -> Window:

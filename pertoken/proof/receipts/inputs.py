@@ -7,10 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from pertoken.proof.verification.question import Covariate, Cycle, Event, EventKind, Promise, Question
+from pertoken.proof.verification.question import (
+    Covariate,
+    Cycle,
+    Event,
+    EventKind,
+    Outputs,
+    Promise,
+    Question,
+    Signal,
+)
 from pertoken.proof.verification.release import Release, ReleaseQuestion, Served
 from pertoken.window.columns import Floats
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.epochs.outputs import OutputCounts
 
 _COLUMNS = ("device_s_per_token", "tokens_per_s", "generated_share", "cached_share")
 
@@ -22,7 +32,9 @@ def to_json(question: Question | ReleaseQuestion) -> str:
 
 
 def _question(question: Question) -> dict[str, Any]:
+    outputs = question.outputs
     return {
+        **({} if outputs is None else {"outputs": _outputs(outputs)}),
         "deployment": _hours(question.deployment),
         "siblings": [_hours(sibling) for sibling in question.siblings],
         "changed_at": question.changed_at,
@@ -64,6 +76,7 @@ def from_json(text: str) -> Question | ReleaseQuestion:
             events=tuple(Event(event["ts"], EventKind(event["kind"]), event["text"]) for event in values["events"]),
             acts_through=frozenset(map(Covariate, values["acts_through"])),
             cycle=Cycle(**values["cycle"]),
+            outputs=_read_outputs(values["outputs"]) if "outputs" in values else None,  # older receipts have none
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"these are no inputs of a receipt: {error!r}") from None
@@ -99,6 +112,22 @@ def _outcomes(values: dict[str, Any]) -> HourlyOutcomes:
         None if values[name] is None else np.array(values[name], np.float64) for name in _COLUMNS
     )
     return HourlyOutcomes(np.array(values["ts"], np.int64), _known(cost), _known(tokens), _known(generated), cached)
+
+
+def _outputs(outputs: Outputs) -> dict[str, Any]:
+    counts = {name: values.tolist() for name, values in outputs.counts.counts.items()}
+    return {
+        "ts": outputs.counts.ts.tolist(),
+        "counts": counts,
+        "meant": sorted(outputs.meant),
+        "checked": outputs.checked,
+    }
+
+
+def _read_outputs(values: dict[str, Any]) -> Outputs:
+    counts = {name: np.array(column, np.float64) for name, column in values["counts"].items()}
+    counted = OutputCounts(np.array(values["ts"], np.int64), counts)
+    return Outputs(counted, frozenset(map(Signal, values["meant"])), values["checked"])
 
 
 def _known(values: Floats | None) -> Floats:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import astuple
 
 from pertoken.proof.receipts.receipt import NanoUsd, Receipt, ReleaseFigures, ServiceLevel
+from pertoken.proof.verification.guard import SPECS, Guard
 from pertoken.proof.verification.question import Covariate
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Span
@@ -14,6 +15,9 @@ _MEANINGS = {
     Verdict.PARTIAL: "A saving is proven, and it is less than promised.",
     Verdict.NO_EFFECT: "There is no saving and no loss that matters.",
     Verdict.REGRESSED: "A token costs more device time than before: go back.",
+    Verdict.OUTPUT_CHANGED: (
+        "Outputs are not what they were, so nothing counts as saved: check their quality with a trial, or go back."
+    ),
     Verdict.INCONCLUSIVE: "Nothing is proven.",
     Verdict.DECAYED: "The saving that was proven does not stand any more.",
 }
@@ -34,7 +38,14 @@ MIN_SHOWN = 0.005
 
 def to_markdown(receipt: Receipt) -> str:
     """Return a receipt as Markdown: verdict first, then the numbers, then how they were found."""
-    sections = (_head(receipt), _saving(receipt), _service(receipt), _method(receipt), _foot(receipt))
+    sections = (
+        _head(receipt),
+        _saving(receipt),
+        _service(receipt),
+        *_outputs(receipt),
+        _method(receipt),
+        _foot(receipt),
+    )
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
@@ -117,6 +128,23 @@ def _service(receipt: Receipt) -> Iterator[str]:
     yield ""
     kept = {True: "The objectives are kept.", False: "An objective is missed: go back.", None: ""}
     yield kept[receipt.objectives_kept] or "Whether the objectives are kept is not known."
+
+
+def _outputs(receipt: Receipt) -> Iterator[Iterator[str]]:
+    if (guard := receipt.finding.guard) is not None:
+        yield _guard(guard)
+
+
+def _guard(guard: Guard) -> Iterator[str]:
+    yield "## Outputs"
+    yield ""
+    if guard.signals:
+        yield "| | expected | measured after | |"
+        yield "|---|---:|---:|---|"
+    for change in guard.signals:
+        yield f"| {SPECS[change.signal].label} | {' | '.join(change.figures)} | {'changed' if change.alarm else ''} |"
+    for signal, reason in guard.not_compared:
+        yield f"- {SPECS[signal].label}: not compared, {reason}"
 
 
 def _method(receipt: Receipt) -> Iterator[str]:

@@ -9,7 +9,8 @@ import pertoken
 from pertoken.proof.receipts.inputs import sha256, to_json
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.gates import HeldOut, Placebo
-from pertoken.proof.verification.question import Covariate, Event, EventKind, Promise, Question
+from pertoken.proof.verification.guard import Guard, SignalChange, guard
+from pertoken.proof.verification.question import Covariate, Event, EventKind, Promise, Question, Signal
 from pertoken.proof.verification.release import ReleaseQuestion, verify_release
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding, Span, verify
@@ -151,7 +152,7 @@ def receipt(
     if isinstance(question, ReleaseQuestion):
         finding, released = _released(question)
     else:
-        finding = verify(question)
+        finding = guarded(verify(question), guard(question))
     per_mtok = _measured(finding, price)
     mtok = finding.matched_mtok or 0.0
     in_window = per_mtok and NanoUsd(
@@ -174,6 +175,15 @@ def receipt(
         trial=trial,
     )
     return signed(unsigned)
+
+
+def guarded(finding: Finding, guard: Guard | None) -> Finding:
+    """Return a finding with its guard: where outputs changed, nothing but a loss is proven of its cost."""
+    if guard is None or not guard.alarms:
+        return replace(finding, guard=guard)
+    if guard.checked or finding.verdict is Verdict.REGRESSED:
+        return replace(finding, guard=guard, reason="; ".join(filter(None, (finding.reason, guard.sentence))))
+    return replace(finding, verdict=Verdict.OUTPUT_CHANGED, code="output-changed", reason=guard.sentence, guard=guard)
 
 
 def signed(receipt: Receipt) -> Receipt:
@@ -274,10 +284,16 @@ def _finding(values: dict[str, Any]) -> Finding:
     for name, kind in _FINDING_TYPES.items():
         values[name] = _optional(kind, values[name])
     values["verdict"] = Verdict(values["verdict"])
+    values["guard"] = _optional(_guard, values.get("guard"))  # older receipts have none
     values["explained"] = tuple((Covariate(name), share) for name, share in values["explained"])
     values["events"] = tuple(Event(event["ts"], EventKind(event["kind"]), event["text"]) for event in values["events"])
     values["not_matched"] = tuple(map(Covariate, values["not_matched"]))
     return Finding(**values)
+
+
+def _guard(signals: list[dict[str, Any]], not_compared: list[list[str]], checked: bool) -> Guard:
+    changes = (SignalChange(**{**change, "signal": Signal(change["signal"])}) for change in signals)
+    return Guard(tuple(changes), tuple((Signal(name), reason) for name, reason in not_compared), checked)
 
 
 def _optional(kind: Callable[..., Any], values: dict[str, Any] | None) -> Any:

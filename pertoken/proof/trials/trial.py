@@ -83,6 +83,11 @@ class Trial:
     version: int = 0
 
     @property
+    def quality_passed(self) -> bool:
+        """Whether the quality check passed with the change."""
+        return self.quality_exit == 0
+
+    @property
     def block_s(self) -> int:
         """Seconds of one block of a switchback: the minutes that count, and the warm-up before them."""
         return self.warm_up_s + 60 * self.minutes

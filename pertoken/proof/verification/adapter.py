@@ -12,8 +12,10 @@ from pertoken.proof.verification.question import (
     Cycle,
     Event,
     EventKind,
+    Outputs,
     Promise,
     Question,
+    Signal,
 )
 from pertoken.proof.verification.windows import WASHOUT_DAYS, Refused
 from pertoken.state.knobs import knobs
@@ -21,6 +23,7 @@ from pertoken.store.schema.words import DRIVER
 from pertoken.units import format_utc
 from pertoken.window.epochs.history import in_turn
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.epochs.outputs import joined
 from pertoken.window.reading import Window
 
 CACHE_KNOBS = frozenset({"enable_prefix_caching", "kv_offload_bytes", "kv_dtype", "gpu_memory_utilization"})
@@ -30,6 +33,14 @@ CACHE_KNOBS = frozenset({"enable_prefix_caching", "kv_offload_bytes", "kv_dtype"
 def acts_through(changed_knobs: Iterable[str]) -> frozenset[Covariate]:
     """Return the covariates that a change of these knobs is meant to alter. Hours are not matched in them."""
     return frozenset({Covariate.CACHE} if CACHE_KNOBS.intersection(changed_knobs) else ())
+
+
+DRAFT_KNOBS = frozenset({"num_speculative_tokens", "speculative_method", "speculative_model"})
+
+
+def meant(changed_knobs: Iterable[str]) -> frozenset[Signal]:
+    """Return the signals of outputs that a change of these knobs is meant to alter."""
+    return frozenset({Signal.ACCEPTED} if DRAFT_KNOBS.intersection(changed_knobs) else ())
 
 
 def question(
@@ -43,12 +54,14 @@ def question(
     price_changes: Iterable[int] = (),
     through: frozenset[Covariate] = frozenset(),
     cycle: Cycle = WEEK_OF_HOURS,
+    meant: frozenset[Signal] = frozenset(),
+    checked: bool = False,
 ) -> Question | Refused:
     """Return the question about a change at `changed_at`, or the reason why its hours cannot be used.
 
     `before` ends and `after` begins at the change or within its hour. Siblings that changed since the start of the
     baseline, or without usable hours, are left out. `price_changes`: times at which a price of the deployment changed.
-    `through`: see `acts_through`. `cycle`: length of a bucket and of a week.
+    `through`: see `acts_through`. `cycle`: length of a bucket and of a week. `meant` and `checked`: of its `Outputs`.
     """
     hours = _hours(before, after, deployment_id, cycle)
     if isinstance(hours, Comparison):
@@ -65,6 +78,7 @@ def question(
         for ts in price_changes
         if before.start <= ts < after.end
     ]
+    counts = joined(*(window.outputs(deployment_id, cycle.bucket_s) for window in (before, after)))
     return Question(
         hours,
         changed_at,
@@ -74,6 +88,7 @@ def question(
         events=tuple(sorted(events, key=lambda event: event.ts)),
         acts_through=through,
         cycle=cycle,
+        outputs=Outputs(counts, meant, checked),
     )
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Ints
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.epochs.outputs import OutputCounts
 
 HOUR_S = HOUR_MS // 1000
 FIRST_MONDAY = 4 * 86_400
@@ -97,6 +98,37 @@ class Covariate(StrEnum):
     """Cached over all prompt tokens."""
 
 
+class Signal(StrEnum):
+    """Signals of the output guard: what the pages of engines show of outputs."""
+
+    LENGTH = "length"
+    """Generated tokens per request; per prompt token where the engine counts no requests."""
+    SPREAD = "spread"
+    """Standard deviation of the logarithm of generated tokens per request."""
+    CUT = "cut"
+    """Requests that ended at their length limit, of all that ended."""
+    EMPTY = "empty"
+    """Requests with at most one generated token."""
+    REPEATED = "repeated"
+    """Requests that the engine ended because their output repeated itself."""
+    ABORTED = "aborted"
+    FAILED = "failed"
+    """Requests that were refused or ended by an error."""
+    ACCEPTED = "accepted"
+    """Drafted tokens that were accepted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outputs:
+    """Counts of outputs that the guard compares."""
+
+    counts: OutputCounts
+    meant: frozenset[Signal] = frozenset()
+    """Signals that the change is meant to alter, which are not compared."""
+    checked: bool = False
+    """Whether a quality check passed with this change."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """Did the change at `changed_at` lower the device-seconds per token?"""
@@ -119,3 +151,5 @@ class Question:
     """Covariates that the change is meant to alter; hours are not matched in them. Prefix caching alters the cached
     share."""
     cycle: Cycle = WEEK_OF_HOURS
+    outputs: Outputs | None = None
+    """Counts of its outputs over the same time; None where none are known."""

@@ -30,6 +30,8 @@ class Verdict(StrEnum):
     NO_EFFECT = "NO_EFFECT"
     REGRESSED = "REGRESSED"
     INCONCLUSIVE = "INCONCLUSIVE"
+    OUTPUT_CHANGED = "OUTPUT_CHANGED"
+    """Outputs are not what they were, so that no saving counts until their quality is checked: see `guard`."""
     DECAYED = "DECAYED"
     """Result of a re-check: a proven saving that is gone or clearly smaller."""
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from pertoken.proof.verification.estimate import Effect, Estimator, Interval, saving
 from pertoken.proof.verification.gates import MAX_CV_RMSE, MAX_NMBE, MIN_DATES, HeldOut, Placebo, held_out, placebo
+from pertoken.proof.verification.guard import Guard
 from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
 from pertoken.proof.verification.siblings import Siblings, siblings
 from pertoken.proof.verification.verdict import Verdict, judge
@@ -62,6 +63,8 @@ class Finding:
     """Other changes in order of time: the events of the question, and shifts of load and mix."""
     not_matched: tuple[Covariate, ...] = ()
     """Covariates that were not measured, or that the change is meant to alter."""
+    guard: Guard | None = None
+    """What became of the outputs; None where none were counted."""
 
 
 def verify(question: Question) -> Finding:

@@ -1,9 +1,12 @@
-"""Content of an alert's event, as JSON and as a sentence."""
+"""Content of an alert's event: as JSON, as a sentence, and among the events of a report."""
 
 import hashlib
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from pertoken.costs.report.lines import EventLine, FleetReport
 from pertoken.metrics import FIGURES
 from pertoken.printable import literal
 from pertoken.reports.alerts.state import Event
@@ -11,7 +14,8 @@ from pertoken.settings.alerts import LOG, MAIL, AlertSettings
 from pertoken.units import format_utc
 
 VERSION = 1
-
+KIND = "alert"
+"""Kind of an event of an alert in a report."""
 
 GONE = "no longer there"
 """Why an alert of a target resolves that its window does not have any more."""
@@ -28,6 +32,7 @@ def body_of(
             "version": VERSION,
             "alert": alert.name,
             "event": event.value,
+            "severity": alert.severity,
             "target": target,
             "figure": alert.when.figure,
             "value": value,
@@ -54,8 +59,14 @@ def sentence(body: str) -> str:
     )
 
 
+def with_alerts(report: FleetReport, events: Iterable[tuple[str, int]]) -> FleetReport:
+    """Return a report with events of alerts, JSON and time of each, among its own, newest first."""
+    lines = [EventLine(ts, KIND, sentence(body), 1) for body, ts in events if ts <= report.now_ts]
+    return replace(report, events=tuple(sorted((*report.events, *lines), key=lambda event: -event.ts)))
+
+
 def destination_key(destination: str) -> str:
-    """Return the stored key of a destination: a hash of a URL, which may hold a secret."""
+    """Return the stored key of a destination: a hash of a URL, which may be secret."""
     if destination in (LOG, MAIL):
         return destination
     return f"webhook:{hashlib.sha256(destination.encode()).hexdigest()[:16]}"

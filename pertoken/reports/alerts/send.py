@@ -1,15 +1,17 @@
 """Sending one event to one destination."""
 
+import json
 import logging
 from collections.abc import Callable
 
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
 from pertoken.reports.alerts.message import body_of, sentence
+from pertoken.reports.alerts.payloads import request_of
 from pertoken.reports.alerts.state import Event
 from pertoken.reports.delivery import mail, webhook
 from pertoken.reports.delivery.secret import read_secret
-from pertoken.settings.alerts import LOG, MAIL, AlertSettings, masked
+from pertoken.settings.alerts import LOG, MAIL, AlertSettings, chat_of, masked
 
 log = logging.getLogger("pertoken.alerts")
 Send = Callable[[str, str, int, str], None]
@@ -26,9 +28,15 @@ def sender(settings: Settings) -> Send:
             text = sentence(body)
             mail.send(settings, text.partition(" (limit")[0], f"{text}\n")
         else:
-            secret = read_secret(settings.delivery_secret_file, settings.delivery_secret_env, "delivery.secret_file")
             own = settings.delivery_own_hosts
-            webhook.post(destination, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own)
+            chat, url = chat_of(destination)
+            if chat is None:
+                file, variable = settings.delivery_secret_file, settings.delivery_secret_env
+                secret = read_secret(file, variable, "delivery.secret_file")
+                webhook.post(url, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own)
+            else:
+                request = request_of(chat, url, json.loads(body), sentence(body))
+                webhook.post(request.url, request.data, now_ts, own_hosts=own, headers=request.headers)
 
     return send
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pertoken.config import Settings
-from pertoken.errors import PertokenError, StoreError
+from pertoken.errors import PertokenError
 from pertoken.reports.alerts.message import DISABLED, GONE, REMOVED, body_of, destination_key
 from pertoken.reports.alerts.send import Send, log, sender
 from pertoken.reports.alerts.state import AlertState, Event, Phase, advance
 from pertoken.reports.gates.measure import Figures
 from pertoken.reports.gates.written import check_figure
-from pertoken.settings.alerts import LOG, MAIL, AlertSettings
+from pertoken.settings.alerts import LOG, MAIL, AlertSettings, watched_alerts
 from pertoken.settings.expression import FLEET, Comparison
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
@@ -20,6 +20,8 @@ from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.ids import stable_id
 
+JOB = "alerts"
+"""Name of the job of the advisor that evaluates alerts."""
 EVERY_S = 60.0
 TRIES = 5
 BACKOFF_S = 60
@@ -30,10 +32,13 @@ Key = tuple[str, str]
 """Name of an alert, and a target."""
 
 
-def check_alerts(settings: Settings) -> None:
-    """Raise BadInput for an alert on an unknown figure."""
-    for alert in settings.alerts:
+def alerts_of(settings: Settings) -> tuple[AlertSettings, ...]:
+    """Return the alerts of the settings and the default ones. Raises BadInput for an alert on an unknown figure."""
+    budget = settings.budget_usd_per_month is not None
+    alerts = watched_alerts(settings.alerts, settings.delivery_alerts_to, budget=budget)
+    for alert in alerts:
         check_figure(alert.when, f"alerts.{alert.name}.when")
+    return alerts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,9 @@ class AlertWatch:
         open_: Callable[[StoreLocation], Store] = open_store,
     ) -> None:
         """Raise BadInput for an alert on an unknown figure."""
-        check_alerts(settings)
         self._where, self._settings, self._open = where, settings, open_
-        self._alerts = [alert for alert in settings.alerts if alert.enabled]
+        self._all = alerts_of(settings)
+        self._alerts = [alert for alert in self._all if alert.enabled]
         self._send = send or sender(settings)
 
     def round(self, now_ts: int) -> None:
@@ -126,7 +131,7 @@ class AlertWatch:
             return
         when = Comparison(stored["figure"], stored["operator"], stored["limit"])
         alert = AlertSettings(row.name, when, FLEET, 0.0, stored["window_s"], ())
-        reason = DISABLED if any(alert.name == row.name for alert in self._settings.alerts) else REMOVED
+        reason = DISABLED if any(alert.name == row.name for alert in self._all) else REMOVED
         body = body_of(alert, row.target, Event.RESOLVED, None, now_ts, reason)
         reached = [key for key in stored["to"] if key in self._places]
         if len(reached) < len(stored["to"]):
@@ -138,7 +143,7 @@ class AlertWatch:
     @property
     def _places(self) -> Mapping[str, str]:
         """Destinations by their stored key."""
-        written = {destination for alert in self._settings.alerts for destination in alert.to}
+        written = {destination for alert in self._all for destination in alert.to}
         return {destination_key(destination): destination for destination in {LOG, MAIL, *written}}
 
     def _deliver(self, target: AdviceRepository, now_ts: int) -> None:
@@ -218,14 +223,6 @@ def _row(alert: AlertSettings, target: str, state: AlertState, value: float | No
         "seen_ts": now_ts,
         "body": json.dumps(body, sort_keys=True),
     }
-
-
-def are_standing(where: StoreLocation) -> bool:
-    """Return whether an alert is stored; False for a database that cannot be read."""
-    try:
-        return bool(standing_alerts(open_store(where)))
-    except StoreError:
-        return False
 
 
 def standing_alerts(store: Store) -> Sequence[Any]:

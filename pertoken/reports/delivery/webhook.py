@@ -34,13 +34,14 @@ def post(
     secret: bytes | None = None,
     delivery_id: str = "",
     own_hosts: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
     resolve: Resolve | None = None,
     context: ssl.SSLContext | None = None,
 ) -> int:
     """Post JSON and return the status, 200 to 299. Raises NotDelivered, in which the URL is masked.
 
     The name is resolved once, and the connection goes to the checked address. A private address is refused, unless
-    the URL names it (or localhost), or its host is one of `own_hosts`.
+    the URL names it (or localhost), or its host is one of `own_hosts`. `headers` are sent in addition.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -53,7 +54,7 @@ def post(
             closing(_connection(parts.scheme, host, port, sock, context)) as connection,
         ):
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("POST", path, body, _headers(body, now_ts, secret, delivery_id))
+            connection.request("POST", path, body, {**_headers(body, now_ts, secret, delivery_id), **(headers or {})})
             reply = connection.getresponse()
             reply.read(MAX_REPLY_BYTES)
             if cutoff.passed:  # truncated headers look complete

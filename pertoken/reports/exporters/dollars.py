@@ -29,10 +29,13 @@ NAMES: Mapping[str, str] = {
     "slo_ratio": "pertoken_slo_ratio",
     "stuck": "pertoken_stuck_engines",
     "stale_s": "pertoken_host_age_seconds",
+    "telemetry_lost": "pertoken_telemetry_lost_hosts",
+    "price_lost": "pertoken_price_lost_devices",
     "budget_share": "pertoken_budget_spent_ratio",
     "budget_expected_share": "pertoken_budget_expected_ratio",
     "bankable_usd_per_month": "pertoken_bankable_usd_per_month",
     "regressions": "pertoken_window_regressions",
+    "output_changes": "pertoken_window_output_changes",
 }
 """Figures of `metrics.FIGURES` -> metrics. An unknown figure has no sample, never 0."""
 

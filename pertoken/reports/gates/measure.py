@@ -8,14 +8,14 @@ from pertoken.config import Settings
 from pertoken.costs.fleet import objectives, service_name
 from pertoken.costs.report.figures import Figure
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.costs.report.lines import DeploymentLine, FleetReport
+from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine
 from pertoken.costs.served import together
 from pertoken.costs.spend.month import MonthSpend, month_spend
 from pertoken.metrics import FIGURES, HEADLINES
+from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
-from pertoken.proof.troubles import slo_ratios, stuck_s
+from pertoken.proof.troubles import is_silent, slo_ratios, stuck_s
 from pertoken.proof.verdicts import Result, verdicts_of
-from pertoken.reports.figures import best_of_each_target, total
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD
@@ -45,10 +45,7 @@ class Figures:
             reason = f"{figure} has values for {', '.join(FIGURES[figure].kinds)}, not for a {kind}"
             return {"": Figure(None, reason)}
         if kind == "host":
-            return {
-                host.name: NOT_MEASURED if host.age_s is None else Figure(float(host.age_s))
-                for host in self.report.hosts
-            }
+            return {host.name: _of_host(figure, host) for host in self.report.hosts}
         if kind == "fleet":
             return {"": self._of_fleet(figure)}
         return {
@@ -86,10 +83,13 @@ class Figures:
             "power_w": lambda: _known(self.report.power_w),
             "generated_tok_s": lambda: _known(self.report.generated_tok_s_now),
             "stale_s": self._stale_s,
-            "budget_share": lambda: self._of_budget(self._month.nano_usd),
-            "budget_expected_share": lambda: self._of_budget(self._month.total and self._month.total[1]),
+            "telemetry_lost": lambda: Figure(float(sum(map(is_silent, self.report.hosts)))),
+            "price_lost": lambda: Figure(float(sum(lost.devices for lost in self.report.lost_prices))),
+            "budget_share": lambda: self._of_budget(lambda month: month.nano_usd),
+            "budget_expected_share": lambda: self._of_budget(lambda month: month.total and month.total[1]),
             "bankable_usd_per_month": self._bankable,
-            "regressions": self._regressions,
+            "regressions": lambda: self._verdicts(Result.DEARER),
+            "output_changes": lambda: self._verdicts(Result.OUTPUT_CHANGED),
         }
         return (
             own[figure]()
@@ -113,10 +113,11 @@ class Figures:
         known = [age for age in ages if age is not None]
         return Figure(float(max(known))) if known and len(known) == len(ages) else NOT_MEASURED
 
-    def _of_budget(self, nano_usd: int | None) -> Figure:
+    def _of_budget(self, spend: Callable[[MonthSpend], int | None]) -> Figure:
         budget = self._settings.budget_usd_per_month
         if budget is None:
             return NO_BUDGET
+        nano_usd = spend(self._month)
         if nano_usd is None:
             return Figure(None, self._month.reason or "the spend of the month is unknown")
         return Figure(nano_usd / NANO_USD / budget)
@@ -128,10 +129,16 @@ class Figures:
             return Figure(None, "no rule has run: `pertoken advise`")
         return Figure((money[1] if money else 0) / NANO_USD)
 
-    def _regressions(self) -> Figure:
+    def _verdicts(self, result: Result) -> Figure:
         start = self._now_ts - self._window_s
         verdicts = verdicts_of(self._store, start, self._now_ts, self._now_ts if self._dated else None)
-        return Figure(float(sum(verdict.judgement.result is Result.DEARER for verdict in verdicts)))
+        return Figure(float(sum(verdict.judgement.result is result for verdict in verdicts)))
+
+
+def _of_host(figure: str, host: HostLine) -> Figure:
+    if figure == "telemetry_lost":
+        return Figure(float(is_silent(host)))
+    return NOT_MEASURED if host.age_s is None else Figure(float(host.age_s))
 
 
 def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, window_s: int) -> Figure:

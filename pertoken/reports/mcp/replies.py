@@ -9,13 +9,14 @@ from typing import Any
 from pertoken.config import Settings
 from pertoken.costs.hours.spend import BY, spend
 from pertoken.errors import BadInput
-from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.recommendation import Recommendation, State, best_of_each_target
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
-from pertoken.reports.figures import TAKEN, best_of_each_target, paying_more, read_troubles, unconfirmed
+from pertoken.reports.figures import TAKEN, read_troubles
 from pertoken.reports.values import advice_values, bill_values, trouble_values, verdict_values
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.units import NANO_USD
 
 MAX_HOURS = 8760
@@ -68,7 +69,7 @@ class Replies:
         rows = standing(open_store(self._where))
         lists = {
             "found": best_of_each_target(rows),
-            "unconfirmed": unconfirmed(rows),
+            "unconfirmed": [row for row in open_advice(rows) if row.unconfirmed is not None],
             "paying_more": paying_more(rows),
             "taken": [row for row in rows if row.state in TAKEN],
         }

@@ -1,6 +1,6 @@
 """A report as one HTML file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from pertoken import __version__
@@ -30,18 +30,25 @@ USE_NAMES = {
 
 def page(report: ReportFigures) -> str:
     """Return the report as a whole HTML document."""
+    sections = (_headlines(report), *_plots(report), *(table_section(table) for table in tables(report)))
+    title = f"pertoken, {report.period.text}"
+    return document("What our tokens cost", [f"{report.period.text} · {report.source}"], sections, title)
+
+
+def document(heading: str, lines: Sequence[str], sections: Iterable[Markup], title: str | None = None) -> str:
+    """Return a whole HTML document of some sections, which loads no other resource. `lines` stand under the heading."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"pertoken, {report.period.text}"),
+        tag("title", title or heading),
         tag("style", Markup(_style())),
     )
     body = tag(
         "body",
-        tag("header", tag("h1", "What our tokens cost"), tag("p", f"{report.period.text} · {report.source}")),
-        tag("main", _headlines(report), *_plots(report), *(_table(table) for table in tables(report))),
+        tag("header", tag("h1", heading), *(tag("p", line) for line in lines)),
+        tag("main", *sections),
         tag("footer", tag("p", f"pertoken {__version__}. Amounts are US dollars; – is not known.")),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
@@ -100,7 +107,7 @@ def _savings(report: ReportFigures) -> list[Markup]:
     known = [("found", "s0", row, row.best) for row in report.savings.proposed[:CHANGES]]
     known += [("taken", "s2", row, row.chosen) for row in report.savings.taken[:CHANGES]]
     rows = [
-        (f"{what}: {row.title}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
+        (f"{what}: {row.change}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
         for what, style, row, variant in known
         if variant is not None and variant.net is not None and not variant.pays_more
         for low, likely, high in (variant.net,)
@@ -123,7 +130,8 @@ def _plot(title: str, svg: Markup, legend: Legend, note: str) -> Markup:
     return tag("section", tag("h2", title), tag("p", note, class_="note"), svg, tag("ul", *keys, class_="legend"))
 
 
-def _table(table: Table) -> Markup:
+def table_section(table: Table) -> Markup:
+    """Return one table with its notes and command."""
     if not table.rows:
         body = tag("p", table.empty)
     else:

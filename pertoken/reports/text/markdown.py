@@ -15,7 +15,7 @@ def markdown(report: ReportFigures) -> str:
     blocks = [
         f"# What our tokens cost\n\n{plain(report.period.text)}, {plain(report.source)}. Amounts are US dollars.",
         "\n".join(f"- **{plain(headline.value)}** {plain(headline.name)}" for headline in headlines(report)),
-        *(_table(table) for table in tables(report)),
+        *(table_block(table) for table in tables(report)),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -25,7 +25,8 @@ def plain(text: str) -> str:
     return _ACTING.sub(r"\\\1", literal(text))
 
 
-def _table(table: Table) -> str:
+def table_block(table: Table) -> str:
+    """Return one table with its notes and command."""
     lines = [f"## {table.title}", ""]
     if table.rows:
         lines.append(f"| {' | '.join(plain(name.lstrip('>')) for name in table.columns)} |")

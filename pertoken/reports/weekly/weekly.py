@@ -1,4 +1,4 @@
-"""A week compared with the previous one: spend, $/Mtok, the three best bankable changes, and verdicts."""
+"""What is wrong now, and a week against the previous one: spend, $/Mtok, the best bankable changes, and verdicts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pertoken.catalog.offers import REFRESH_COMMAND, ages
 from pertoken.config import Settings
 from pertoken.costs.prices.used import used_offers
+from pertoken.costs.report.lines import Trouble
 from pertoken.printable import literal
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.verdicts import Result, Verdict
@@ -22,6 +23,7 @@ MAX_LINES = 25
 WEEK_S = 7 * DAY
 CHANGES = 3
 MODELS = 5
+TROUBLES = 3
 VERDICTS = 8
 MAX_CELLS = 160
 """Characters of a line."""
@@ -38,7 +40,13 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
     at = f" --at {week.at}" if week.dated else ""
     costs = f"pertoken costs --hours {week.hours}{at}"
     head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (against the seven days before)"]
-    lines = [*head, _spend(this, last, costs), _price(this, last, costs), _idle(this, last, costs)]
+    lines = [
+        *head,
+        *_troubles(() if week.dated else this.troubles),
+        _spend(this, last, costs),
+        _price(this, last, costs),
+        _idle(this, last, costs),
+    ]
     lines += _models(this, last, costs)
     lines += _changes(this.savings.proposed)
     lines += _verdicts(this.verdicts)
@@ -63,6 +71,15 @@ def _idle(this: ReportFigures, last: ReportFigures, command: str) -> str:
     return f"idle {idle_text(this.bill)} of dollars (before: {idle_text(last.bill)})  [{command} --figures]"
 
 
+def _troubles(troubles: Sequence[Trouble]) -> list[str]:
+    lines = [f"now {row.kind}: {literal(row.target)}: {literal(row.reason)}  [{row.command}]" for row in troubles]
+    more = len(lines) - TROUBLES
+    return [
+        *lines[:TROUBLES],
+        *([f"and {more} more things that are wrong now  [pertoken top --once]"] if more > 0 else []),
+    ]
+
+
 def _models(this: ReportFigures, last: ReportFigures, command: str) -> list[str]:
     before = {model.model: price(model.together) for model in last.hours}
     lines = []
@@ -79,9 +96,13 @@ def _changes(proposed: Sequence[Recommendation]) -> list[str]:
         return ["bankable: nothing is proposed  [pertoken advise]"]
     return [
         f"bankable {money_text(row.best.net if row.best else None)}/month: {literal(row.title)}, "
-        f"{literal(row.target)}  [pertoken advise show {short_id(row)}]"
+        f"{literal(row.target)}{_tier(row)}  [pertoken advise show {short_id(row)}]"
         for row in best
     ]
+
+
+def _tier(row: Recommendation) -> str:
+    return f" (forecast {row.best.tier.short})" if row.best and row.best.tier else ""
 
 
 def _prices(store: Store, settings: Settings, week: Period) -> list[str]:

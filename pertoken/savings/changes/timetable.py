@@ -39,14 +39,21 @@ def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context, r
 
     Hours off release whole hosts (bankable), hours asleep free devices (capacity). Hours with a number of replicas
     release the hosts of the other replicas, if that number serves the demand within the objectives. A schedule is
-    refused if requests came in an hour off or asleep, and unpriced if the window has no such hour. Raises NoPrice.
+    refused if requests came in an hour off or asleep. Hours that were not recorded save nothing; without any other hour
+    it is unpriced. Raises NoPrice.
     """
+    demand = now.demand.requests_by_hour_of_week
+    scheduled = sorted(schedule.off | schedule.asleep | {hour for hour, _ in schedule.replicas})
+    unrecorded = [hour for hour in scheduled if demand[hour] is None]
+    if unrecorded and len(unrecorded) == len(scheduled):
+        return Outcome(unpriced=f"nothing was recorded on {_named(unrecorded[0])}: record a whole week first")
+    schedule = Schedule(
+        schedule.off.difference(unrecorded),
+        schedule.asleep.difference(unrecorded),
+        tuple((hour, count) for hour, count in schedule.replicas if hour not in unrecorded),
+    )
     counts = dict(schedule.replicas)
     silent = schedule.off | schedule.asleep | {hour for hour, count in counts.items() if count == 0}
-    demand = now.demand.requests_by_hour_of_week
-    for hour in sorted(silent | counts.keys()):
-        if demand[hour] is None:
-            return Outcome(unpriced=f"nothing was recorded on {_named(hour)}: record a whole week first")
     for hour in sorted(silent):
         if rate := demand[hour]:
             return Outcome(infeasible=f"{rate:.2g} requests/s came on {_named(hour)}: it is not idle then")
@@ -56,7 +63,16 @@ def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context, r
     replicas = _replicas(now, fixed, context) if fixed else _ReplicasByHour({})
     if isinstance(replicas, Outcome):
         return replicas
-    return _priced(before, now, schedule, fixed, replicas, running or same(now.deployments), context)
+    priced = _priced(before, now, schedule, fixed, replicas, running or same(now.deployments), context)
+    return replace(priced, against=(*priced.against, *_not_counted(unrecorded)))
+
+
+def _not_counted(unrecorded: Sequence[int]) -> tuple[str, ...]:
+    """Return a sentence on scheduled hours that were not recorded; none where all were."""
+    if not unrecorded:
+        return ()
+    more = f" and {counted(len(unrecorded) - 1, 'more hour')}" if len(unrecorded) > 1 else ""
+    return (f"nothing was recorded on {_named(unrecorded[0])}{more} of the schedule: no saving is counted for it",)
 
 
 def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _ReplicasByHour | Outcome:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.forecast.memory import MemoryFit
+from pertoken.forecast.tiers import Tier
 from pertoken.savings.size.ends import Bounds, Figures
 from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment
@@ -22,6 +23,8 @@ class Rented:
     figures: Figures
     """Latencies at the likely number of replicas."""
     fit: MemoryFit
+    tier: Tier
+    """What its forecast rests on."""
 
     @property
     def sure(self) -> bool:

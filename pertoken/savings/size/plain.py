@@ -1,5 +1,6 @@
 """A sizing as plain values for JSON: dollars are floats, what is not known is None."""
 
+from dataclasses import asdict
 from datetime import date
 from typing import Any
 
@@ -51,6 +52,7 @@ def _rented(rented: Rented) -> dict[str, Any]:
         "usd_per_hour": _bounds(rented.nano_usd_per_hour, NANO_USD),
         "slo": "sure" if rented.sure else "likely",
         **_figures(rented.figures),
+        "forecast": asdict(rented.tier),
         "memory_per_device": {
             "weights_bytes": rented.fit.weights_bytes,
             "usable_bytes": rented.fit.usable_bytes,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
+from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.memory import MemoryFit, memory_fits
 from pertoken.forecast.queue.latency import latencies
 from pertoken.forecast.queue.replicas import MAX_REPLICAS
@@ -144,7 +145,9 @@ def _rented(
     for (deployment, fit, replicas), expected in zip(held, forecast, strict=True):
         offer = cheapest(deployment, replicas[1], offers[deployment.accelerator or ""])
         if offer is not None and expected is not None:
-            choices.append(Rented(deployment, offer, replicas, expected, fit))
+            choices.append(
+                Rented(deployment, offer, replicas, expected, fit, tier_of(deployment, Calibration(), market))
+            )
     return choices
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
-from pertoken.config import SERVICE_FOLDER
+from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER
 from pertoken.errors import BadInput, StoreError, StoreInaccessible, limit_reached
 from pertoken.settings.keys import APP
 from pertoken.store.connect.server import server_url, shown
@@ -64,14 +64,20 @@ def locate(db: str | None = None, advice: str | None = None) -> StoreLocation:
     advice_folder = _expanded(advice, "advice") if advice else None
     if db is None:
         folder = SERVICE_FOLDER if os.access(SERVICE_FOLDER / "telemetry.db", os.R_OK) else person_folder()
-        return StoreLocation(folder=folder, advice_folder=advice_folder)
+        return StoreLocation(folder=folder, advice_folder=advice_folder or _service_advice(folder))
     if not _SCHEME.match(db):
         folder = _expanded(db, "--db")
         # By `os.path`, which reports a path that may not be looked at as absent: whoever opens it explains.
         if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112
             raise BadInput(f"--db {db}: is a file; name the folder that holds (or is to hold) telemetry.db")
-        return StoreLocation(folder=folder, advice_folder=advice_folder)
+        return StoreLocation(folder=folder, advice_folder=advice_folder or _service_advice(folder))
     return StoreLocation(url=server_url(db, "--db"))
+
+
+def _service_advice(folder: Path) -> Path | None:
+    """Return the folder of the advisor service, where it is installed and `folder` is that of the agent's service."""
+    # By `os.path`, which reports a path that may not be looked at as absent.
+    return SERVICE_ADVICE if folder == SERVICE_FOLDER and os.path.isdir(SERVICE_ADVICE) else None  # noqa: PTH112
 
 
 def _expanded(text: str, where: str) -> Path:
@@ -100,7 +106,7 @@ class ProgramLock:
         """Take the lock and note this process in it. Raises StoreError naming the process that has it."""
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-            fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if limit := limit_reached(error):
                 raise limit from None

@@ -29,9 +29,11 @@ from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, 
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import LRUCache
 
-from pertoken.errors import CorruptStore, FullStore, StoreError, StoreInaccessible, limit_reached
+from pertoken.errors import CorruptStore, FullStore, ImpossibleValues, StoreError, StoreInaccessible, limit_reached
+from pertoken.installed import install_command
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import GROUPS, StoreLocation
+from pertoken.store.connect.possible import readable
 from pertoken.store.connect.postgres import set_local
 from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, without_secret
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
@@ -74,8 +76,10 @@ def _sqlite(location: StoreLocation, group: str, mode: str, *, attached: bool = 
     file = Path(os.path.realpath(location.file(group)))  # raises nothing for a loop of links
     dialect, compiled = _compiling()
 
+    is_reader = mode == "ro" and group == "telemetry"
+
     def connect() -> Any:
-        return sqlite.connect(file, group, mode, attached=attached)
+        return sqlite.connect(readable(file) if is_reader else file, group, mode, attached=attached)
 
     kept = QueuePool(connect, pool_size=1, max_overflow=-1, dialect=dialect) if keep else None
     pool = kept or NullPool(connect, dialect=dialect)
@@ -134,7 +138,7 @@ def _postgres(location: StoreLocation, *, read_only: bool) -> Engine:
         arguments = {"prepare_threshold": None, **tls_defaults(location.url)}
         engine = create_engine(location.url, hide_parameters=True, connect_args=arguments, **pool)
     except ModuleNotFoundError:
-        raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
+        raise StoreError(f"PostgreSQL needs psycopg: {install_command('postgres')}") from None
     return _snapshots(engine) if read_only else engine
 
 
@@ -229,6 +233,8 @@ def _kind_of(error: BaseException | None) -> type[StoreError]:
         return CorruptStore
     if any(text in str(error) for text in _DAMAGE):
         return CorruptStore
+    if str(error) == "integer overflow":
+        return ImpossibleValues
     # An I/O error by its own code is a file that cannot grow, or be written to its end: the disk is full.
     grows_file = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
     return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grows_file else StoreError

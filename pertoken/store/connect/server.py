@@ -16,11 +16,13 @@ from sqlalchemy.exc import ArgumentError
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput, StoreError
+from pertoken.installed import install_command
 
 if TYPE_CHECKING:
     import psycopg
 
 CREDENTIAL = "pertoken.database-url"
+ADVISOR_CREDENTIAL = "pertoken.advisor-url"
 """Name of the service manager's credential that may hold the whole URL."""
 CONNECT_S = 10
 
@@ -105,7 +107,7 @@ class Server:
         try:
             import psycopg
         except ModuleNotFoundError:
-            raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
+            raise StoreError(f"PostgreSQL needs psycopg: {install_command('postgres')}") from None
         try:
             return psycopg.connect(
                 **self._parameters(),
@@ -203,13 +205,8 @@ def shipping_server(settings: Settings, environment: Mapping[str, str] = os.envi
     Raises BadInput for a URL that is none or a credential that cannot be read.
     """
     text, where = settings.ship_url, "ship.url"
-    folder = environment.get("CREDENTIALS_DIRECTORY")
-    if text is None and folder and (Path(folder) / CREDENTIAL).is_file():
-        where = f"credential {CREDENTIAL}"
-        try:
-            text = (Path(folder) / CREDENTIAL).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            raise BadInput(f"{where}: cannot be read") from None
+    if text is None:
+        text, where = credential(CREDENTIAL, environment), f"credential {CREDENTIAL}"
     if not text:
         return None
     return Server(
@@ -220,3 +217,14 @@ def shipping_server(settings: Settings, environment: Mapping[str, str] = os.envi
         cert_file=settings.ship_cert_file,
         key_file=settings.ship_key_file,
     )
+
+
+def credential(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return a credential that the service manager hands over; None if there is none. Raises BadInput."""
+    folder = environment.get("CREDENTIALS_DIRECTORY")
+    if not folder or not (Path(folder) / name).is_file():
+        return None
+    try:
+        return (Path(folder) / name).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise BadInput(f"credential {name}: cannot be read") from None

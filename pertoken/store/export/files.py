@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pertoken.errors import BadInput, StoreError
+from pertoken.installed import install_command
 from pertoken.printable import acts, short
 from pertoken.store.connect.open import REVISIONS
 from pertoken.store.export.columns import SLICE_ROWS, Column, columns
@@ -202,5 +203,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise StoreError("Parquet needs pyarrow: pip install 'pertoken[parquet]', or use csv") from None
+        raise StoreError(f"Parquet needs pyarrow: {install_command('parquet')}; or use csv") from None
     return pyarrow, pyarrow.parquet

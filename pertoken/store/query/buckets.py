@@ -72,6 +72,30 @@ def counter_buckets(connection: Connection, segments: Segments, words: Sequence[
         yield from _known(fetch(connection, query, bounds(piece)))
 
 
+def deployment_counters(
+    connection: Connection, seconds: int, start: int, end: int, deployment_id: int, words: Sequence[str]
+) -> Chunks:
+    """Yield (epoch_id, ts, delta of each word) of the buckets in [start, end) of one deployment.
+
+    `seconds`: an hour or a minute.
+    """
+    query = _counters(connection.dialect.name, ((seconds, False),), tuple(words), of_one=True)
+    for piece in _divided((Segment(seconds, start, end),)):
+        yield from _known(fetch(connection, query, {**bounds(piece), "deployment": deployment_id}))
+
+
+def deployment_histograms(
+    connection: Connection, seconds: int, start: int, end: int, deployment_id: int, metric: str
+) -> Rows:
+    """Return (ts, bucket_set_id, bucket, count) of one histogram of one deployment in the buckets of [start, end).
+
+    `seconds`: an hour or a minute.
+    """
+    query = _histograms_of_one(connection.dialect.name, seconds)
+    values = {**bounds((Segment(seconds, start, end),)), "deployment": deployment_id, "metric": metric}
+    return fetch(connection, query, values)
+
+
 def histogram_buckets(
     connection: Connection, segments: Segments, metrics: Sequence[str], set_ids: Sequence[int]
 ) -> Rows:
@@ -177,13 +201,23 @@ def _names(dialect: str, shape: Shape) -> Select[Any]:
 
 
 @cache
-def _counters(dialect: str, shape: Shape, words: tuple[str, ...]) -> Select[Any]:
-    (statement,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
+def _counters(dialect: str, shape: Shape, words: tuple[str, ...], of_one: bool = False) -> Select[Any]:
+    owners = _EPOCHS_OF_ONE if of_one else None
+    (statement,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"), owners=owners)
     rows = statement.subquery().c
     deltas = (whole(func.sum(case((rows.metric == word, rows.delta)))) for word in words)
     labelled = (func.coalesce(delta, _NULL).label(f"delta{n}") for n, delta in enumerate(deltas))
     counted = or_(*(rows.metric == word for word in words))
     return _joined(dialect, select(rows.epoch_id, rows.ts, *labelled).where(counted).group_by(rows.epoch_id, rows.ts))
+
+
+@cache
+def _histograms_of_one(dialect: str, seconds: int) -> Select[Any]:
+    names = ("ts", "metric", "bucket_set_id", "bucket", "count")
+    (statement,) = parts(dialect, "histogram", ((seconds, False),), names, owners=_EPOCHS_OF_ONE)
+    rows = statement.subquery().c
+    counted = (rows.ts, rows.bucket_set_id, rows.bucket, rows["count"])
+    return select(*counted).where(rows.metric == bindparam("metric", type_=Text))
 
 
 _HISTOGRAM_SETS = select(t.histogram_set.c.bucket_set_id, t.histogram_set.c.upper_bounds)

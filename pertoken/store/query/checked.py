@@ -7,11 +7,15 @@ row of another host is touched.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from pertoken.printable import short
+from pertoken.store.connect.possible import left_out
+from pertoken.store.connect.sqlite import driver
 from pertoken.store.query.fast_rows import named_tuples
 from pertoken.store.schema.domains import DOMAINS, Domain
 from pertoken.store.schema.fleet import row_fault
@@ -73,9 +77,15 @@ def checked_epochs(rows: Iterable[Any]) -> CheckedRows:
 
 
 def refused(connection: Connection, start: int) -> frozenset[RowFault]:
-    """Return faults of what hosts shipped since `start`, by a fleet's server; a folder or an older server has none."""
+    """Return faults of what hosts shipped since `start`, by a fleet's server, or of rows left out of a host's file."""
     dialect = connection.dialect
-    if dialect.name != "postgresql" or not dialect.has_table(connection, row_fault.name, schema=row_fault.schema):
+    if dialect.name == "sqlite":
+        files = (Path(row[2]) for row in driver(connection).execute("PRAGMA database_list"))
+        tables = {
+            pair for file in files for host_id, names in left_out(file).items() for pair in product([host_id], names)
+        }
+        return frozenset(RowFault(*pair, "has rows with values or times that are not possible") for pair in tables)
+    if not dialect.has_table(connection, row_fault.name, schema=row_fault.schema):
         return frozenset()
     query = select(row_fault.c.host_id, row_fault.c.field, row_fault.c.reason)
     return frozenset(RowFault(*row) for row in named_tuples(connection, query.where(row_fault.c.last_ts >= start)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pertoken.costs.report.lines import FleetReport
 from pertoken.printable import natural_key
 from pertoken.proof.lifecycle import DONE, PUT_OFF, UNDER_WAY
-from pertoken.proof.recommendation import Recommendation, State, Variant
+from pertoken.proof.recommendation import Money, Recommendation, State, Variant, total
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column
 from pertoken.text.words import literal, literal_lines, marked_verdict, ratio_range, usd_range, usd_triple
@@ -17,7 +17,6 @@ from pertoken.units import HOURS_PER_MONTH, format_utc
 if TYPE_CHECKING:
     from pertoken.proof.track_record import Record
 
-Money = tuple[int, int, int]
 NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
 """States without a proposal, in the order they are listed."""
 _UNPRICED = "not priced"
@@ -100,30 +99,6 @@ def alternative(variant: Variant) -> str:
     return f"{literal(variant.title)}: {worth or _UNPRICED}"
 
 
-def best_of_each_target(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the confirmed proposals, best first, but only the best of those that touch the same service or host.
-
-    Changes of one target may exclude each other, so only one of them counts in a total.
-    """
-    touched: set[object] = set()
-    kept = []
-    for row in open_advice(row for row in advice if row.counted):
-        targets = set(row.best.touches if row.best and row.best.touches else (f"{row.target_kind}:{row.target_key}",))
-        if not targets & touched:
-            touched |= targets
-            kept.append(row)
-    return kept
-
-
-def total(monies: Iterable[Money | None]) -> Money | None:
-    """Return the sums of the known (low, likely, high) nano-USD a month; None if none is known."""
-    known = [money for money in monies if money is not None]
-    if not known:
-        return None
-    low, likely, high = (sum(column) for column in zip(*known, strict=True))
-    return low, likely, high
-
-
 EFFORTS = {"low": "minutes", "medium": "hours", "high": "days"}
 _CONFIDENCE = {
     **dict.fromkeys(("counter", "integral", "reported"), "●●● high"),
@@ -135,6 +110,7 @@ RESULTS = {
     State.PARTIAL: "◐",
     State.NO_EFFECT: "○",
     State.REGRESSED: "✗",
+    State.OUTPUT_CHANGED: "≠",
     State.INCONCLUSIVE: "?",
     State.DECAYED: "↓",
     State.ROLLED_BACK: "↺",
@@ -261,6 +237,7 @@ def open_columns(
         Column("risk", lambda row: row.best.risk if row.best else "", 9),
         Column("effort", lambda row: EFFORTS.get(row.best.effort, "") if row.best else "", 10),
         Column("record", record, 7),
+        Column("forecast", lambda row: row.best.tier.short if row.best and row.best.tier else "", 5),
         Column("throughput", lambda row: ratio_range(_ratio(row)), 11, _middle),
     )
 
@@ -274,9 +251,7 @@ PAY_MORE_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("rule", lambda row: literal(row.rule_id), 4, min_cells=10),
 )
 DECIDED_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column(
-        "change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16, keep_start=True
-    ),
+    Column("change", lambda row: literal(row.change), 0, min_cells=16, keep_start=True),
     Column("state", lambda row: row.state.label, 1),
     Column("until", _until, 3),
     Column("bankable $/month", lambda row: _money(row, bankable(row)), 2, lambda row: _likely(bankable(row))),
@@ -285,9 +260,7 @@ DECIDED_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("rule", lambda row: literal(row.rule_id), 6, min_cells=10),
 )
 DONE_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column(
-        "change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16, keep_start=True
-    ),
+    Column("change", lambda row: literal(row.change), 0, min_cells=16, keep_start=True),
     Column("result", lambda row: f"{RESULTS.get(row.state, '·')} {row.state.label}", 1, min_cells=10),
     Column("promised $/month", _promised, 3, lambda row: _likely(bankable(row)) or _likely(capacity(row))),
     Column("measured", _reason, 2, min_cells=20),

@@ -8,7 +8,7 @@ from pertoken.proof.verdicts import Result, Verdict
 from pertoken.text.advice.lifecycle import verdict_event
 
 REGRESSION, VERDICT = "regression", "verdict"
-"""Kinds of these events: a change that made tokens more expensive, and any other change."""
+"""Kinds of these events: a change that made tokens more expensive or altered outputs, and any other change."""
 
 
 def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetReport:
@@ -19,5 +19,5 @@ def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetRepo
 
 
 def _event(verdict: Verdict) -> EventLine:
-    kind = REGRESSION if verdict.judgement.result is Result.DEARER else VERDICT
+    kind = REGRESSION if verdict.judgement.result in (Result.DEARER, Result.OUTPUT_CHANGED) else VERDICT
     return EventLine(verdict.dated_ts, kind, verdict_event(verdict), 1)

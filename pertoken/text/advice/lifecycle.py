@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def acted(row: Recommendation) -> str:
     """Return the new state of a recommendation: `1a2b3c4d  quantize-weights, chat: bf16 → fp8: accepted`."""
-    line = f"{short_id(row)}  {literal(row.rule_id)}, {literal(row.target)}: {literal(row.title)}: {described(row)}"
+    line = f"{short_id(row)}  {literal(row.rule_id)}, {literal(row.target)}: {literal(row.change)}: {described(row)}"
     return line if row.estimate is None else f"{line}, promised {_promised(row.estimate)}"
 
 
@@ -76,7 +76,7 @@ def question(row: Recommendation, decision: str, now_ts: float, provable: Sequen
         Section(
             title,
             (
-                ("change", literal(chosen.title if chosen is not None else row.title)),
+                ("change", literal(row.change)),
                 ("target", literal(row.target)),
                 ("worth", worth),
                 text.format(end=format_utc(now_ts + _LENGTH_S.get(decision, 0))),
@@ -157,7 +157,7 @@ def _changed(verdict: Verdict) -> str:
 def _result(verdict: Verdict) -> str:
     judgement = verdict.judgement
     figures = "" if judgement.effect is None else f" {_percent(judgement.effect)} per token"
-    return f"{judgement.result.value.replace('_', ' ').lower()}{figures}"
+    return f"{judgement.label}{figures}"
 
 
 def _why(verdict: Verdict) -> str:

@@ -3,21 +3,19 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.recommendation import Recommendation, best_of_each_target, total
 from pertoken.text.advice.columns import (
     UNCONFIRMED,
     bankable,
-    best_of_each_target,
     capacity,
     not_evaluated,
-    total,
 )
 from pertoken.text.words import literal, usd_range
 
 
-def totals(proposed: Sequence[Recommendation]) -> str:
+def totals(advice: Sequence[Recommendation]) -> str:
     """Return bankable and capacity dollars of the open proposals, which are never added to each other."""
-    best = best_of_each_target(proposed)
+    best = best_of_each_target(advice)
     assumed = Counter(line for row in best if row.best for line in row.best.assumptions)
     frequent = max(assumed, key=lambda line: assumed[line], default=None)
     more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
@@ -25,8 +23,19 @@ def totals(proposed: Sequence[Recommendation]) -> str:
         f"{_worth(best)}\n"
         "Of changes to the same service or host only the best counts."
         + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
-        + (f"\n{note}" if (note := unconfirmed_note(proposed)) else "")
+        + "".join(f"\n{note}" for note in (forecast_note(best), unconfirmed_note(advice)) if note)
     )
+
+
+def forecast_note(rows: Sequence[Recommendation]) -> str | None:
+    """Return what the forecasts of some advice rest on, with what lifts them; None without a forecast."""
+    counts = Counter(row.best.tier for row in rows if row.best and row.best.tier)
+    if not counts:
+        return None
+    known = "; ".join(f"{n} {tier.short}" for tier, n in counts.most_common())
+    lifted = sorted({tier.lifted_by for tier in counts if tier.lifted_by})
+    lifts = f"; `{'`, `'.join(lifted)}` at the load in question lifts it" if lifted else ""
+    return f"Forecasts: {known} (off by, median / 90th percentile){lifts}."
 
 
 def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
@@ -56,8 +65,8 @@ def advice_note(advice: Sequence[Recommendation]) -> str:
     silent = len(not_evaluated(advice))
     if not silent:
         return (
-            "No rule has run yet. Rules need a few minutes of telemetry of a served model; "
-            "`pertoken advise` runs them now."
+            "Nothing to propose, and no rule has anything to report. Rules need a few minutes of telemetry of a served "
+            "model; `pertoken doctor` reports what can be measured here."
         )
     results = "1 rule result with its reason" if silent == 1 else f"{silent} rule results with their reasons"
     return f"Nothing to propose: Not evaluated lists {results}."

@@ -49,12 +49,12 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
     best = row.chosen or Variant("", "")
     return sheet(
         Section(
-            literal(row.title if row.estimate is None else row.estimate.title),
+            literal(row.change),
             (
                 ("target", literal(row.target)),
                 ("rule", literal(row.rule_id)),
                 ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
-                *((("proposed", literal(row.title)),) if row.estimate and row.estimate.title != row.title else ()),
+                *((("proposed", literal(row.title)),) if row.change != row.title else ()),
                 *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
             ),
         ),
@@ -109,6 +109,8 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
         ("risk, effort", f"{best.risk}, {best.effort}"),
         ("confidence", f"{confidence(best) or UNKNOWN}  ({_weakest_input(best)})"),
     ]
+    if best.tier is not None:
+        rows.append(("forecast", literal(best.tier.words)))
     if best.record is not None:
         rows.append(("track record", record_line(best.record)))
     if best.replicas is not None:

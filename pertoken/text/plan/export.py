@@ -53,30 +53,39 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
     yield f"- Off the bill: {_range(plan.bankable)} a month"
     yield f"- More capacity on the same bill: {_range(plan.capacity) if any(plan.capacity) else 'none found'}"
     if plan.sensitivity:
-        yield f"- Least certain: {_cell(plan.sensitivity[0].assumption)}"
+        yield f"- Least certain: {escaped(plan.sensitivity[0].assumption)}"
     yield ""
     yield "| step | change | where | bill a month | work | risk | SLO |"
     yield "| ---: | --- | --- | ---: | --- | --- | --- |"
     for number, step in enumerate(plan.steps, 1):
         bill = f"{format_usd(step.spend_before)} → {format_usd(step.spend_after)}"
-        cells = (str(number), step.title, step.where, bill, step.effort, step.risk, slo_verdict(step.slo))
-        yield f"| {' | '.join(map(_cell, cells))} |"
+        cells = (
+            f"{number} ✓" if step.accepted else str(number),
+            step.title,
+            step.where,
+            bill,
+            step.effort,
+            step.risk,
+            slo_verdict(step.slo),
+        )
+        yield f"| {' | '.join(map(escaped, cells))} |"
     for number, step in enumerate(plan.steps, 1):
-        yield from ("", f"## Step {number}: {_cell(step.title)}")
+        yield from ("", f"## Step {number}: {escaped(step.title)}")
         for heading, lines in (("Do", step.commands), ("Undo", step.undo)):
             yield from ("", f"{heading}:", "", *(f"    {literal(line)}" for line in lines))
-        notes = (*step.against, *step.assumptions, *step.conflicts)
-        yield from (("", *(f"- {_cell(note)}" for note in notes)) if notes else ())
+        tier = (step.tier.assumption,) if step.tier else ()
+        notes = (*step.against, *tier, *step.assumptions, *step.conflicts)
+        yield from (("", *(f"- {escaped(note)}" for note in notes)) if notes else ())
     if plan.left_out:
         yield from ("", "## Left out", "")
         yield from (
-            f"- {_cell(f'{left_out.title}, {left_out.where}: {left_out.reason}')}" for left_out in plan.left_out
+            f"- {escaped(f'{left_out.title}, {left_out.where}: {left_out.reason}')}" for left_out in plan.left_out
         )
 
 
-def _cell(text: str) -> str:
-    """Return a text as one table cell, with Markdown and HTML escaped."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(literal(text).split()))
+def escaped(text: str) -> str:
+    """Return a text as one line, of which Markdown and HTML format nothing and that mentions nobody."""
+    return re.sub(r"([\\`*_\[\]<>|#@])", r"\\\1", " ".join(literal(text).split()))
 
 
 def _shell(plan: Plan, window_s: int) -> Iterator[str]:
@@ -91,7 +100,7 @@ def _shell(plan: Plan, window_s: int) -> Iterator[str]:
 def _patches(plan: Plan, window_s: int) -> Iterator[str]:
     yield f"# Plan of pertoken, from the last {format_duration(window_s)}: patches for a kustomization.yaml."
     commands = [(number, line) for number, step in enumerate(plan.steps, 1) for line in step.commands]
-    known = [(number, patch) for number, line in commands if (patch := _patch(line)) is not None]
+    known = [(number, patch) for number, line in commands if (patch := patch_of(line)) is not None]
     if not known:
         yield "# No step changes the arguments of an engine in a pod."
         yield "patches: []"
@@ -104,7 +113,7 @@ def _patches(plan: Plan, window_s: int) -> Iterator[str]:
         yield f"  patch: {json.dumps(operations)}"
 
 
-def _patch(line: str) -> tuple[str, str, str, str] | None:
+def patch_of(line: str) -> tuple[str, str, str, str] | None:
     """Return kind, name, namespace and JSON patch of a command from `changes.kubernetes`; None for other lines."""
     try:
         words = shlex.split(line, comments=True)
@@ -173,6 +182,7 @@ def _step_values(number: int, step: Step, plan: Plan) -> dict[str, Any]:
         "usd_per_mtok": _mtok_values(plan, step.spend_before, step.spend_after),
         "bankable_usd_per_month": _money(step.bankable),
         "capacity_usd_per_month": _money(step.capacity),
+        "accepted": step.accepted,
         "slo": step.slo,
         "slo_headroom": None if step.headroom is None else asdict(step.headroom) | {"share": step.headroom.share},
         "replicas": None if step.replicas is None else {"before": step.replicas[0], "after": step.replicas[1]},
@@ -180,6 +190,7 @@ def _step_values(number: int, step: Step, plan: Plan) -> dict[str, Any]:
         "commands": list(step.commands),
         "undo": list(step.undo),
         "conflicts": list(step.conflicts),
+        "forecast": None if step.tier is None else asdict(step.tier),
         "assumptions": list(step.assumptions),
         "against": list(step.against),
     }

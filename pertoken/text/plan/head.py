@@ -26,7 +26,8 @@ def headline(plan: Plan) -> str:
         return "No host has a price: `pertoken prices set` sets the price of a device-hour."
     if not n:
         return f"Bill {amount(plan.spend)} a month. Bankable {NONE_FOUND}: no step saves dollars."
-    steps = "1 step" if n == 1 else f"{n} steps"
+    ticked = sum(step.accepted for step in plan.steps)
+    steps = ("1 step" if n == 1 else f"{n} steps") + (f", {ticked} accepted" if ticked else "")
     if not any(plan.bankable):
         return f"Bankable {NONE_FOUND}: the bill of {amount(plan.spend)} a month stays ({steps})."
     return f"Bankable {money(plan.bankable)} a month of a bill of {amount(plan.spend)} ({steps})."

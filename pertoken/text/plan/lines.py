@@ -18,6 +18,8 @@ BAR = 16
 NOW, AFTER = "now", "after"
 """Keys of the lines with the bill before and after all steps."""
 _FULL, _STEP = "█", "▒"
+ACCEPTED_MARK = "[✓]"
+"""Mark of a step that a person accepted."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
         usd = f"+{amount(change)}" if change > 0 else amount(change) if change else "$0"
         bar = _bar(step.spend_after, step.spend_before, scale, _STEP)
         key = str(step.recommendation_id)
-        lines.append(PlanLine(key, literal(step.title), usd, change, bar, "[x]", number, step))
+        mark = ACCEPTED_MARK if step.accepted else "[x]"
+        lines.append(PlanLine(key, literal(step.title), usd, change, bar, mark, number, step))
     for proposal in removed:
         lines.append(
             PlanLine(str(proposal.recommendation_id), literal(proposal.title), "out", None, mark="[ ]", left=proposal)

@@ -51,7 +51,8 @@ def _waterfall(plan: Plan) -> Iterator[str]:
     for number, step in enumerate(plan.steps, 1):
         change = step.spend_after - step.spend_before
         usd = f"+{amount(change)}" if change > 0 else amount(change)
-        label = f"{number:>2}  {literal(step.where)}: {literal(step.title)}"
+        tick = "✓ " if step.accepted else ""
+        label = f"{number:>2}  {tick}{literal(step.where)}: {literal(step.title)}"
         yield line(label, usd, step.spend_after, step.spend_before, "▒")
     yield line("Bill after, a month", amount(plan.spend_after), 0, plan.spend_after, "█")
 
@@ -77,7 +78,8 @@ def _per_mtok(plan: Plan, before: int, after: int) -> str | None:
 
 
 def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
-    yield f"Step {number}: {literal(step.rule_id)}, {literal(step.where)}"
+    state = ", accepted ✓" if step.accepted else ""
+    yield f"Step {number}: {literal(step.rule_id)}, {literal(step.where)}{state}"
     yield from _wrapped("  ", literal(step.title))
     yield from _wrapped("  bill      ", f"{amount(step.spend_before)} → {amount(step.spend_after)} a month")
     if per_mtok := _per_mtok(plan, step.spend_before, step.spend_after):
@@ -85,6 +87,8 @@ def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
     if any(step.capacity):
         yield from _wrapped("  capacity  ", f"{_range(step.capacity)} a month")
     yield f"  work      {step.effort}; risk: {step.risk}; SLO: {slo_verdict(step.slo)}"
+    if step.tier:
+        yield from _wrapped("  forecast  ", step.tier.words)
     if step.released:
         yield from _wrapped("  release   ", ", ".join(map(literal, step.released)))
     notes = (*step.against, *step.assumptions)

@@ -41,10 +41,12 @@ def _step(step: Step, number: int | None) -> Sheet:
             (
                 ("where", literal(step.where)),
                 ("rule", literal(step.rule_id)),
+                *((("state", "accepted: the other steps start from it"),) if step.accepted else ()),
                 ("bill", f"{amount(step.spend_before)} → {amount(step.spend_after)} a month"),
                 ("bankable", f"{money(step.bankable)}  (after the steps before it)"),
                 ("capacity", _capacity(step)),
                 ("latency objective", slo),
+                *((("forecast", literal(step.tier.words)),) if step.tier else ()),
                 ("work, risk", f"{step.effort}, {step.risk}"),
                 *((("hosts given back", literal(", ".join(step.released))),) if step.released else ()),
             ),

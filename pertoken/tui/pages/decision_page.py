@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from pertoken.proof.judging.go_back_page import PAGE, RULE
+from pertoken.proof.own_rules import PAGES
 from pertoken.proof.recommendation import Recommendation
 from pertoken.text.advice.lifecycle import question, refused
 from pertoken.text.advice.sheet import advice_sheet
@@ -101,7 +101,7 @@ class AdvicePage(CommandPage):
         if recommendation is None:
             return None
         rules = view.study.rules.value.rules if view.study.rules.value is not None else ()
-        own = PAGE if recommendation.rule_id == RULE else None
+        own = PAGES.get(recommendation.rule_id)
         page = next((rule.page for rule in rules if rule.entry.id == recommendation.rule_id), own)
         detail = self._detail(view)
         computed = detail_sections(detail, view.working.get("detail")) if recommendation.chosen is not None else ()

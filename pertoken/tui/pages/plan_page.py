@@ -116,7 +116,7 @@ class PlanPage(ListPage):
         if plan.steps:
             lines += [weakest(plan) or "", capacity_line(plan)]
         elif not plan.left_out:
-            lines.append(advice_note(view.reading.advice.value or ()))
+            lines.append(view.reading.no_advice.value or advice_note(view.reading.advice.value or ()))
         if plan.unpriced_hosts:
             lines.append(f"Without a price, and not counted: {literal(', '.join(plan.unpriced_hosts))}.")
         if not plan.exact:
@@ -152,6 +152,8 @@ class PlanPage(ListPage):
                 return super().cannot(action)
             if not isinstance(line, PlanLine):
                 return "No step is selected." if line is None else _NOT_A_STEP
+            if line.step is not None and line.step.accepted:
+                return with_keys("It is accepted: {reopen} on the savings page withdraws that.")
             return None if action == "toggle" else self._cannot_move(line, -1 if action == "move_up" else 1)
         if action == "export" and self.view().study.plan.value is None:
             return "There is no plan yet."
@@ -163,9 +165,10 @@ class PlanPage(ListPage):
             return with_keys("The table is sorted: press {sort} until it is unsorted, then move steps.")
         if line.number is None:
             return with_keys("It is left out: {toggle} includes it again.")
-        if not 0 <= line.number - 1 + by < len(self._shown(self.view()).plan.steps):
+        steps, index = self._shown(self.view()).plan.steps, line.number - 1 + by
+        if not 0 <= index < len(steps):
             return f"This is the {'first' if by < 0 else 'last'} step."
-        return None
+        return "The step before it is accepted, and stays first." if steps[index].accepted else None
 
     def toggle(self) -> None:
         """Leave a step out of the plan, or include it again."""

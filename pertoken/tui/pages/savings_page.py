@@ -122,9 +122,9 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
     """Return the total saving of all proposals: the figures of the plan with their least certain assumption."""
     shown: ShownPlan | None = view.study.plan.value
     if not proposed:
-        return [advice_note(view.reading.advice.value or ())]
+        return [view.reading.no_advice.value or advice_note(view.reading.advice.value or ())]
     if shown is None:
-        return [totals(proposed)]
+        return [totals(view.reading.advice.value or ())]
     together = [headline(shown.plan), weakest(shown.plan) or "", capacity_line(shown.plan)]
     if shown.request is not None:
         together.append(with_keys("You changed the plan ({plan}): these figures are with your steps and assumptions."))

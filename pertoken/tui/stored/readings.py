@@ -102,7 +102,7 @@ class StoredReadings:
         return self._described
 
     def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
-        """Return the fleet over the last `window_s` seconds, with the verdicts on its changes as events.
+        """Return the fleet over the last `window_s` seconds, with alerts and verdicts on its changes as events.
 
         Raises StoreError.
         """
@@ -114,7 +114,7 @@ class StoredReadings:
             good = slo_of if self._settings.headline == "good" else None  # it takes the histograms of all deployments
             report = fleet_report(store, window_s, self._now_ts(at), dated=dated, slo_of=good)
             report = with_troubles(report, store, slo_of, self._past(at))
-            report = _with_verdicts(report, store, self._as_of)
+            report = _with_advice_events(report, store, self._as_of)
             return report if self._shown_as is None else replace(report, source=self._shown_as)
 
         def outdated(last: FleetReport) -> bool:
@@ -147,6 +147,15 @@ class StoredReadings:
             self._watch.look(self._opened(), self._now_ts())
         return self._paced("advice", past, lambda store: standing(store, past))
 
+    def no_advice(self) -> str | None:
+        """Return why no rule has run, and when it will; None if rules have run. Raises StoreError."""
+        from pertoken.advisor.first_run import first_run
+
+        if self._as_of is not None or self._recorded_from is not None:
+            return "No rule had run by then."
+        state = first_run(self._location, self._settings.advisor_every)
+        return None if state is None else state.sentence()
+
     def tenants(self, window_s: int, at: int | None = None) -> Spend:
         """Return the dollars of each tenant over the whole hours that cover the window. Raises StoreError."""
         from pertoken.costs.hours.spend import spend
@@ -159,16 +168,17 @@ class StoredReadings:
         return self._paced("tenants", (window_s, self._past(at)), read)
 
     def banked(self) -> Banked:
-        """Return the savings that receipts measured, at most `_BANKED_S` old. Raises StoreError."""
+        """Return the dollars that left a bill, at most `_BANKED_S` old. Raises StoreError."""
         from pertoken.proof.judging.banked import Banked, banked
         from pertoken.proof.judging.receipts import read_receipts
+        from pertoken.proof.stored import stored
 
         store, now_s = self._opened(), time.monotonic()
         if self._banked is None or now_s - self._banked[0] > _BANKED_S:
             if store.advice is None:
                 return Banked()
             with store.read("advice") as connection:
-                self._banked = now_s, banked(read_receipts(connection))
+                self._banked = now_s, banked(read_receipts(connection), stored(connection))
         return self._banked[1]
 
     def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
@@ -259,19 +269,25 @@ class StoredReadings:
         return self._opened()
 
 
-def _with_verdicts(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
-    """Add verdicts on changes to the events; their modules are imported only if there are verdicts."""
+def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
+    """Add events of alerts and verdicts on changes; their modules are imported only if there are any."""
     from pertoken.store import repository
 
     if store.advice is None:
         return report
     with store.read("advice") as connection:
-        if not repository.verdicts(connection):
-            return report
-    from pertoken.proof.verdicts import standing_verdicts
-    from pertoken.text.advice.events import with_verdicts
+        alerts = [(row.body, row.ts) for row in repository.alert_events(connection, report.now_ts - report.window_s)]
+        has_verdicts = bool(repository.verdicts(connection))
+    if alerts:
+        from pertoken.reports.alerts.message import with_alerts
 
-    return with_verdicts(report, standing_verdicts(store, as_of))
+        report = with_alerts(report, alerts)
+    if has_verdicts:
+        from pertoken.proof.verdicts import standing_verdicts
+        from pertoken.text.advice.events import with_verdicts
+
+        report = with_verdicts(report, standing_verdicts(store, as_of))
+    return report
 
 
 def _turned_stale(report: FleetReport, now_ts: int) -> bool:

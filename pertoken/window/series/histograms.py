@@ -22,7 +22,7 @@ def counts_of(
     """Yield (epoch_id, metric, upper bounds as stored, observations by bucket) of `buckets.histogram_buckets`.
 
     `upper_bounds` are by the set ids that were passed to it, in that order. Other metrics and sets are left out.
-    Raises CorruptStore for a value that is no whole number.
+    Raises ImpossibleValues for a value that is no whole number.
     """
     if not rows:
         return
@@ -73,7 +73,8 @@ def histogram(parts: Iterable[tuple[str, Counts]]) -> dict[tuple[float, ...], li
         bounds = tuple(map(float, filter(None, text.split(","))))
         of = counts_of.setdefault(bounds, [0] * (len(bounds) + 1))
         for bucket, count in counts:
-            of[bucket] += count
+            if 0 <= bucket < len(of):
+                of[bucket] += count
     return counts_of
 
 

@@ -35,7 +35,7 @@ def test_each_lever_has_a_title_its_changes_commands_and_undo(lever: str) -> Non
 
 def test_choices_of_pricing_are_in_title_and_commands() -> None:
     difference = diff(FLEET, after("quantize weights"))
-    chosen = Chosen((4, 2), ("host-2",), priced=True)
+    chosen = Chosen({"chat": (4, 2)}, ("host-2",), priced=True)
     assert title(difference, FLEET, chosen) == "weights bf16 → fp8 on 4 replicas; 4 → 2 replicas"
     step = commands(difference, FLEET, WHERE, chosen)
     flag, check, *rest = step.apply
@@ -65,7 +65,7 @@ def test_choices_of_pricing_are_in_title_and_commands() -> None:
 def test_a_move_starts_the_new_number_of_servers_and_its_undo_orders_a_host_once() -> None:
     difference = diff(FLEET, FLEET.edit(FLEET.service("chat").on(H200).resized()))
     hosts = tuple(dict.fromkeys(host.name for host in FLEET.hosts if FLEET.deployments_on(host)[:1]))[:2]
-    step = commands(difference, FLEET, WHERE, Chosen((4, 2), hosts, priced=True))
+    step = commands(difference, FLEET, WHERE, Chosen({"chat": (4, 2)}, hosts, priced=True))
     assert [line for line in step.apply if ": start 2 servers on H200 SXM" in line]
     assert "Scale chat from 4 to 2 replicas." in step.apply
     assert [line for line in step.undo if ": start 4 servers on H100" in line]

@@ -1,5 +1,6 @@
 """Settings of a person refuse proposals of any rule."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,11 +9,14 @@ import pytest
 
 from pertoken.advisor.checks.permitted import refusal
 from pertoken.proof.recommendation import State
-from pertoken.rule import Commitment, Fleet, Placement, Service, times, to
+from pertoken.rule import Commitment, Fleet, Placement, Service, asleep, times, to
 from pertoken.state.diff import diff
+from pertoken.state.host import Partition
+from pertoken.testing import regimes, run
 from tests.advisor.gathered import advised, gathered, own
 from tests.deployments import model
 from tests.savings.fleets import fleet_of, host, llama, replicas
+from tests.testing.test_conformity import BUILT_IN
 
 SMALL = model("Llama-3.1-8B")
 YEAR = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 1_000_000_000, 1_900_000_000)
@@ -92,6 +96,8 @@ def test_a_change_that_can_alter_outputs_passes_the_gate_only_once_evaluated(edi
         lambda fleet, chat: chat.serving(cached_share=to(0.2)),
         lambda fleet, chat: chat.but(enable_prefix_caching=True),
         lambda fleet, chat: chat.but(lora_adapters=("a", "b")),
+        lambda fleet, chat: chat.but(kv_offload_bytes=2**30),
+        lambda fleet, chat: chat.scheduled(asleep([1, 2])),
     ],
 )
 def test_clients_of_an_isolated_service_share_no_cache_and_no_engine(edit: Edit) -> None:
@@ -113,6 +119,75 @@ def test_no_other_service_comes_onto_a_device_of_an_isolated_one() -> None:
         'clients of chat may share no engine and no device with code: it has isolation = "tenant"',
     )
     assert refused(lambda fleet, chat: chat.deployments[0].on_devices((11,)), two, isolation="tenant") is None
+
+
+def test_an_engine_of_an_isolated_service_serves_no_other_and_its_device_has_no_partition_of_another() -> None:
+    chat, code = Service("chat", (llama(1, (10,)),)), Service("code", (llama(2, (20,), "code"),))
+    two = fleet_of([chat, code], [host(1), host(2)])
+    half = llama(3, (100,), "code")
+    sliced = replace(two.device(10), partitions=(Partition(100, "1g", 0.5), Partition(101, "1g", 0.5)))
+    devices = tuple(sliced if device.device_id == 10 else device for device in two.devices)
+    parts = Fleet((Service("chat", (llama(1, (101,)),)), code), two.hosts, devices)
+
+    def routed(fleet: Fleet, chat: Service) -> Fleet:
+        now = chat.deployments[0]
+        return fleet.replace(now, replace(now, serves=(("chat", 1.0), ("code", 1.0))))
+
+    def beside(fleet: Fleet, chat: Service) -> Fleet:
+        return fleet.replace(fleet.service("code").deployments[0], replace(half, deployment_id=2))
+
+    for edit, fleet in ((routed, two), (beside, parts)):
+        assert refused(edit, fleet) is None
+        assert refused(edit, fleet, isolation="tenant")[0] == "isolated"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda fleet, chat: chat.on(Placement(accelerator="H200 SXM", purchase="on_demand")),
+        lambda fleet, chat: chat.on(Placement(region="us-east-2")),
+        lambda fleet, chat: chat.on(Placement(instance_type="p5.4xlarge")),
+        lambda fleet, chat: chat.on(SPOT, all_but=1),
+        lambda fleet, chat: chat.on(Placement("openai", purchase="per_token")),
+        lambda fleet, chat: fleet.replace(
+            chat.deployments[0],
+            chat.deployments[0].serving_share(0.5),
+            chat.deployments[0].but(model=SMALL).on(Placement("lambda", "us-west-1")).serving_share(0.5),
+        ),
+    ],
+)
+def test_an_isolated_service_stays_on_its_own_instances(edit: Edit) -> None:
+    assert refused(edit) is None
+    assert refused(edit, isolation="tenant") == (
+        "isolated",
+        'chat stays on its own instances: it has isolation = "tenant"',
+    )
+
+
+SHARING_OR_MOVING = {
+    *("change-provider", "consolidate", "move-accelerator", "offload-kv", "prefix-cache", "response-cache"),
+    *("scale-to-zero", "serverless-api", "smaller-instance", "split-hybrid", "use-spot"),
+}
+"""Built-in rules with a proposal that isolation refuses, read line by line."""
+
+
+def test_isolation_binds_each_built_in_rule_that_shares_or_moves_in_each_regime() -> None:
+    permitted: dict[str, set[str]] = defaultdict(set)
+    binds = set()
+    for regime in regimes().values():
+        isolated = replace(regime.fleet, services=tuple(replace(s, isolation="tenant") for s in regime.fleet.services))
+        for rule in BUILT_IN:
+            for proposed in run(rule, regime).proposals:
+                if refusal(proposed.diff, isolated, regime.fleet.edit(proposed.state), ()) is not None:
+                    binds.add(rule.rule_id)
+                    continue
+                permitted[rule.rule_id] |= {change.field for change in proposed.diff.changes}
+                permitted[rule.rule_id] |= {"added"} if proposed.diff.added else set()
+    assert binds == SHARING_OR_MOVING
+    assert set(permitted) & SHARING_OR_MOVING == {"scale-to-zero"}, "hours off share nothing"
+    changed = {field.partition(".")[0] for fields in permitted.values() for field in fields}
+    assert not changed & {"placement", "device_ids"}
+    assert {name for name, fields in permitted.items() if "added" in fields} == {"route-requests"}, "on its own devices"
 
 
 def test_fewer_replicas_than_a_service_keeps_are_refused() -> None:

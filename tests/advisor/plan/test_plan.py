@@ -18,7 +18,7 @@ from pertoken.advisor.plan.states import States
 from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.evidence import Evidence
-from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import propose
 from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.saving import Saving
@@ -190,6 +190,80 @@ def test_in_a_group_too_large_for_every_combination_no_rule_lowers_the_plan(monk
     assert not whole.exact
     for rule_id in sorted({row.rule_id for row in rows}):
         assert rank(whole) >= rank(compose(state, rows, Limits(exclude=(rule_id,))))
+
+
+# -- accepted steps ----------------------------------------------------------------------------------------------------
+
+
+def taken(row: Recommendation, at_ts: int = 0, state: State = State.ACCEPTED) -> Recommendation:
+    return replace(row, state=state, variant=row.variants[0].key, estimate=row.variants[0], updated_ts=at_ts)
+
+
+@given(case=cases(), number=st.integers(0, 5))
+@settings(max_examples=examples(15), deadline=None)
+def test_accepting_a_step_keeps_the_plan_and_ticks_the_step(case: Case, number: int) -> None:
+    state, rows = of(case)
+    plan = compose(state, rows)
+    if not plan.steps:
+        return
+    step = plan.steps[number % len(plan.steps)]
+    row = next(row for row in rows if row.recommendation_id == step.recommendation_id)
+    variant = next(variant for variant in row.variants if variant.key == step.variant_key)
+    accepted = replace(taken(row), variant=variant.key, estimate=variant)
+    again = compose(state, [accepted, *(other for other in rows if other is not row)])
+    assert (again.bankable, again.capacity) == (plan.bankable, plan.capacity)
+    assert {step.variant_key for step in again.steps} == {step.variant_key for step in plan.steps}
+    assert [step.recommendation_id for step in again.steps if step.accepted] == [row.recommendation_id]
+
+
+def test_other_steps_start_from_an_accepted_one_and_nothing_is_counted_twice() -> None:
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    fewer, moved = advice(state, [scale(service), spot(service)])
+    plan = compose(state, [taken(fewer), moved], Limits(exclude=("scale-replicas",), order=(moved.recommendation_id,)))
+    first, second = plan.steps
+    assert (first.rule_id, first.accepted, second.rule_id, second.accepted) == (
+        "scale-replicas",
+        True,
+        "use-spot",
+        False,
+    ), "neither a limit nor an order moves what was decided"
+    assert second.bankable[1] < moved.variants[0].saving.net[1]  # type: ignore[union-attr]
+    assert plan.bankable[1] == first.bankable[1] + second.bankable[1] <= plan.spend
+
+
+def test_a_proposal_that_an_accepted_change_excludes_names_it() -> None:
+    state = present(small((1, 0)))
+    service = state.fleet.services[0]
+    spotted, moved = advice(state, [spot(service), move(service)])
+    plan = compose(state, [taken(moved), spotted])
+    assert rules(plan) == ["change-provider"] and plan.steps[0].accepted
+    assert "conflicts with step 1 (change-provider)" in reasons(plan)["use-spot"]
+
+
+def test_an_accepted_change_that_raises_the_bill_stays_in_the_plan_with_its_dollars() -> None:
+    state = present(small((1, 0), (1, 1), placement=AWS))
+    row, _ = advice(state, [move(service) for service in state.fleet.services])
+    plan = compose(state, [taken(row)])
+    assert not compose(state, [row]).steps and [step.accepted for step in plan.steps] == [True]
+    assert plan.bankable[1] == plan.steps[0].bankable[1] < 0
+
+
+def test_accepted_changes_that_contradict_each_other_are_the_earlier_one_with_a_reason_for_the_other() -> None:
+    state = present(small((1, 0)))
+    service = state.fleet.services[0]
+    spotted, moved = advice(state, [spot(service), move(service)])
+    for first, second in ((spotted, moved), (moved, spotted)):
+        plan = compose(state, [taken(second, 2), taken(first, 1)])
+        assert rules(plan) == [first.rule_id] and second.rule_id in reasons(plan)
+
+
+def test_a_change_that_runs_already_is_no_step_and_its_bill_is_that_of_the_present() -> None:
+    state = present(small((4, 0)))
+    (row,) = advice(state, [quantize(state.fleet.services[0])])
+    after = levers(state, [row], Limits())[0][0].change.after
+    plan = compose(replace(state, fleet=after), [taken(row, state=State.VERIFYING)])
+    assert not plan.steps and reasons(plan) == {"quantize-weights": "it runs already"}
 
 
 # -- steps on the state before them --------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from pertoken.plugins.market.change_provider import change_provider
 from pertoken.plugins.market.commit_capacity import commit_capacity
 from pertoken.plugins.market.serverless_api import serverless_api
 from pertoken.plugins.market.use_spot import use_spot
-from pertoken.proof.recommendation import State
+from pertoken.proof.recommendation import State, best_of_each_target, total
 from pertoken.savings.estimate import estimate
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.testing import Regime, regimes
-from pertoken.text.advice.columns import bankable, best_of_each_target, total
+from pertoken.text.advice.columns import bankable
 from pertoken.text.advice.notes import totals
 from tests.advisor.gathered import advised, gathered
 from tests.deployments import MARKET

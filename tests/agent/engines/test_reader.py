@@ -196,7 +196,7 @@ def test_the_kind_is_recognised_by_the_page_or_by_the_owner_of_the_models() -> N
         ("/metrics", "tgi-written", "tgi"),
         ("/metrics", "triton-written", "triton"),
         ("/metrics", "dynamo-frontend-written", "dynamo-frontend"),
-        ("/prometheus/metrics", "trtllm-written", "trtllm"),
+        ("/prometheus/metrics", "trtllm-collector", "trtllm"),
         ("/v1/metrics", "nim-1-written", "nim"),
         ("/v1/metrics", "vllm-0.32.0-metrics-after", "nim"),
     ],
@@ -217,7 +217,7 @@ def test_the_queue_that_reading_empties_is_never_read() -> None:
     asked: list[str] = []
     replies = {
         "/v1/models": b'{"data": [{"id": "m", "owned_by": "tensorrt_llm"}]}',
-        "/prometheus/metrics": (CAPTURES / "trtllm-written.prom").read_bytes(),
+        "/prometheus/metrics": (CAPTURES / "trtllm-collector.prom").read_bytes(),
     }
 
     def answer(connection: object, path: str) -> None:
@@ -303,7 +303,7 @@ def test_ollama_is_asked_each_time_what_it_has_loaded_and_has_no_tokens() -> Non
     ("kind", "page", "model"),
     [
         ("sglang", "sglang-0.5.23-collector", "tiny-llama"),
-        ("trtllm", "trtllm-written", "llama-70b"),
+        ("trtllm", "trtllm-collector", "llama-70b"),
         ("triton", "triton-written", "tensorrt_llm"),
         ("lmdeploy", "lmdeploy-0.18.0-collector", "tiny-llama"),
         ("nim", "nim-1-written", "meta/llama-3.1-8b-instruct"),

@@ -105,3 +105,13 @@ def test_prompts_have_about_as_many_tokens_as_asked_and_no_two_begin_alike() -> 
         prompts = [asked.prompt(700) for _ in range(20)]
     assert {len(prompt.split()) for prompt in prompts} == {320}
     assert len({prompt[:15] for prompt in prompts}) == 20
+
+
+def test_an_output_that_may_end_is_returned_as_text_even_if_it_is_empty() -> None:
+    with answering(lambda _path, _body: (200, text("a ", "b"))) as (url, seen):
+        assert client(url).complete("hello", 3, may_end=True).text == "a b"
+        assert "ignore_eos" not in seen[0][1]
+    with answering(lambda _path, _body: (200, [{"choices": [], "usage": USAGE}])) as (url, _):
+        assert client(url).complete("hello", 3, may_end=True).text == ""
+        with pytest.raises(ProbeError, match="generated nothing"):
+            client(url).complete("hello", 3)

@@ -60,7 +60,7 @@ def test_a_foreign_request_ends_the_probe_within_one_wave_and_what_it_spoiled_is
     server: LlamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waves = []
-    wave = probing._wave
+    wave = probing.wave_of
 
     def disturbed(client: Client, step: Step) -> object:
         waves.append(step)
@@ -68,7 +68,7 @@ def test_a_foreign_request_ends_the_probe_within_one_wave_and_what_it_spoiled_is
             server.complete([5, 6, 7, 8] * 5, 12)
         return wave(client, step)
 
-    monkeypatch.setattr(probing, "_wave", disturbed)
+    monkeypatch.setattr(probing, "wave_of", disturbed)
     result = run(client_of(server, seed=2), watch_of(server), [Step(40, 1, 1, 1), *STEPS], 60)
     assert result.stopped is not None and "somebody else" in result.stopped
     assert len(waves) == 2 and len(result.points) == 1
@@ -90,7 +90,7 @@ def test_a_server_in_use_is_refused_and_an_idle_one_only_after_its_time(server: 
 def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
     server: LlamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, wave, seen = client_of(server, seed=3), probing._wave, []
+    client, wave, seen = client_of(server, seed=3), probing.wave_of, []
 
     def interrupted(client: Client, step: Step) -> object:
         seen.append(step)
@@ -105,7 +105,7 @@ def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
                 timer.join()
         return wave(client, step)
 
-    monkeypatch.setattr(probing, "_wave", interrupted)
+    monkeypatch.setattr(probing, "wave_of", interrupted)
     once = [replace(step, waves=1) for step in STEPS]
     result = run(client, None, once, 60)
     assert result.stopped == "interrupted" and len(result.points) == 2
@@ -139,7 +139,7 @@ def test_short_steps_are_repeated_before_the_longest_is_sent_for_the_first_time(
         now_s[0] += step.prompt_tokens
         return [Completion(begun_s, (now_s[0],), step.prompt_tokens, 0, 1)]
 
-    monkeypatch.setattr(probing, "_wave", served)
+    monkeypatch.setattr(probing, "wave_of", served)
     steps = [Step(20, 1, 1, 4), Step(30, 1, 1, 1), Step(100, 1, 1, 1), Step(500, 1, 1, 1)]
     result = run(client_of(server, seed=6), None, steps, 400, clock=lambda: now_s[0])
     assert sent == [20, 30, 20, 20, 20, 100]

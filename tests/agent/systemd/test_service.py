@@ -9,12 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.systemd.service import File, Plan, hidden_from_service, install, installation, uninstall
+from pertoken.agent.systemd.service import (
+    ADVISOR,
+    AGENT,
+    File,
+    Plan,
+    Service,
+    hidden_from_service,
+    install,
+    installation,
+    uninstall,
+)
 from pertoken.config import load
-from pertoken.errors import BadInput
+from pertoken.errors import BadInput, PertokenError
 from tests.agent.whole_agent import until
 
-PLAN = installation("/opt/pertoken/bin/python", groups=["root", "video", "render"])
+PYTHON = "/opt/pertoken/bin/python"
+PLAN = installation(AGENT, PYTHON, groups=["root", "video", "render"])
 UNIT_PATH = "etc/systemd/system/pertoken-agent.service"
 MAX_EXPOSURE = 2.5
 """As `systemd-analyze security` scores it."""
@@ -28,8 +39,9 @@ class Commands:
         self.run.append(" ".join(command))
 
 
-def unit() -> str:
-    (text,) = (file.text for file in PLAN.files if str(file.path) == f"/{UNIT_PATH}")
+def unit(service: Service = AGENT) -> str:
+    plan = installation(service, PYTHON, groups=["root", "video", "render"])
+    (text,) = (file.text for file in plan.files if file.path == service.unit_file)
     return text
 
 
@@ -43,10 +55,26 @@ def test_the_unit_runs_this_python_as_its_own_user_and_never_kills_a_driver_call
     assert not [line for line in lines if line.startswith("MemoryMax=")], "the kernel would kill inside a call"
 
 
+def test_the_advisor_has_a_user_of_its_own_and_no_right_of_the_agent() -> None:
+    lines = unit(ADVISOR).splitlines()
+    assert {
+        "User=pertoken-advisor",
+        "SupplementaryGroups=pertoken",
+        "CapabilityBoundingSet=",
+        "PrivateDevices=yes",
+    } <= {*lines}
+    assert not [line for line in lines if line.startswith(("DeviceAllow=", "SupplementaryGroups=video"))]
+    assert {"StateDirectory=pertoken/advice", "StateDirectoryMode=2775", "UMask=0002"} <= {*lines}, (
+        "the advisor writes advice alone, and so do members of its group"
+    )
+    assert "m pertoken-advisor pertoken\n" in ADVISOR.users, "it reads what members of the agent's group read"
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_the_unit_is_valid_and_little_exposed(tmp_path: Path) -> None:
-    file = tmp_path / "pertoken-agent.service"
-    file.write_text(unit().replace("/opt/pertoken/bin/python", sys.executable))
+@pytest.mark.parametrize("service", [AGENT, ADVISOR], ids=lambda service: service.program)
+def test_the_unit_is_valid_and_little_exposed(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / service.unit
+    file.write_text(unit(service).replace(PYTHON, sys.executable))
     for check in (
         ["verify", str(file)],
         ["security", "--offline=true", f"--threshold={MAX_EXPOSURE * 10:.0f}", "--no-pager", str(file)],
@@ -79,16 +107,35 @@ def test_uninstalling_keeps_data_and_settings_unless_asked_to_delete_them(tmp_pa
     data = tmp_path / "var/lib/pertoken/telemetry.db"
     data.parent.mkdir(parents=True)
     data.write_text("")
-    uninstall(commands, delete_data=False, root=tmp_path)
+    uninstall(AGENT, commands, delete_data=False, root=tmp_path)
     assert not (tmp_path / UNIT_PATH).exists() and data.exists() and (tmp_path / "etc/pertoken").exists()
     assert commands.run[-2:] == ["systemctl disable --now pertoken-agent.service", "systemctl daemon-reload"]
-    uninstall(commands, delete_data=True, root=tmp_path)
+    uninstall(AGENT, commands, delete_data=True, root=tmp_path)
     assert not data.exists() and not (tmp_path / "etc/pertoken").exists()
     assert commands.run[-1] == "systemctl daemon-reload" and commands.run[-2] != commands.run[-3]
 
 
+def test_the_advisor_is_installed_and_removed_beside_the_agent(tmp_path: Path) -> None:
+    commands = Commands()
+    for service in (AGENT, ADVISOR):
+        install(installation(service, PYTHON, groups=[]), commands, tmp_path)
+    advice = tmp_path / "var/lib/pertoken/advice/advice.db"
+    advice.parent.mkdir(parents=True)
+    advice.touch()
+    with pytest.raises(PertokenError, match="`pertoken advisor uninstall` first"):
+        uninstall(AGENT, commands, delete_data=True, root=tmp_path)
+    uninstall(ADVISOR, commands, delete_data=False, root=tmp_path)
+    assert advice.exists() and (tmp_path / UNIT_PATH).exists()
+    assert not (tmp_path / "etc/systemd/system/pertoken-advisor.service").exists()
+    install(installation(ADVISOR, PYTHON, groups=[]), commands, tmp_path)
+    uninstall(ADVISOR, commands, delete_data=True, root=tmp_path)
+    assert not advice.parent.exists() and (tmp_path / "etc/pertoken/pertoken.toml").exists()
+
+
 def test_a_python_in_a_home_folder_is_refused_with_where_to_install_instead() -> None:
-    assert "/opt/pertoken" in (hidden_from_service("/home/me/venv/bin/python") or "")
+    assert "/opt/pertoken/bin/pertoken advisor install" in (
+        hidden_from_service(ADVISOR, "/home/me/venv/bin/python") or ""
+    )
 
 
 def test_a_plan_is_shown_as_it_would_be_done() -> None:
@@ -142,7 +189,7 @@ class Manager:
 def test_the_units_own_command_is_ready_alive_reread_and_stopped_as_systemd_would_have_it(tmp_path: Path) -> None:
     """Its paths are below the test's folder; everything else is the unit's."""
     settings = tmp_path / "etc/pertoken/pertoken.toml"
-    install(installation(sys.executable, groups=[]), lambda _: None, tmp_path)
+    install(installation(AGENT, sys.executable, groups=[]), lambda _: None, tmp_path)
     settings.write_text('[agent]\ninterval = "1s"\ndiscover = false\nprobes = []\ncloud_metadata = false\n')
     (tmp_path / "var/lib/pertoken").mkdir(parents=True)
     service = section("Service")

@@ -111,5 +111,5 @@ def test_without_a_network_it_is_one_sentence(
 
 def test_without_the_package_the_error_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gpuhunt", None)
-    with pytest.raises(BadInput, match=r"`pip install gpuhunt` .* `pip install '\.\[prices\]'` in its checkout"):
+    with pytest.raises(BadInput, match=r"-m pip install .*\[prices\]"):
         fetch(MARKET, TODAY)

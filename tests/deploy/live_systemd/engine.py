@@ -9,7 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 PAGES = Path("/opt/engine")
-START_S = time.monotonic()
+STUCK = PAGES / "stuck"
+"""While this file is there, requests run and no token comes."""
+START_S = time.time()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -35,7 +37,10 @@ class Handler(BaseHTTPRequestHandler):
 def _counted(line: str) -> str:
     name, _, value = line.rpartition(" ")
     if name.startswith(("vllm:prompt_tokens_total", "vllm:generation_tokens_total")):
-        return f"{name} {float(value) + 100 * int(time.monotonic() - START_S)}"
+        end_s = STUCK.stat().st_mtime if STUCK.exists() else time.time()
+        return f"{name} {float(value) + 100 * int(end_s - START_S)}"
+    if name.startswith("vllm:num_requests_running") and STUCK.exists():
+        return f"{name} 3.0"
     return line
 
 

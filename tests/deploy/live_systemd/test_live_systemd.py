@@ -4,6 +4,7 @@ It needs debootstrap, systemd-nspawn and a package index. `PERTOKEN_E2E_ROOT` na
 The tests follow one host's life and run in their order: installed, watched over, upgraded, restarted, uninstalled.
 """
 
+import json
 import os
 import re
 import shutil
@@ -26,7 +27,13 @@ DATA = "/var/lib/pertoken"
 MAX_EXPOSURE = 2.5
 SECRET = "planted-p4ssw0rd"
 NEXT_VERSION = "99.0.0"
-SETTINGS = '[agent]\ninterval = "{seconds}s"\ncloud_metadata = false\n'
+SETTINGS = (
+    '[agent]\ninterval = "{seconds}s"\ncloud_metadata = false\n'
+    '[delivery]\nalerts_to = ["log", "slack:http://127.0.0.1:9000/services/T/B/x"]\n'
+)
+ADVISOR = "pertoken-advisor.service"
+ALERT_S = 600.0
+"""Time within which a stuck engine is an alert."""
 
 
 def wheel(source: Path, out: Path) -> Path:
@@ -56,6 +63,7 @@ def put_engine(host: Machine) -> None:
     pages = host.root / "opt/engine"
     (pages / "bin").mkdir(parents=True)
     shutil.copy(Path(__file__).parent / "engine.py", pages / "bin/vllm")
+    shutil.copy(Path(__file__).parent / "receiver.py", pages / "receiver.py")
     for page, name in (
         ("metrics-during.prom", "metrics"),
         ("v1-models.json", "v1-models"),
@@ -140,6 +148,52 @@ def test_only_members_of_its_group_see_the_figures(machine: Machine) -> None:
     assert "Permission denied" in forbidden.stderr
     release = machine.run(PERTOKEN, "agent", "release", "--db", DATA, user="inside", check=False)
     assert release.returncode == 1 and "run it with sudo" in release.stderr
+
+
+def test_the_advisor_is_installed_by_one_command_and_has_no_right_of_the_agent(machine: Machine) -> None:
+    done = machine.run(PERTOKEN, "advisor", "install")
+    assert f"keeps advice in {DATA}/advice" in done.stdout
+    machine.until(lambda: machine.show("ActiveState", ADVISOR) == "active", "running advisor")
+    pid = machine.show("MainPID", ADVISOR)
+    assert machine.run("ps", "-o", "user:32=", "-p", pid).stdout.strip() == "pertoken-advisor"
+    rights = re.findall(r"Cap(?:Eff|Bnd):\s*(\w+)", machine.run("cat", f"/proc/{pid}/status").stdout)
+    assert {int(mask, 16) for mask in rights} == {0}
+    exposure = machine.run("systemd-analyze", "security", "--no-pager", ADVISOR).stdout
+    overall = re.search(r"Overall exposure level for \S+: (\d\.\d)", exposure)
+    assert overall and float(overall[1]) <= MAX_EXPOSURE, exposure
+    write = ("runuser", "-u", "pertoken-advisor", "--", "touch", f"{DATA}/telemetry.db")
+    assert "Permission denied" in machine.run(*write, check=False).stderr
+    state = machine.run(PERTOKEN, "advisor", "status", user="inside").stdout
+    assert "active" in state
+
+
+def test_a_stuck_engine_is_an_alert_in_a_chat_on_the_screen_and_in_the_week_within_ten_minutes(
+    machine: Machine,
+) -> None:
+    machine.run("systemd-run", "--unit=receiver", "--uid=engine", "/usr/bin/python3", "/opt/engine/receiver.py")
+    machine.run("chown", "-R", "engine", "/opt/engine")
+    records(machine, 5)
+    (machine.root / "opt/engine/stuck").touch()
+    posts = machine.root / "opt/engine/posts"
+    took = machine.until(
+        lambda: posts.exists() and "alert stuck fired" in posts.read_text(), "message of the alert", ALERT_S
+    )
+    print(f"the alert came {took:.0f} s after the last token")
+    message = json.loads(next(line for line in posts.read_text().splitlines() if "alert stuck fired" in line))
+    assert set(message) == {"text", "blocks"} and "tiny-llama" in message["text"]
+    shown = machine.run(PERTOKEN, "top", "--once", user="inside").stdout
+    assert "stuck" in shown and "no token came" in shown and "alert stuck fired" in shown
+    assert "stuck" in machine.run(PERTOKEN, "report", "--weekly", user="inside").stdout
+    assert "firing" in machine.run(PERTOKEN, "alerts", "list", user="inside").stdout
+    (machine.root / "opt/engine/stuck").unlink()
+
+
+def test_only_members_of_the_advisors_group_decide(machine: Machine) -> None:
+    set_price = (PERTOKEN, "prices", "set", "1", "--for", "*")
+    refused = machine.run(*set_price, user="inside", check=False)
+    assert refused.returncode != 0 and "Traceback" not in refused.stderr
+    machine.run("usermod", "-aG", "pertoken-advisor", "inside")
+    machine.run(*set_price, user="inside")
 
 
 def test_the_drivers_are_released_and_taken_up_again(machine: Machine) -> None:
@@ -235,6 +289,11 @@ def test_the_service_returns_after_a_reboot_with_all_recorded_rows(machine: Mach
 
 def test_uninstalling_takes_the_service_away_and_keeps_the_data(machine: Machine) -> None:
     before = ticks(machine)
+    refused = machine.run(PERTOKEN, "agent", "uninstall", "--delete-data", check=False)
+    assert "`pertoken advisor uninstall` first" in refused.stderr
+    gone = machine.run(PERTOKEN, "advisor", "uninstall")
+    assert f"its data stay in {DATA}/advice" in gone.stdout
+    assert machine.show("LoadState", ADVISOR) == "not-found" and (machine.root / DATA[1:] / "advice/advice.db").exists()
     done = machine.run(PERTOKEN, "agent", "uninstall")
     assert f"its data stay in {DATA}" in done.stdout
     assert machine.show("LoadState") == "not-found" and not machine.run("pgrep", "-u", "pertoken", check=False).stdout

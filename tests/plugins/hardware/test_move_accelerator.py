@@ -29,11 +29,28 @@ def test_every_other_accelerator_with_offers_that_holds_the_weights_is_a_candida
 
 
 def test_more_ranks_than_the_fewest_are_tried_while_one_replica_lists_below_the_present_ones() -> None:
-    tried = [(service.deployments[0].accelerator, service.deployments[0].tp) for service in moves(chat(2))]
+    tried = in_present_format(chat(2))
     assert [ranks for name, ranks in tried if name == "A100 80GB SXM4"] == [2, 4, 8]
     assert [ranks for name, ranks in tried if name == "B200 SXM"] == [1], "two list above four H100"
-    one = [(service.deployments[0].accelerator, service.deployments[0].tp) for service in moves(chat(1))]
+    one = in_present_format(chat(1))
     assert [ranks for name, ranks in one if name == "A100 80GB SXM4"] == [2, 4]
+
+
+def in_present_format(fleet: Fleet) -> list[tuple[str | None, int | None]]:
+    """Return accelerators and ranks of the moves that keep the format of the weights."""
+    deployments = [service.deployments[0] for service in moves(fleet)]
+    return [(moved.accelerator, moved.tp) for moved in deployments if moved.weight_dtype == "bf16"]
+
+
+def test_weights_in_fewer_bits_move_to_the_fewest_ranks_that_hold_them() -> None:
+    tried = [service.deployments[0] for service in moves(chat(2))]
+    assert {(moved.weight_dtype, moved.tp) for moved in tried if moved.accelerator == "L40S"} == {
+        ("bf16", 4),
+        ("bf16", 8),
+        ("fp8", 2),
+        ("int4", 1),
+    }
+    assert {moved.weight_dtype for moved in tried if moved.accelerator == "A100 80GB SXM4"} == {"bf16", "int8", "int4"}
 
 
 def test_architectures_without_bfloat16_are_left_out() -> None:
@@ -61,9 +78,9 @@ def test_an_accelerator_that_the_provider_does_not_rent_is_refused_before_it_is_
 
 
 def test_an_instance_must_hold_all_ranks_of_a_replica() -> None:
-    ranks = {service.deployments[0].accelerator: service.deployments[0].tp for service in moves()}
-    assert ranks["L40S"] == 4, "g6e.12xlarge holds four"
-    assert "L4" not in ranks or ranks["L4"] == 8
+    ranks = in_present_format(chat())
+    assert [tp for name, tp in ranks if name == "L40S"] == [4], "g6e.12xlarge holds four"
+    assert {tp for name, tp in ranks if name == "L4"} <= {8}
 
 
 def test_only_instances_of_the_service_s_own_provider_count() -> None:

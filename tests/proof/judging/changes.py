@@ -39,9 +39,18 @@ def changed_after(weeks: int) -> int:
 
 
 def written(
-    place: Path | StoreLocation, effect: float, *, weeks: int = 5, later: float | None = None, weeks_after: int = 5
+    place: Path | StoreLocation,
+    effect: float,
+    *,
+    weeks: int = 5,
+    later: float | None = None,
+    weeks_after: int = 5,
+    outputs: float = 1.0,
 ) -> StoreLocation:
-    """Weeks of an engine, and after a change weeks with an effect; after the first of those another one."""
+    """Weeks of an engine, and after a change weeks with an effect; after the first of those another one.
+
+    `outputs`: factor on the generated tokens after the change.
+    """
     where, changed = new_store(place), changed_after(weeks)
     end = changed + weeks_after * WEEK
     before = EpochRow(8, 8, MONDAY, changed, "0.32.0", '{"weight_dtype": "bf16"}', (5,))
@@ -55,7 +64,10 @@ def written(
     rows = []
     for ts, residual in zip(range(MONDAY, end - HOUR, HOUR), residuals, strict=False):
         now = effect if later is None or ts < changed + WEEK + DAY else later
-        rows.append(hour(before, ts, residual) if ts < changed else hour(after, ts, residual * (1 + now)))
+        row = hour(before, ts, residual) if ts < changed else hour(after, ts, residual * (1 + now))
+        if ts >= changed:
+            row["generated_tokens"] = round(int(str(row["generated_tokens"])) * outputs)
+        rows.append(row)
     engine = writing(where, "telemetry")
     with engine.begin() as connection:
         connection.execute(insert(t.deployment_rollup[HOUR]), rows)

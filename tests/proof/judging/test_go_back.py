@@ -11,9 +11,9 @@ from pertoken.config import Settings
 from pertoken.proof.detection import detect
 from pertoken.proof.findings import keep
 from pertoken.proof.judging.go_back import go_back
-from pertoken.proof.judging.go_back_page import RULE
 from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
+from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.receipts.receipt import ServiceLevel, from_text, to_text
 from pertoken.proof.recommendation import Edit, Recommendation, State
 from pertoken.proof.verdicts import Judgement, Result, Verdict
@@ -51,14 +51,14 @@ def test_an_unrecommended_regression_becomes_a_recommendation_to_go_back_which_e
     (verdict,) = kept.verdicts()
     assert verdict.judgement.result is Result.DEARER
     (proposal,) = proposals(kept, (verdict,))
-    assert (proposal.rule_id, proposal.state, proposal.target) == (RULE, State.OPEN, "tiny on gpu-1")
+    assert (proposal.rule_id, proposal.state, proposal.target) == (GO_BACK, State.OPEN, "tiny on gpu-1")
     assert proposal.reason is not None and proposal.reason.startswith("since 2026-10-26 00:00Z a token takes +")
     best = proposal.variants[0]
     assert best.title == "go back: weight_dtype fp8 → bf16"
     assert best.edits == (Edit("deployment", 8, "weight_dtype", "fp8", "bf16"),)
     assert best.commands == ("remove --quantization",)
     assert best.throughput_ratio is not None and best.throughput_ratio[1] == pytest.approx(1.2, abs=0.03)
-    keep(kept.target, [proposal], {RULE}, NOW, "advisor")
+    keep(kept.target, [proposal], {GO_BACK}, NOW, "advisor")
     back = EpochRow(10, 8, NOW + 60, None, "0.32.0", '{"weight_dtype": "bf16"}', (5,))
     with Writer(worse) as writer:
         sample = DeploymentSample(10, NOW + 120, 60_000, 60_000, True, 30_000, busy_provenance=0)
@@ -99,3 +99,14 @@ def test_an_objective_that_is_missed_since_a_change_advises_to_go_back_though_to
     assert proposal.reason == "since 2026-10-26 00:00Z an objective is missed that was kept before"
     assert proposals(kept, (verdict,), of(slow, slow)) == ()
     assert proposals(kept, (verdict,), of(fine, fine)) == ()
+
+
+def test_changed_outputs_are_a_reason_to_go_back_however_cheap_a_token_is(tmp_path: Path) -> None:
+    kept = Changed(written(tmp_path, -0.20, weeks_after=1, outputs=3.0), CHANGED)
+    assert judge_changes(open_store(kept.where), kept.target, Settings(), NOW) == 1
+    with kept.target.writing() as connection:
+        receipts = read_receipts(connection)
+    (proposal,) = proposals(kept, kept.verdicts(), receipts)
+    assert str(proposal.reason).startswith("since 2026-10-26 00:00Z outputs are longer: mean length of outputs")
+    assert str(proposal.reason).endswith("check their quality before you keep it")
+    assert proposal.variants[0].commands and not proposal.variants[0].throughput_ratio

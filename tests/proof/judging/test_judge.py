@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pertoken.config import Settings
+from pertoken.proof.judging.banked import banked
 from pertoken.proof.judging.judge import judge_changes, judge_pending
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, read_receipts
 from pertoken.proof.recommendation import State
@@ -174,3 +175,15 @@ def test_a_saving_that_is_gone_after_7_days_has_decayed(tmp_path: Path) -> None:
     assert row.reason is not None and "the saving is gone or smaller" in row.reason
     first, again = receipts(kept)
     assert (first.kind, again.kind) == (Kind.VERDICT, Kind.AFTER_7_DAYS)
+
+
+def test_a_saving_whose_outputs_got_terser_banks_nothing_and_is_named(tmp_path: Path) -> None:
+    kept = Changed(written(tmp_path, -0.10, weeks_after=1, outputs=0.6), CHANGED)
+    assert judged(kept, CHANGED + WEEK) == 1
+    (row,), (verdict,), (stored,) = kept.rows(), kept.verdicts(), receipts(kept)
+    assert (row.state, verdict.judgement.result) == (State.OUTPUT_CHANGED, Result.OUTPUT_CHANGED)
+    assert str(verdict.judgement.reason).startswith("outputs are terser: mean length of outputs 0.333 → 0.2")
+    assert verdict.judgement.label.endswith("output changed")
+    assert stored.read().finding.verdict is Proven.OUTPUT_CHANGED and banked([stored], [row]).nano_usd is None
+    check = stored.check()
+    assert check.intact and check.reproduced

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +8,9 @@ import pytest
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.migrations import upgrade
-from pertoken.reports.alerts.watch import TRIES, AlertWatch, are_standing, standing_alerts
+from pertoken.reports.alerts.watch import TRIES, AlertWatch, alerts_of, standing_alerts
 from pertoken.reports.delivery.webhook import NotDelivered
-from pertoken.settings.alerts import read_alerts
+from pertoken.settings.alerts import DEFAULTS, AlertSettings, read_alerts
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from tests.reports.builders import END, recorded
@@ -17,6 +18,14 @@ from tests.reports.receivers import receiver
 from tests.scenario import HEALTHY_70B, seed
 
 DEAR = {"when": "usd_per_mtok > 2.5", "for": "2m", "scope": "model=*", "window": "3h"}
+
+
+OFF = {name: {"enabled": False} for name in DEFAULTS}
+
+
+def only(alerts: Mapping[str, object]) -> tuple[AlertSettings, ...]:
+    """Return these alerts, with every default one switched off."""
+    return read_alerts({**OFF, **alerts})
 
 
 class Sent:
@@ -46,7 +55,7 @@ def database(tmp_path: Path) -> StoreLocation:
 
 
 def watch(where: StoreLocation, sent: Sent, **alerts: object) -> AlertWatch:
-    return AlertWatch(where, Settings(alerts=read_alerts(alerts or {"dear": DEAR})), sent)
+    return AlertWatch(where, Settings(alerts=only(alerts or {"dear": DEAR})), sent)
 
 
 def test_an_alert_fires_once_across_restarts_and_resolves_once(tmp_path: Path) -> None:
@@ -92,7 +101,7 @@ def test_no_secret_of_a_url_is_stored(tmp_path: Path) -> None:
     where = database(tmp_path)
     with receiver() as hook:
         hook.statuses.append(500)
-        alerts = read_alerts({"dear": {**DEAR, "for": "0s", "to": [f"{hook.url}/s3cret-path"]}})
+        alerts = only({"dear": {**DEAR, "for": "0s", "to": [f"{hook.url}/s3cret-path"]}})
         AlertWatch(where, Settings(alerts=alerts)).round(END)
         assert len(hook.posts) == 1
     folder = where.file("advice").parent
@@ -147,19 +156,19 @@ def test_an_alert_that_is_removed_or_disabled_while_it_fires_resolves_once_with_
     where, sent = database(tmp_path), Sent()
     for minute in range(3):
         watch(where, sent).round(END + 60 * minute)
-    assert sent.events == ["fired"] and are_standing(where)
+    assert sent.events == ["fired"] and standing_alerts(open_store(where))
     for minute in range(3, 6):
-        AlertWatch(where, Settings(alerts=read_alerts(left)), sent).round(END + 60 * minute)
+        AlertWatch(where, Settings(alerts=only(left)), sent).round(END + 60 * minute)
     assert sent.events == ["fired", "resolved"] and sent.reasons == [None, reason]
-    assert not are_standing(where)
+    assert standing_alerts(open_store(where)) == []
 
 
 def test_an_alert_that_is_removed_before_it_fired_sends_nothing(tmp_path: Path) -> None:
     where, sent = database(tmp_path), Sent()
     watch(where, sent).round(END)
-    assert are_standing(where)
-    AlertWatch(where, Settings(), sent).round(END + 60)
-    assert sent.events == [] and not are_standing(where)
+    assert standing_alerts(open_store(where))
+    AlertWatch(where, Settings(alerts=only({})), sent).round(END + 60)
+    assert sent.events == [] and standing_alerts(open_store(where)) == []
 
 
 def test_a_webhook_learns_that_a_disabled_alert_ended(tmp_path: Path) -> None:
@@ -175,7 +184,7 @@ def test_a_webhook_that_went_with_its_alert_is_named_in_the_log_without_its_url(
 ) -> None:
     where, sent = database(tmp_path), Sent()
     watch(where, sent, dear={**DEAR, "for": "0s", "to": ["mail", HOOK]}).round(END)
-    AlertWatch(where, Settings(), sent).round(END + 60)
+    AlertWatch(where, Settings(alerts=only({})), sent).round(END + 60)
     assert sorted(sent.destinations[:2]) == [HOOK, "mail"] and sorted(sent.destinations[2:]) == ["log", "mail"]
     assert "alert dear: its end is not sent to its webhook" in caplog.text
     assert "s3cret" not in caplog.text
@@ -190,3 +199,25 @@ def test_an_unmeasured_figure_neither_fires_nor_resolves(tmp_path: Path) -> None
 def test_an_alert_on_an_unknown_figure_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"alerts.dear.when: no figure is named usd_mtok"):
         watch(StoreLocation(folder=tmp_path), Sent(), dear={"when": "usd_mtok > 1"})
+
+
+def test_alerts_that_need_no_settings_are_evaluated_and_can_be_changed_and_switched_off() -> None:
+    settings = Settings(
+        alerts=read_alerts({"stuck": {"for": "10m", "to": ["mail"]}, "slo-missed": {"enabled": False}}),
+        delivery_alerts_to=(HOOK,),
+    )
+    alerts = {alert.name: alert for alert in alerts_of(settings)}
+    assert set(alerts) == {*DEFAULTS} - {"over-budget"}, "there is no budget"
+    assert (alerts["stuck"].for_s, alerts["stuck"].to, alerts["stuck"].severity) == (600.0, ("mail",), "critical")
+    assert alerts["telemetry-lost"].to == (HOOK,) and not alerts["slo-missed"].enabled
+    budgeted = {alert.name for alert in alerts_of(replace(settings, budget_usd_per_month=1000.0))}
+    assert budgeted == {*DEFAULTS}
+
+
+def test_a_host_that_stops_reporting_is_an_alert_without_any_setting(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    for minute in range(2, 12):
+        AlertWatch(where, Settings(), sent).round(END + 60 * minute)
+    lost = [row for row in standing_alerts(open_store(where)) if row.name == "telemetry-lost"]
+    assert [row.state for row in lost] == ["FIRING"] and lost[0].target.startswith("host=")
+    assert sent.destinations[0] == "log"

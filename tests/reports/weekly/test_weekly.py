@@ -4,9 +4,20 @@ from pathlib import Path
 
 from pertoken.catalog.offers import listed_offers
 from pertoken.config import Settings
+from pertoken.costs.report.lines import Trouble, TroubleKind
+from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.reports.weekly.weekly import MAX_CELLS, MAX_LINES, _changes, _cut, _verdicts, week_of, weekly_lines
+from pertoken.reports.weekly.weekly import (
+    MAX_CELLS,
+    MAX_LINES,
+    _changes,
+    _cut,
+    _troubles,
+    _verdicts,
+    week_of,
+    weekly_lines,
+)
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, add_offers
 from tests.reports.builders import END, store_of
@@ -32,6 +43,16 @@ def test_the_three_best_changes_and_decided_verdicts_are_listed() -> None:
     assert len(_verdicts([dearer] * 30)) == 9
 
 
+def test_what_is_wrong_now_stands_first_with_its_command(tmp_path: Path) -> None:
+    lines = weekly_lines(store_of(tmp_path / "db"), Settings(), week_of(END + 600, dated=False))
+    assert lines[1].startswith("now telemetry lost: ") and lines[1].endswith("[pertoken agent status]")
+    stuck = Trouble(TroubleKind.STUCK, "chat on gpu-1", "3 requests run", "pertoken advise show 12345678")
+    assert _troubles([stuck] * 5) == [
+        *["now stuck: chat on gpu-1: 3 requests run  [pertoken advise show 12345678]"] * 3,
+        "and 2 more things that are wrong now  [pertoken top --once]",
+    ]
+
+
 def test_a_long_line_is_cut_before_its_command() -> None:
     cut = _cut("x" * 500 + "  [pertoken advise show 12345678]")
     assert len(cut) == MAX_CELLS and cut.endswith("…  [pertoken advise show 12345678]")
@@ -48,3 +69,9 @@ def test_the_week_ends_with_the_command_that_refreshes_old_list_prices(tmp_path:
         add_offers(connection, [recent | {"as_of": "2026-11-20"}], read_seq=0)
     again = weekly_lines(open_store(location), Settings(), week_of(END, dated=True))
     assert not any("prices update" in line for line in again)
+
+
+def test_a_change_of_the_week_names_the_tier_of_its_forecast() -> None:
+    row = advice(9, 9 * 10**9, "service:9")
+    (line,) = _changes([replace(row, variants=(replace(row.variants[0], tier=tiers()["physics"]),))])
+    assert line.startswith("bankable $9.00/month: change 9, chat (forecast physics only, 15 / 41 %)  [pertoken")

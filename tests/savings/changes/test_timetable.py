@@ -128,6 +128,25 @@ def test_an_hour_with_requests_cannot_be_off_and_an_unseen_one_is_unpriced() -> 
     assert "record a whole week first" in (priced(fleet, blank.scheduled(off([0]))).unpriced or "")
 
 
+def test_hours_that_were_not_recorded_save_nothing_and_leave_the_other_hours_priced() -> None:
+    fleet = with_nights(ONE)
+    whole = priced(fleet, chat(fleet).scheduled(off(NIGHTS)))
+    for missing in (NIGHTS[:1], NIGHTS[:6]):
+        hours = tuple(
+            None if hour in missing else rate for hour, rate in enumerate(chat(fleet).demand.requests_by_hour_of_week)
+        )
+        gap = replace(chat(fleet), demand=replace(chat(fleet).demand, requests_by_hour_of_week=hours))
+        known = replace(fleet, services=(gap,))
+        estimate = priced(known, gap.scheduled(off(NIGHTS)))
+        assert estimate.net is not None and whole.net is not None and estimate.unpriced is None
+        counted = len(NIGHTS) - len(missing)
+        assert estimate.net[1] == pytest.approx(whole.net[1] * counted / len(NIGHTS), rel=1e-6)
+        (note,) = (line for line in estimate.against if "no saving is counted" in line)
+        assert note.startswith("nothing was recorded on Monday at 00:00 UTC")
+        fewer = priced(known, gap.scheduled(asleep(NIGHTS)))
+        assert fewer.capacity is not None and fewer.capacity[1] > 0
+
+
 def test_a_request_in_an_hour_without_replicas_waits_for_the_start_beside_its_objective() -> None:
     fleet = with_nights(ONE)
     late = priced(fleet, chat(fleet).scheduled(off(NIGHTS)), slo=Slo(ttft_p95_ms=800.0)).against

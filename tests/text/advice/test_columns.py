@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from pertoken.proof.recommendation import State
+from pertoken.proof.recommendation import State, best_of_each_target, total
 from pertoken.proof.track_record import NO_RECORD, Record
 from pertoken.savings.saving import NOTHING, Saving
 from pertoken.text.advice.columns import (
     DONE_COLUMNS,
     OPEN_COLUMNS,
     bankable,
-    best_of_each_target,
     confidence,
     declined,
     mtok_words,
@@ -17,7 +16,6 @@ from pertoken.text.advice.columns import (
     open_advice,
     paying_more,
     record_words,
-    total,
 )
 from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, RICH, UNPRICED, USD
 
@@ -36,15 +34,15 @@ def test_failed_rules_come_before_blocked_and_refused_ones() -> None:
 
 
 def test_two_changes_of_one_target_are_never_added() -> None:
-    assert best_of_each_target(ADVICE) == [RELEASE, QUANTIZE, UNPRICED]
+    assert best_of_each_target(ADVICE) == (RELEASE, QUANTIZE, UNPRICED)
     assert total((bankable(RELEASE), bankable(QUANTIZE), None)) == (3018 * USD, 3458 * USD, 3636 * USD)
     assert total((None,)) is None
 
 
 def test_a_change_of_one_replica_is_not_added_to_one_of_its_service_nor_a_host_counted_twice() -> None:
     of_service = replace(QUANTIZE, recommendation_id=8, target_kind="service", target_key="chat")
-    release = replace(RELEASE, recommendation_id=7, rule_id="another")
-    assert best_of_each_target((MOVE, of_service, RELEASE, release)) == [RELEASE, of_service]
+    release = replace(RELEASE, recommendation_id=2**40, rule_id="another")
+    assert best_of_each_target((MOVE, of_service, RELEASE, release)) == (RELEASE, of_service)
 
 
 def test_confidence_is_by_the_least_certain_input() -> None:
@@ -115,6 +113,6 @@ def test_a_change_that_raises_the_bill_is_apart_from_open_advice_and_in_no_total
     dearer = replace(FP8, saving=Saving((-9 * USD, -5 * USD, -1 * USD), (20 * USD, 30 * USD, 40 * USD)))
     row = replace(QUANTIZE, recommendation_id=77, variants=(dearer,))
     assert not row.counted and paying_more((RELEASE, row)) == [row]
-    assert open_advice((RELEASE, row)) == best_of_each_target((RELEASE, row)) == [RELEASE]
+    assert open_advice((RELEASE, row)) == [*best_of_each_target((RELEASE, row))] == [RELEASE]
     put_off = replace(row, state=State.DISMISSED)
     assert declined([put_off]) == "Declined (1): not priced a month."

@@ -26,3 +26,10 @@ def test_a_regression_is_an_event_of_its_own_kind_at_the_time_of_its_verdict() -
 
 def test_changes_before_the_window_are_no_events() -> None:
     assert with_verdicts(RICH, [replace(CHANGE, changed_ts=RICH.now_ts - RICH.window_s - 60)]).events == RICH.events
+
+
+def test_changed_outputs_are_named_beside_a_cheaper_token() -> None:
+    judged = replace(CHANGE, judgement=Judgement(Result.OUTPUT_CHANGED, (-0.16, -0.12, -0.08), "outputs are terser"))
+    (event,) = (candidate for candidate in with_verdicts(RICH, [judged]).events if candidate.kind == REGRESSION)
+    assert event.message.startswith("cheaper, output changed -12.0% (-16.0% to -8.0%) per token: chat on gpu-a")
+    assert event.message.endswith("(outputs are terser)")

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from pertoken.forecast.tiers import tiers
 from pertoken.text.advice.columns import open_advice
-from pertoken.text.advice.notes import totals, unconfirmed_note
+from pertoken.text.advice.notes import forecast_note, totals, unconfirmed_note
 from tests.tui.reports import ADVICE
 
 
@@ -20,3 +21,17 @@ def test_unconfirmed_advice_is_in_no_total_and_a_note_counts_it() -> None:
     note = "? 1 row is not confirmed by the last run: in no total, and closed unless the next run does."
     assert totals(rows).splitlines()[-1] == note == unconfirmed_note(rows)
     assert unconfirmed_note(others) is None
+
+
+def test_the_list_names_the_tiers_of_its_forecasts_with_their_error_and_the_command_that_lifts_them() -> None:
+    first, second, *others = open_advice(ADVICE)
+    rows = [
+        replace(row, variants=(replace(row.variants[0], tier=tiers()[key]), *row.variants[1:]))
+        for row, key in ((first, "stated"), (second, "measured"))
+    ]
+    note = forecast_note(rows)
+    assert note is not None and note in totals([*rows, *others])
+    assert "1 stated, 12 / 38 %" in note and "1 measured here, 4 / 21 %" in note and "`pertoken probe`" in note
+    assert forecast_note(others) is None
+    measured = forecast_note(rows[1:])
+    assert measured is not None and "pertoken probe" not in measured

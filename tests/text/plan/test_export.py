@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pertoken.advisor.changes.kubernetes import changed
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
+from pertoken.forecast.tiers import tiers
 from pertoken.state.workload import Workload
 from pertoken.text.plan.export import Format, exported
 from pertoken.units import NANO_USD
@@ -76,3 +77,11 @@ def test_json_holds_the_steps_with_dollars_of_a_month() -> None:
     values = json.loads(exported(PLAN, 3600, Format.JSON))
     assert values["bankable_usd_per_month"] == {"low": 2.0, "likely": 3.0, "high": 4.0}
     assert values["steps"][0]["slo_headroom"] is None
+
+
+def test_markdown_and_json_state_what_the_forecast_of_a_step_rests_on() -> None:
+    plan = replace(PLAN, steps=(replace(STEP, tier=tiers()["stated"]),))
+    assert "- forecast tier: stated, off by 11.5%" in exported(plan, 3600, Format.MARKDOWN)
+    (step,) = json.loads(exported(plan, 3600, Format.JSON))["steps"]
+    assert step["forecast"] == {"name": "stated", "median": 0.115, "p90": 0.378, "lifted_by": "pertoken probe"}
+    assert json.loads(exported(PLAN, 3600, Format.JSON))["steps"][0]["forecast"] is None

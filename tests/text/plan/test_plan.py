@@ -6,7 +6,9 @@ import pytest
 
 from pertoken.advisor.plan.plan import Headroom, LeftOut
 from pertoken.advisor.plan.what_if import WhatIf, what_if_of
+from pertoken.forecast.tiers import tiers
 from pertoken.savings.assumptions.sensitivity import At
+from pertoken.text.plan.export import Format, exported, plan_values
 from pertoken.text.plan.head import (
     EXAMPLE,
     capacity_line,
@@ -18,6 +20,7 @@ from pertoken.text.plan.head import (
     what_if_words,
 )
 from pertoken.text.plan.lines import BAR, headroom_words, others_left_out, plan_lines
+from pertoken.text.plan.printed import plan_text
 from pertoken.text.plan.step import left_out_sheet, step_sheet
 from tests.tui.studies import PLAN, PRICE, STEPS, shown_plan, usd
 
@@ -80,6 +83,18 @@ def test_a_step_that_a_person_left_out_stays_among_the_steps() -> None:
     assert plan_lines(replace(plan, steps=(), left_out=()), frozenset()) == ()
 
 
+def test_an_accepted_step_is_ticked_and_counted_in_the_headline() -> None:
+    plan = replace(PLAN, steps=(replace(STEPS[0], accepted=True), *STEPS[1:]))
+    _, accepted, other, *_ = plan_lines(plan, frozenset())
+    assert (accepted.mark, other.mark) == ("[✓]", "[x]")
+    assert "accepted" in str(step_sheet(accepted)) and "accepted" not in str(step_sheet(other))
+    assert headline(plan).endswith("(3 steps, 1 accepted).")
+    printed = plan_text(plan, 3600)
+    assert printed.count(", accepted ✓") == 1 and " 1  ✓ " in printed
+    assert [step["accepted"] for step in plan_values(plan, 3600)["steps"]] == [True, False, False]
+    assert "| 1 ✓ |" in exported(plan, 3600, Format.MARKDOWN)
+
+
 def test_headroom_is_left_or_over() -> None:
     assert headroom_words(Headroom("TTFT p95", 704, 900, 800)) == "12% left"
     assert headroom_words(Headroom("TTFT p95", 880, 900, 800)) == "10% over"
@@ -100,3 +115,14 @@ def test_a_step_in_full_names_its_conflicts_and_what_uses_up_capacity() -> None:
 
 def test_numbers_set_by_a_person_are_named() -> None:
     assert values_words({"the load stays as measured": 0.5}) == "the load stays as measured = 0.5"
+
+
+def test_a_step_states_what_its_forecast_rests_on_and_a_step_without_a_forecast_does_not() -> None:
+    tier = tiers()["physics"]
+    step = replace(STEPS[0], tier=tier)
+    plan = replace(PLAN, steps=(step, *STEPS[1:]))
+    (line,) = [line for line in plan_lines(plan, frozenset()) if line.step is step]
+    assert any(fact == ("forecast", tier.words) for section in step_sheet(line) for fact in section.lines)
+    printed = " ".join(plan_text(plan, 3600).split())
+    assert printed.count("physics only, off by") == 1 and "`pertoken probe` at the load in question" in printed
+    assert "off by" not in plan_text(PLAN, 3600)

@@ -6,7 +6,7 @@ from pertoken.advisor.planning import PlanRequest
 from pertoken.errors import StoreError
 from tests.tui.reports import NOW, RICH, FixedSource
 from tests.tui.screens import notices, running, text_of, until, until_gone, until_shown
-from tests.tui.studies import PLAN
+from tests.tui.studies import PLAN, STEPS
 
 
 def newest_request(source: FixedSource) -> PlanRequest:
@@ -90,6 +90,17 @@ async def test_a_step_opens_with_its_commands_conflicts_and_headroom() -> None:
         await until_shown(pilot, "move-accelerator, Move to H200: both change the placement")
         await pilot.press("y")
         assert pilot.app.clipboard == "docker run --quantization fp8"
+
+
+async def test_an_accepted_step_is_neither_left_out_nor_moved_nor_passed() -> None:
+    source = FixedSource(planned=replace(PLAN, steps=(replace(STEPS[0], accepted=True), *STEPS[1:])))
+    async with running(source) as pilot:
+        await pilot.press("3")
+        await until_shown(pilot, "[✓] 1")
+        await pilot.press("down", "space")
+        assert (await notices(pilot))[-1] == "It is accepted: b on the savings page withdraws that."
+        await pilot.press("down", "K")
+        assert (await notices(pilot))[-1] == "The step before it is accepted, and stays first."
 
 
 async def test_a_change_that_the_search_left_out_opens_with_the_reason_and_cannot_be_included() -> None:

@@ -51,5 +51,7 @@ def _without_transferred(counts: dict[str, int | None]) -> dict[str, int | None]
     if transferred is None or prompt is None:
         return counts | dict.fromkeys(words)
     transferred = min(transferred, prompt if cached is None else min(prompt, cached))
-    cached = None if cached is None else cached - transferred
+    cached = cached - transferred if cached is not None else 0 if transferred == prompt else None
+    if transferred == prompt and counts.get("computed_tokens") is None:
+        counts["computed_tokens"] = 0
     return counts | dict(zip(words, (transferred, prompt - transferred, cached), strict=True))

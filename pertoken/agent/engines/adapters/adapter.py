@@ -43,7 +43,7 @@ class Metric:
     name: str
     engine_names: tuple[str, ...]
     where: tuple[tuple[str, str], ...] = ()
-    """Only series with these labels."""
+    """Only series with these labels; `*` at the end of a value stands for any text."""
     parts: str | None = None
     """Label that is empty on the series of the total; series in which it has a value repeat parts of the total."""
 
@@ -57,7 +57,7 @@ class Counter(Metric):
     unit: float = 1
     """Number of the engine's units in one of ours: 1e-3 for seconds that become milliseconds."""
     elsewhere: tuple[tuple[str, str], ...] = ()
-    """Labels of series that another server counts too: these series are not counted here."""
+    """Labels of series that another server or another counter counts: these are not counted here."""
     only_with: tuple[str, ...] = ()
     """Names of a sample that must be on the page for this one to be read."""
     unless: tuple[str, ...] = ()
@@ -231,7 +231,7 @@ class Adapter:
             text(dict(labels).get(self.model_label or ""))
             for metric, name in self._named()
             for labels in page.samples.get(name, {})
-            if set(metric.where) <= set(labels)
+            if _has(labels, metric.where)
         }
         return tuple(sorted(name for name in labels_seen if name is not None))
 
@@ -309,7 +309,7 @@ class Adapter:
         elsewhere."""
         series: dict[str, list[Labels]] = {}
         for labels in candidates:
-            if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
+            if _has(labels, metric.where) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
                 copies = series.setdefault(metric.name + _braces(own, reason), [])
                 if not stages.intersection(labels) and not set(elsewhere) & set(own):
@@ -404,6 +404,15 @@ def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tu
         name = next((name for name in metric.engine_names if name + suffix in page.samples), None)
         if name is not None:
             yield metric, name
+
+
+def _has(labels: Labels, where: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a series has all labels of `where`."""
+    values = dict(labels)
+    return all(
+        name in values and (values[name] == value or (value.endswith("*") and values[name].startswith(value[:-1])))
+        for name, value in where
+    )
 
 
 def _is_read(counter: Counter, page: Page) -> bool:

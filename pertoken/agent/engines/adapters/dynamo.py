@@ -12,6 +12,7 @@ from dataclasses import replace
 from pertoken.agent.engines.adapters import sglang, trtllm, vllm
 from pertoken.agent.engines.adapters.adapter import (
     Adapter,
+    Counter,
     Gauge,
     GetJson,
     Identity,
@@ -68,6 +69,13 @@ FRONTEND = Adapter(
     identify=_identify,
     metrics_off="send it a request: its series appear with the first",
     recognises=_runs("dynamo.frontend"),
+    counters=(
+        Counter(
+            "embedding_requests",
+            ("dynamo_frontend_requests_total",),
+            where=(("endpoint", "embeddings"), ("status", "success")),
+        ),
+    ),
     gauges=(
         Gauge("running", ("dynamo_frontend_active_requests", "dynamo_frontend_inflight_requests")),
         Gauge("waiting", ("dynamo_frontend_queued_requests",)),

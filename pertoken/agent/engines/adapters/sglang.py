@@ -31,6 +31,7 @@ from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_words
 
 _PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)
+_CACHED, _FILES = "sglang:cached_tokens_total", "storage_file"
 _ARGS: Mapping[str, str] = {
     "tp": "tp_size",
     "pp": "pp_size",
@@ -78,7 +79,17 @@ ADAPTER = Adapter(
     metrics_off_status=404,
     counters=(
         Counter("prompt_tokens", ("sglang:prompt_tokens_total",), elsewhere=_DECODE_HALF),
-        Counter("cached_tokens", ("sglang:cached_tokens_total",), elsewhere=_DECODE_HALF),
+        Counter("cached_tokens", (_CACHED,), elsewhere=_DECODE_HALF),
+        *(
+            Counter(f"cached_{tier}_tokens", (_CACHED,), where=(("cache_source", source),), elsewhere=_DECODE_HALF)
+            for tier, source in (("device", "device"), ("host", "host"), ("disk", _FILES))
+        ),
+        Counter(
+            "cached_remote_tokens",
+            (_CACHED,),
+            where=(("cache_source", "storage*"),),
+            elsewhere=(*_DECODE_HALF, ("cache_source", _FILES)),
+        ),
         Counter("generated_tokens", ("sglang:generation_tokens_total",), elsewhere=_PREFILL_HALF),
         Counter(
             "engine_ms",

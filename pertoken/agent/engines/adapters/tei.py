@@ -23,6 +23,9 @@ from pertoken.agent.engines.adapters.adapter import (
 from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_words
 
+_EMBEDDED, _RANKED = ("te_embed_success",), ("te_predict_success",)
+"""Texts of requests; a server has a model of one kind."""
+
 
 def _identify(get_json: GetJson, page: Page) -> Identity:
     info = get_json("/info")
@@ -57,6 +60,11 @@ ADAPTER = Adapter(
         # Of requests, of which many share a batch.
         Counter("prefill_ms", ("te_request_inference_duration_sum",), unit=MILLISECOND),
         Counter("requests_finished", ("te_request_success",)),
+        *(
+            Counter(name, ("te_request_success",), only_with=texts)
+            for name, texts in (("embedding_requests", _EMBEDDED), ("ranking_requests", _RANKED))
+        ),
+        Counter("texts", (*_EMBEDDED, *_RANKED)),
         Counter("requests_failed", ("te_request_failure",), reason="err"),
     ),
     gauges=(Gauge("waiting", ("te_queue_size",)),),

@@ -30,6 +30,12 @@ _INFO = (
     "trtllm_kv_cache_config_info",
     "trtllm_cache_config_info",
 )
+_PROMPT, _CACHED = "trtllm_prompt_tokens_total", "trtllm_prompt_cached_tokens_total"
+_ENDED = "trtllm_request_success_total"
+_PREFILL_ONLY = (("finished_reason", "not_finished"),)
+"""Label of requests that a server computed the prompt of, and handed on to a decode server."""
+_CONTEXT_TOKENS, _PREFILLED = "trtllm_total_context_tokens", "trtllm_prefill_batch_tokens_sum"
+"""Tokens that the last iteration prefilled, and those of all iterations: on a page from the first one on."""
 _WHOLE: Mapping[str, str] = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",
@@ -66,8 +72,8 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="trtllm",
-    tested_on=PageOrigin.DOCUMENTS,
-    source="the metrics collector in its repository (2026-11-21)",
+    tested_on=PageOrigin.COLLECTOR,
+    source="the metrics collector in its repository (2026-11-28)",
     marks=re.compile(r"^trtllm_", re.M),
     identify=_identify,
     metrics_off="give trtllm-serve a --config file with `return_perf_metrics: true` and `enable_iter_perf_stats: true`",
@@ -76,12 +82,20 @@ ADAPTER = Adapter(
     metrics_off_status=404,
     never_read="/metrics",
     counters=(
-        Counter("prompt_tokens", ("trtllm_prompt_tokens_total",)),
-        Counter("cached_tokens", ("trtllm_prompt_cached_tokens_total",)),
+        Counter("prompt_tokens", (_PROMPT,)),
+        Counter("cached_tokens", (_CACHED,), only_with=(_PREFILLED,)),
+        Counter("cached_tokens", (_CACHED,), unless=(_CONTEXT_TOKENS,)),
+        *(
+            Counter(f"cached_{tier}_tokens", ("trtllm_prompt_cache_hit_tokens_total",), where=(("cache_tier", name),))
+            for tier, name in (("device", "gpu"), ("host", "host"), ("disk", "disk"))
+        ),
+        # With iteration statistics and no prefill among them, other servers computed all prompts.
+        Counter("transferred_tokens", (_PROMPT,), only_with=(_CONTEXT_TOKENS,), unless=(_PREFILLED,)),
         Counter("generated_tokens", ("trtllm_generation_tokens_total",)),
         Counter("prefill_ms", ("trtllm_request_prefill_time_seconds_sum",), unit=MILLISECOND),
         Counter("decode_ms", ("trtllm_request_decode_time_seconds_sum",), unit=MILLISECOND),
-        Counter("requests_finished", ("trtllm_request_success_total",), reason="finished_reason"),
+        Counter("requests_finished", (_ENDED,), reason="finished_reason", elsewhere=_PREFILL_ONLY),
+        Counter("requests_prefilled", (_ENDED,), where=_PREFILL_ONLY),
         Counter("requests_failed", ("trtllm_request_error_total",), reason="http_code"),
         Counter("spec_draft_tokens", ("trtllm_spec_decode_num_draft_tokens_total",)),
         Counter("spec_accepted_tokens", ("trtllm_spec_decode_num_accepted_tokens_total",)),
@@ -96,6 +110,12 @@ ADAPTER = Adapter(
         Metric("tpot_s", ("trtllm_time_per_output_token_seconds",)),
         Metric("e2e_s", ("trtllm_e2e_request_latency_seconds",)),
         Metric("queue_s", ("trtllm_request_queue_time_seconds",)),
+    ),
+    limits=(
+        "Where one server prefills for another, both count the prompt. A server whose page has iteration statistics, "
+        "and no prefill among them, received all its prompts: their tokens count as transferred. Requests that end as "
+        "`not_finished` end at the decode server, which counts their first token. Without `enable_iter_perf_stats` a "
+        "decode server is known by --server_role alone."
     ),
     at_finish=frozenset(TOKENS),
     absent_is_zero=True,

@@ -154,6 +154,12 @@ ADAPTER = Adapter(
             only_with=(_NIXL,),
             unless=(_BY_SOURCE, _BY_TIER, *_OTHER_CACHES),
         ),
+        *(
+            Counter(f"cached_{tier}_tokens", (_BY_TIER,), where=(("source", tier),))
+            for tier in ("device", "host", "disk")
+        ),
+        Counter("cached_remote_tokens", (_BY_TIER,), where=(("source", "external_unspecified"),), unless=(_NIXL,)),
+        Counter("cached_remote_tokens", (_BY_SOURCE,), where=_EXTERNAL, only_with=_OTHER_CACHES, unless=(_BY_TIER,)),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),
         Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
         Counter("requests_failed", ("vllm:admission_rejections_total",), reason="reason"),

@@ -24,12 +24,15 @@ def prefills_for_another(words: Words, knobs: Mapping[str, object]) -> bool:
 def counted_once(words: Words, knobs: Mapping[str, object]) -> dict[str, int | None]:
     """Return increases without what the server of the other half counts.
 
-    The output of a prefill is the first token of the decode server. A server that decodes only, and does not count what
-    it received, received all its prompts.
+    The output of a prefill is the first token of the decode server, also where only some requests end there. A server
+    that decodes only, and does not count what it received, received all its prompts.
     """
     counts = dict(words)
     if prefills_for_another(words, knobs):
         return counts | {"generated_tokens": 0, "requests_finished": 0}
+    generated, prefilled = words.get("generated_tokens"), words.get("requests_prefilled")
+    if generated is not None and prefilled:
+        counts["generated_tokens"] = max(0, generated - prefilled)
     prompt = words.get("prompt_tokens")
     if knobs.get("role") == "decode" and words.get("transferred_tokens") is None and prompt is not None:
         return counts | {"transferred_tokens": prompt, "prompt_tokens": 0, "cached_tokens": 0, "computed_tokens": 0}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, PageOrigin
 from pertoken.agent.rows.counting.counters import advance, reason_totals, word_totals
+from pertoken.agent.rows.counting.halves import counted_once
 from pertoken.agent.scrape.page import Page, parse
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
 from tests.agent.engine_pages import CAPTURES, growth, histograms, page, values
@@ -62,6 +63,10 @@ def test_vllm_drafts_and_estimates_are_counted() -> None:
         "prefix_hits": 3072,
         "media_lookups": 0,
         "transferred_tokens": 0,
+        "cached_device_tokens": 3072,
+        "cached_host_tokens": 0,
+        "cached_disk_tokens": 0,
+        "cached_remote_tokens": 0,
         "media_hits": 0,
         "spec_drafts": 402,
         "spec_draft_tokens": 1175,
@@ -91,6 +96,7 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
     name = "sglang-0.5.23-collector"
     assert counted("sglang", name) == CLIENTS | {
         "cached_tokens": 5120,
+        "cached_device_tokens": 5120,
         "computed_tokens": 1660,
         "prefix_queries": 0,
         "prefix_hits": 0,
@@ -223,24 +229,123 @@ def test_only_the_resolved_arguments_of_sglang_become_knobs() -> None:
     )
 
 
-def test_trtllm_is_read_from_a_page_written_from_its_documents() -> None:
-    assert counted("trtllm", "trtllm-written") == CLIENTS | {
+def test_trtllm_is_read_from_what_its_collector_writes() -> None:
+    assert counted("trtllm", "trtllm-collector") == CLIENTS | {
         "cached_tokens": 5120,
+        "cached_device_tokens": 3840,
+        "cached_host_tokens": 960,
+        "cached_disk_tokens": 320,
         "computed_tokens": 1660,
         'requests_finished{reason="stop"}': 3,
         'requests_finished{reason="length"}': 37,
         "requests_failed": 2,
         'requests_failed{reason="400"}': 2,
-        "spec_draft_tokens": 900,
+        "spec_draft_tokens": 920,
         "spec_accepted_tokens": 600,
+        "prefill_ms": 2500,
+        "decode_ms": 78_750,
     }
-    assert values("trtllm", "trtllm-written").gauges == {"running": 8, "waiting": 2, "kv_use": 0.42}
-    assert identity("trtllm", "trtllm-written", {"/version": {"version": "1.3.0"}}) == Identity(
+    observed = histograms("trtllm", "trtllm-collector")
+    assert {key.partition("{")[0] for key in observed} == {"ttft_s", "tpot_s", "e2e_s", "queue_s"}
+    assert values("trtllm", "trtllm-collector").gauges == {"running": 8, "waiting": 2, "kv_use": 0.42}
+    assert identity("trtllm", "trtllm-collector", {"/version": {"version": "1.3.0"}}) == Identity(
         served_model=None,
         version="1.3.0",
         model_path="/models/llama-70b",
         knobs={"tp": 4, "pp": 1, "max_model_len": 4096, "weight_dtype": "fp8", "enable_prefix_caching": True},
     )
+
+
+def halves_of_trtllm() -> tuple[str, str]:
+    """Return pages of a prefill and of a decode server, each of which saw all requests of the collector's page."""
+    collected = (CAPTURES / "trtllm-collector.prom").read_text()
+    prefill = re.sub('.*finished_reason="stop".*', "", collected)
+    prefill = re.sub('finished_reason="length"(.*}) .*', r'finished_reason="not_finished"\1 40', prefill)
+    prefill = re.sub(r"(trtllm_generation_tokens_total{.*}) .*", r"\1 40", prefill)
+    decode = re.sub(r"(?m)^trtllm_prefill_batch_tokens_.*\n", "", collected)
+    return prefill, re.sub(r"(trtllm_prompt_cache.*{.*}) .*", r"\1 0", decode)
+
+
+def test_a_request_that_passes_a_prefill_and_a_decode_server_of_trtllm_counts_once_without_flags_of_either() -> None:
+    prefill, decode = (counted_once(counted_of(read("trtllm", half).counters), {}) for half in halves_of_trtllm())
+    whole = counted("trtllm", "trtllm-collector")
+    assert (decode["transferred_tokens"], decode["prompt_tokens"], decode["cached_tokens"]) == (6780, 0, 0)
+    assert (prefill["requests_prefilled"], prefill["requests_finished"], prefill["generated_tokens"]) == (40, 0, 0)
+    for word in ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished"):
+        assert (prefill[word] or 0) + (decode[word] or 0) == whole[word], word
+
+
+def test_requests_that_trtllm_ends_itself_keep_their_tokens_beside_those_it_prefills_for_another() -> None:
+    page = "".join(
+        f'trtllm_request_success_total{{finished_reason="{reason}"}} {count}\n'
+        for reason, count in (("stop", 5), ("not_finished", 3))
+    )
+    counts = counted_once(counted_of(read("trtllm", page + "trtllm_generation_tokens_total 103\n").counters), {})
+    assert (counts["requests_finished"], counts["requests_prefilled"], counts["generated_tokens"]) == (5, 3, 100)
+
+
+def test_trtllm_without_iteration_statistics_keeps_its_prompts() -> None:
+    page = "trtllm_prompt_tokens_total 90\ntrtllm_prompt_cached_tokens_total 30\n"
+    counts = counted_of(read("trtllm", page).counters)
+    assert (counts["prompt_tokens"], counts["cached_tokens"], counts.get("transferred_tokens")) == (90, 30, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "series", "counts"),
+    [
+        (
+            "sglang",
+            'sglang:cached_tokens_total{{cache_source="{}"}} {}\n',
+            {"device": 1, "host": 2, "storage_file": 4, "storage": 8, "storage_mooncake": 16, "total": 32},
+        ),
+        (
+            "vllm",
+            'vllm:prompt_tokens_cached_by_source_total{{source="{}"}} {}\n',
+            {"device": 1, "host": 2, "disk": 4, "external_unspecified": 24, "p2p": 64},
+        ),
+        (
+            "trtllm",
+            'trtllm_prompt_cache_hit_tokens_total{{cache_level="{0}",cache_tier="{0}"}} {1}\n',
+            {"gpu": 1, "host": 2, "disk": 4},
+        ),
+    ],
+)
+def test_cached_tokens_are_counted_by_the_tier_that_a_page_names(
+    kind: str, series: str, counts: dict[str, int]
+) -> None:
+    deltas = counted_of(read(kind, "".join(series.format(*pair) for pair in counts.items())).counters)
+    tiers = {word: deltas.get(f"cached_{word}_tokens") for word in ("device", "host", "disk", "remote")}
+    assert tiers == {"device": 1, "host": 2, "disk": 4, "remote": None if kind == "trtllm" else 24}
+
+
+def test_a_page_without_tiers_leaves_them_unknown() -> None:
+    for series in ("vllm:prompt_tokens_cached_total", "sglang:cached_tokens_total"):
+        deltas = counted_of(read(series.partition(":")[0], f"{series} 5\n").counters)
+        assert (deltas["cached_tokens"], deltas.get("cached_device_tokens")) == (5, None)
+
+
+def test_external_tokens_of_a_cache_without_tiers_were_cached_outside() -> None:
+    page = (
+        'vllm:prompt_tokens_by_source_total{source="external_kv_transfer"} 7\nlmcache:num_hit_tokens_total 7\n'
+        "vllm:prompt_tokens_total 9\nvllm:prompt_tokens_cached_total 7\n"
+    )
+    deltas = counted_of(read("vllm", page).counters)
+    assert (deltas["cached_remote_tokens"], deltas["cached_tokens"], deltas["prompt_tokens"]) == (7, 7, 9)
+
+
+@pytest.mark.parametrize(("series", "word"), [("te_embed", "embedding_requests"), ("te_predict", "ranking_requests")])
+def test_requests_of_embedding_and_of_ranking_are_counted_with_their_texts(series: str, word: str) -> None:
+    page = f'te_request_success{{method="batch"}} 3\nte_request_success{{method="single"}} 8\n{series}_success 20\n'
+    deltas = counted_of(read("tei", page).counters)
+    assert (deltas[word], deltas["texts"], deltas["requests_finished"]) == (11, 20, 11)
+    assert {"embedding_requests", "ranking_requests"} & set(deltas) == {word}
+
+
+def test_a_frontend_counts_requests_for_embeddings_apart() -> None:
+    series = 'dynamo_frontend_requests_total{{endpoint="{}",model="m",request_type="unary",status="{}"}} {}\n'
+    rows = (("embeddings", "success", 9), ("embeddings", "error", 2), ("chat_completions", "success", 40))
+    deltas = counted_of(read("dynamo-frontend", "".join(series.format(*row) for row in rows)).counters)
+    assert deltas["embedding_requests"] == 9
 
 
 def test_triton_exposes_its_queue_and_reports_that_it_counts_no_tokens() -> None:
@@ -305,8 +410,8 @@ def test_ray_replicas_of_one_model_add_up_and_several_models_are_distinguished()
 def test_a_dynamo_worker_counts_what_its_engine_counts() -> None:
     assert counted("dynamo-vllm", "vllm-0.32.0-metrics-after") == counted("vllm", "vllm-0.32.0-metrics-after")
     assert counted("dynamo-sglang", "sglang-0.5.23-collector") == counted("sglang", "sglang-0.5.23-collector")
-    older = (CAPTURES / "trtllm-written.prom").read_text().replace("trtllm_", "trtllm:")
-    assert counted_of(read("dynamo-trtllm", older).counters) == counted("trtllm", "trtllm-written")
+    older = (CAPTURES / "trtllm-collector.prom").read_text().replace("trtllm_", "trtllm:")
+    assert counted_of(read("dynamo-trtllm", older).counters) == counted("trtllm", "trtllm-collector")
 
 
 def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:

@@ -1,0 +1,168 @@
+"""Questions about many cells, one Ibis expression each. Every engine answers the same expression.
+
+Dollars are whole nano-USD in decimal(38, 0): 64 bits end at $9.2 billion. Nothing is divided here: a quotient is made
+of the sums, in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ibis
+
+from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, USES
+from pertoken.lake.manifest import day_of
+from pertoken.lake.reading import Range, Tables
+from pertoken.lake.tables import ADVICE, COSTS, MAX_NANO_USD, SAVINGS, TOKENS, UNPRICED
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.window.reading import DAY
+
+GROUPS = ("cell", "model", "service", "provider", "region", "accelerator", "namespace", "workload")
+"""Columns by which dollars can be grouped."""
+TOKEN_GROUPS = tuple(name for name in GROUPS if name != "accelerator")
+"""Columns by which dollars and tokens can be grouped together."""
+EXACT = "decimal(38, 0)"
+
+
+def dollars(tables: Tables, by: Sequence[str]) -> Any:
+    """Return the bill by columns of `GROUPS`, `day` and `hour`: all that was paid, its use, and how many hours of
+    devices that a deployment held have no price."""
+    costs = tables[COSTS]
+    uses = {f"{use}_nano_usd": exact_sum(costs.nano_usd, where=costs.use == use) for use in USES}
+    unpriced = (costs.use == UNPRICED).sum()
+    bill = costs.group_by([*by]).agg(nano_usd=exact_sum(costs.nano_usd), **uses, unpriced_device_hours=unpriced)
+    return bill.order_by([ibis.desc("nano_usd"), *by])
+
+
+def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
+    """Return dollars and tokens by `by`, and by hour: those from which dollars per million tokens follow.
+
+    An hour of a cell counts where all devices that `by` held have a price and its tokens are known; a deployment whose
+    tokens are not known is left out with its dollars.
+    """
+    costs, tokens = tables[COSTS], tables[TOKENS]
+    key = ("cell", "day", "hour", "deployment_id", "group")
+    paid = costs.filter(costs.deployment_id.notnull()).select(
+        "cell", "day", "hour", "deployment_id",
+        group=costs[by],
+        nano_usd=costs.nano_usd,
+        unpriced=(costs.use == UNPRICED).cast("int64"),
+        held=ibis.literal(1, "int64"),
+        prompt=ibis.null("int64"),
+        cached=ibis.null("int64"),
+        generated=ibis.null("int64"),
+    )  # fmt: skip
+    served = tokens.select(
+        "cell", "day", "hour", "deployment_id",
+        group=tokens[by],
+        nano_usd=ibis.null("int64"),
+        unpriced=ibis.literal(0, "int64"),
+        held=ibis.literal(0, "int64"),
+        prompt=tokens.prompt_tokens,
+        cached=tokens.cached_tokens,
+        generated=tokens.generated_tokens,
+    )  # fmt: skip
+    rows = ibis.union(paid, served, distinct=False)
+    deployments = rows.group_by(key).agg(
+        nano_usd=exact_sum(rows.nano_usd),
+        unpriced=rows.unpriced.max(),
+        held=rows.held.max(),
+        prompt=rows.prompt.sum(),
+        cached=rows.cached.sum(),
+        generated=rows.generated.sum(),
+    )
+    counted = deployments.prompt.notnull() & deployments.generated.notnull()
+    groups = deployments.group_by(["cell", "day", "hour", "group"]).agg(
+        nano_usd=exact_sum(deployments.nano_usd, where=counted),
+        unpriced=deployments.unpriced.max(),
+        held=deployments.held.max(),
+        n_counted=counted.cast("int64").max(),
+        prompt=exact_sum(deployments.prompt, where=counted),
+        cached=exact_sum(deployments.cached, where=counted),
+        generated=exact_sum(deployments.generated, where=counted),
+    )
+    known = groups.filter((groups.unpriced == 0) & (groups.held == 1) & (groups.n_counted == 1))
+    time = ["day", "hour"] if hourly else []
+    return (
+        known.group_by(["group", *time])
+        .agg(
+            nano_usd=exact_sum(known.nano_usd),
+            prompt_tokens=exact_sum(known.prompt),
+            cached_tokens=exact_sum(known.cached),
+            generated_tokens=exact_sum(known.generated),
+        )
+        .order_by([ibis.desc("nano_usd"), "group", *time])
+        .rename({by: "group"})
+    )
+
+
+def months(tables: Tables) -> Any:
+    """Return what each cell paid in each month."""
+    costs = tables[COSTS]
+    costs = costs.mutate(month=costs.day.substr(0, 7))
+    return costs.group_by(["cell", "month"]).agg(nano_usd=exact_sum(costs.nano_usd)).order_by(["cell", "month"])
+
+
+def unused(tables: Tables, by: Sequence[str]) -> Any:
+    """Return what was paid for and not used, largest first: held while idle, and held by nobody."""
+    bill = dollars(tables, by)
+    idle = (bill[f"{IDLE}_nano_usd"] + bill[f"{UNALLOCATED}_nano_usd"]).cast(EXACT)
+    bill = bill.mutate(unused_nano_usd=idle)
+    return bill.order_by([ibis.desc("unused_nano_usd"), *by])
+
+
+def realised(tables: Tables) -> Any:
+    """Return what the newest receipt of each change measured in the hours compared, and what left the bill, by cell
+    and verdict."""
+    receipts = tables[SAVINGS]
+    change = ibis.window(
+        group_by=["cell", "recommendation_id", "deployment_id", "epoch_id"],
+        order_by=[ibis.desc("created_ts"), ibis.desc("receipt_id")],
+    )
+    receipts = receipts.mutate(position=ibis.row_number().over(change)).filter(ibis._.position == 0)
+    names = [f"{end}_nano_usd{time}" for time in ("", "_month") for end in ("low", "likely", "high")]
+    sums = {name: exact_sum(receipts[name]) for name in names}
+    return receipts.group_by(["cell", "result"]).agg(changes=receipts.count(), **sums).order_by(["cell", "result"])
+
+
+def advice(tables: Tables) -> Any:
+    """Return the open recommendations of the newest published day of each cell, largest first. They do not add up:
+    several may be about the same devices, and commitments of several cells about the same discount."""
+    rows = tables[ADVICE]
+    newest = rows.group_by("cell").agg(newest=rows.day.max())
+    joined = rows.join(newest, "cell")
+    return (
+        joined.filter(joined.day == joined.newest)
+        .drop("newest")
+        .order_by([ibis.desc("likely_nano_usd_month"), "cell", "recommendation_id"])
+    )
+
+
+def faulty_days(tables: Tables) -> Any:
+    """Return the days with lines that no bill holds: a negative amount, an hour outside the day, an unknown use."""
+    costs = tables[COSTS]
+    wrong = (
+        (costs.nano_usd < 0)
+        | (costs.nano_usd > MAX_NANO_USD)
+        | ~costs.hour.between(0, 23)
+        | costs.hour.isnull()
+        | costs.use.isnull()
+        | costs.use.notin([BUSY, IDLE, OTHER_WORK, UNALLOCATED, UNPRICED])
+        | (costs.nano_usd.isnull() != (costs.use == UNPRICED))
+    )
+    return costs.filter(wrong).select("cell", "day").distinct()
+
+
+def within(table: Any, asked: Range) -> Any:
+    """Return the rows of a table with `day` and `hour` that lie in a range of whole hours."""
+    (first_day, first_hour), (last_day, last_hour) = (
+        (day_of(ts).isoformat(), ts % DAY // HOUR) for ts in (asked.start_ts, asked.end_ts - 1)
+    )
+    begun = (table.day > first_day) | ((table.day == first_day) & (table.hour >= first_hour))
+    return table.filter(begun & ((table.day < last_day) | ((table.day == last_day) & (table.hour <= last_hour))))
+
+
+def exact_sum(column: Any, where: Any = None) -> Any:
+    """Return the sum of a column as a whole decimal; 0 where there is nothing to add."""
+    return column.cast(EXACT).sum(where=where).cast(EXACT).fill_null(ibis.literal(0).cast(EXACT))

@@ -1,0 +1,248 @@
+"""Rows of one day of a database, as Arrow tables: lines of the bill, tokens, savings, advice, and rows as stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from pertoken.catalog.market import Market
+from pertoken.config import Settings
+from pertoken.costs.bill import Bill
+from pertoken.costs.fleet import placements, service_name
+from pertoken.costs.lines import IDLE, BilledBuckets
+from pertoken.errors import StoreError
+from pertoken.lake.tables import ADVICE, COPIED, COSTS, SAVINGS, TOKENS, UNPRICED, Copied, schema
+from pertoken.proof.judging.banked import off_the_bill, readable
+from pertoken.proof.judging.receipts import read_receipts
+from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.stored import stored
+from pertoken.state.placement import Placement
+from pertoken.state.workload import Workload, parsed
+from pertoken.store.schema.ids import OTHER
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.words import WORKLOAD
+from pertoken.window.columns import NULL
+from pertoken.window.inventory import Inventory
+from pertoken.window.ranks import follows
+from pertoken.window.reading import DAY
+
+_NO_PLACE = Placement()
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Deployment that a line is of, with the names it is grouped by."""
+
+    deployment_id: int
+    model: str
+    service: str
+    workload: Workload | None
+
+    def values(self) -> tuple[Any, ...]:
+        """Return its columns."""
+        workload = self.workload or Workload()
+        return self.deployment_id, self.model, self.service, workload.namespace, workload.name
+
+
+_NOBODY = (None,) * 5
+
+
+class DayRows:
+    """Rows of one day, from the bill of its closed hours."""
+
+    def __init__(self, bill: Bill, market: Market, settings: Settings) -> None:
+        self._bill, self._start = bill, bill.window.start
+        inventory = bill.inventory
+        self._places = placements(inventory, market, settings)
+        self._owners = dict(_owners(inventory, settings))
+        self._counting = {row.epoch_id for row in inventory.epochs if not follows(row)}
+        self._accelerators = {
+            device_id: _accelerator(row.name, market) if row.kind != "cpu" else None
+            for device_id, row in inventory.devices.items()
+        }
+
+    def tables(self) -> Mapping[str, Any]:
+        """Return `costs` and `tokens` as Arrow tables."""
+        billed = self._bill.by_bucket(HOUR)
+        return {
+            COSTS: arrow(COSTS, sorted(self._costs(billed), key=_order)),
+            TOKENS: arrow(TOKENS, sorted(self._tokens(billed), key=_order)),
+        }
+
+    def _costs(self, billed: BilledBuckets) -> Iterator[tuple[Any, ...]]:
+        for line in billed.lines():
+            yield self._line(line.start_ts, line.device_id, line.epoch_id, line.use, line.nano_usd)
+        for use, bucket, device_id, epoch_id in sorted(_without_dollars(billed)):
+            yield self._line(bucket * HOUR, device_id, epoch_id, use, None if use == UNPRICED else 0)
+
+    def _line(
+        self, start_ts: int, device_id: int, epoch_id: int | None, use: str, nano_usd: int | None
+    ) -> tuple[Any, ...]:
+        device = self._bill.inventory.devices[device_id]
+        place = self._places.get(device.host_id, _NO_PLACE)
+        owner = None if epoch_id is None else self._owners.get(epoch_id)
+        return (
+            (start_ts - self._start) // HOUR,
+            device_id,
+            self._accelerators[device_id],
+            device.host_name,
+            place.provider,
+            place.region,
+            *(_NOBODY if owner is None else owner.values()),
+            use,
+            nano_usd,
+        )
+
+    def _tokens(self, billed: BilledBuckets) -> Iterator[tuple[Any, ...]]:
+        names = ("prompt_tokens", "cached_tokens", "generated_tokens", "observed_ms")
+        sums: dict[tuple[int, int], list[int | None]] = {}
+        for part in billed.parts:
+            columns = (part.served.ints(name).tolist() for name in ("epoch_id", "ts", *names))
+            for epoch_id, ts, *values in zip(*columns, strict=True):
+                if epoch_id in self._counting and epoch_id in self._owners:
+                    key = epoch_id, (ts - self._start) // HOUR
+                    sums[key] = [
+                        _added(total, None if value == NULL else value)
+                        for total, value in zip(sums.get(key, [None] * len(names)), values, strict=True)
+                    ]
+        host_of = {row.epoch_id: row.host_id for row in self._bill.inventory.epochs}
+        for (epoch_id, hour), values in sums.items():
+            place = self._places.get(host_of[epoch_id], _NO_PLACE)
+            yield hour, place.provider, place.region, *self._owners[epoch_id].values(), *values
+
+    def prices(self) -> Iterator[tuple[int, list[int | None]]]:
+        """Yield the prices of all devices that are paid for at the start of the day and at each change in it."""
+        book, window = self._bill.prices, self._bill.window
+        devices = sorted(self._bill.payers.items())
+        rows = [row for _, row in devices]
+        for ts in sorted({window.start, *(ts for ts in book.changes() if window.start < ts < window.end)}):
+            yield ts, book.rates(rows, ts)
+
+
+def _without_dollars(billed: BilledBuckets) -> set[tuple[str, int, int, int]]:
+    """Return the time that deployments held and that is in no line of the bill: its price is unknown, or 0."""
+    lines: set[tuple[str, int, int, int]] = set()
+    for owned in billed.owned:
+        held = (owned.held_ns > 0) & (owned.epoch_id != OTHER)
+        for use, rows in ((UNPRICED, held & (owned.nano_usd == NULL)), (IDLE, held & (owned.nano_usd == 0))):
+            columns = (column[rows].tolist() for column in (owned.bucket, owned.device_id, owned.epoch_id))
+            lines.update((use, *key) for key in zip(*columns, strict=True))
+    return lines
+
+
+def arrow(name: str, rows: Iterable[tuple[Any, ...]]) -> Any:
+    """Return rows as a table of the lake. Raises StoreError for a value that its column cannot hold."""
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True))
+    kinds = schema(name)
+    if not columns:
+        return kinds.empty_table()
+    try:
+        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, kinds, strict=True)]
+    except (pa.ArrowException, OverflowError, UnicodeError) as error:
+        raise StoreError(f"{name}: holds a value that cannot be published: {error}") from None
+    return pa.Table.from_arrays(arrays, schema=kinds)
+
+
+def copied_rows(connection: Connection, name: str, start: int, end: int) -> Any:
+    """Return the rows of one day that are published as stored, in the order of their key."""
+    source = COPIED[name]
+    table, columns = source.table, [source.table.c[column] for column in source.columns]
+    query = select(*columns).where(*_inside(source, start, end)).order_by(*table.primary_key)
+    return arrow(name, (tuple(row) for row in connection.execute(query)))
+
+
+def _inside(source: Copied, start: int, end: int) -> Iterator[Any]:
+    columns = source.table.c
+    if source.time is not None:
+        yield columns[source.time] >= start
+        yield columns[source.time] < end
+    else:
+        yield columns.first_ts < end
+        yield columns.last_ts >= start
+
+
+def savings_rows(connection: Connection, start: int, end: int, models: Mapping[int, str]) -> Any:
+    """Return the receipts of a day. `models`: served model by deployment."""
+    recommendations = {row.recommendation_id: row for row in stored(connection)}
+    rows = []
+    for stored_receipt in read_receipts(connection):
+        receipt = readable(stored_receipt) if start <= stored_receipt.created_ts < end else None
+        if receipt is None:
+            continue
+        advice = recommendations.get(stored_receipt.recommendation_id or 0)
+        in_hours, by_month = receipt.measured_in_window, off_the_bill(receipt)
+        rows.append(
+            (
+                stored_receipt.receipt_id,
+                stored_receipt.recommendation_id,
+                stored_receipt.deployment_id,
+                stored_receipt.epoch_id,
+                models.get(stored_receipt.deployment_id or 0),
+                receipt.finding.verdict.value,
+                advice.rule_id if advice else None,
+                advice.title if advice else None,
+                stored_receipt.created_ts,
+                *((None,) * 3 if in_hours is None else (in_hours.low, in_hours.likely, in_hours.high)),
+                *((None,) * 3 if by_month is None else (by_month.low, by_month.likely, by_month.high)),
+            )
+        )
+    return arrow(SAVINGS, sorted(rows, key=lambda row: row[0]))
+
+
+def advice_rows(connection: Connection, places: Iterable[Placement]) -> Any:
+    """Return the open recommendations that count, with the provider of the cell where all `places` have one."""
+    providers = {place.provider for place in places}
+    provider = providers.pop() if len(providers) == 1 else None
+    open_rows = (row for row in stored(connection) if row.counted)
+    return arrow(ADVICE, sorted(filter(None, (_advice(row, provider) for row in open_rows))))
+
+
+def _advice(row: Recommendation, provider: str | None) -> tuple[Any, ...] | None:
+    if row.best is None or row.best.saving is None:
+        return None
+    edits = {(edit.field, str(edit.after)) for edit in row.best.edits}
+    commitment = any(field == "commitments" or after == "reserved" for field, after in edits)
+    net = row.best.saving.net
+    return row.recommendation_id, row.rule_id, row.target, row.title, *net, State.OPEN.value, provider, commitment
+
+
+def _owners(inventory: Inventory, settings: Settings) -> Iterator[tuple[int, _Owner]]:
+    """Yield the owner of each epoch; a worker rank's is the deployment of its head rank."""
+    heads = {row.deployment_id: row for row in inventory.served}
+    for row in inventory.epochs:
+        deployment_id = inventory.heads.get(row.epoch_id, row.deployment_id)
+        head = row if row.epoch_id in inventory.deployment_of else heads.get(deployment_id, row)
+        workload = parsed(json.loads(head.knobs).get(WORKLOAD))
+        service = service_name(head.served_model, settings)
+        yield row.epoch_id, _Owner(deployment_id, head.served_model, service, workload)
+
+
+def _accelerator(name: str, market: Market) -> str:
+    known = market.accelerator(name)
+    return known.name if known else name
+
+
+def _added(total: int | None, value: int | None) -> int | None:
+    return total if value is None else value + (total or 0)
+
+
+def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Order rows so that equal values stand together: by place and owner, then by time."""
+    return tuple((value is not None, value) for value in (*row[2:-1], row[0], row[1]))
+
+
+def day_end(start: int, through_ts: int) -> int:
+    """Return the end of the closed hours of a day."""
+    return min(start + DAY, through_ts // HOUR * HOUR)
+
+
+def count_of(tables: Mapping[str, Any], names: Iterable[str]) -> int:
+    """Return the rows of some tables together."""
+    return int(np.sum([tables[name].num_rows for name in names]))

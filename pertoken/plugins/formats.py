@@ -1,0 +1,23 @@
+"""Formats that weights may be stored in on a device."""
+
+from pertoken.rule import Accelerator
+
+SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
+FILE_FORMATS = ("int8", "int4")
+"""Formats of GGUF files."""
+
+
+def smaller_formats(engine: str, device: Accelerator, *, few: bool) -> list[str]:
+    """Return the formats of fewer bits that an engine gains by on a device, 4-bit integers only for `few` requests."""
+    if engine == "llama.cpp":
+        return list(FILE_FORMATS)
+    formats = []
+    if device.fp8_flops is not None:
+        formats.append("fp8")
+    elif device.int8_flops is not None and device.int8_flops > device.fp16_flops:
+        formats.append("int8")
+    if device.fp4_flops is not None:
+        formats.append("fp4")
+    if few:
+        formats.append("int4")
+    return formats

@@ -1,0 +1,211 @@
+"""Comparison of live servers by blocks of equal work: cheaper, dearer, or no winner beyond what noise shows.
+
+The regression and the verdict are those of a switchback trial. Blocks of one unchanged server, labelled in turn as if
+every second one had a change, show the noise of the machine.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from pertoken.errors import BadInput
+from pertoken.proof.trials.answers import Answer, AnswerCheck
+from pertoken.proof.trials.answers import compared as compared_answers
+from pertoken.proof.trials.compare import Block, switched
+from pertoken.proof.verification.estimate import Effect
+from pertoken.proof.verification.question import Covariate
+from pertoken.proof.verification.verdict import Verdict, judge
+from pertoken.proof.verification.windows import Refused
+from pertoken.window.epochs.like_for_like import HourlyOutcomes
+
+FORMAT = 1
+"""Of the JSON of a measurement."""
+COLD = 0.05
+"""Share of cached prompt tokens below which the prefix cache counts as cold: templates begin all prompts alike."""
+MAX_NOISE = 0.10
+"""Largest bound of the noise of unchanged blocks without a winner: beyond it nothing is decided. A judgement."""
+BETWEEN_STARTS = 0.03
+"""Standard deviation of the logarithm of speed between two starts of the same server, which no repeat within one start
+shows. Public reports of engines name 3 to 6 % from one start to another."""
+
+
+class Outcome(StrEnum):
+    """Outcome of a check, with the exit status of the command in `EXIT_STATUS`."""
+
+    CALIBRATED = "CALIBRATED"
+    """Nothing to compare with was given: the server was measured, and its noise is small enough."""
+    CHEAPER = "CHEAPER"
+    DEARER = "DEARER"
+    NO_WINNER = "NO_WINNER"
+    NOT_CALIBRATED = "NOT_CALIBRATED"
+    """Unchanged blocks differ too much to decide anything."""
+    OUTPUT_CHANGED = "OUTPUT_CHANGED"
+    """The small check of outputs failed, whatever a token costs."""
+
+    @property
+    def label(self) -> str:
+        """The outcome for people."""
+        return self.value.replace("_", " ").lower()
+
+
+EXIT_STATUS: Mapping[Outcome, int] = {
+    Outcome.CALIBRATED: 0,
+    Outcome.CHEAPER: 0,
+    Outcome.NO_WINNER: 10,
+    Outcome.DEARER: 11,
+    Outcome.NOT_CALIBRATED: 12,
+    Outcome.OUTPUT_CHANGED: 13,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCost:
+    """Waves of one block of equal work."""
+
+    wave_s: tuple[float, ...]
+    started_s: tuple[float, ...]
+    """Start of each wave since the first wave of its run."""
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One server as it was measured: what a baseline file holds."""
+
+    name: str
+    """Its address and model."""
+    work: str
+    """Work of one wave, for people. Only equal work is compared."""
+    blocks: tuple[BlockCost, ...]
+    answers: tuple[Answer, ...]
+    answers_again: tuple[Answer, ...]
+
+    @property
+    def s_per_mtok(self) -> float:
+        """Seconds of the server per 10^6 tokens, prompt and generated."""
+        seconds = sum(sum(block.wave_s) for block in self.blocks)
+        return seconds / sum(block.prompt_tokens + block.generated_tokens for block in self.blocks) * 1e6
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompt tokens that a cache had."""
+        prompt = sum(block.prompt_tokens for block in self.blocks)
+        return sum(block.cached_tokens for block in self.blocks) / max(1, prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Outcome of a check and its figures."""
+
+    outcome: Outcome
+    reason: str
+    effect: tuple[float, float, float] | None
+    """Cost of a token against the baseline - 1, 90 % interval: low, likely, high. None without a baseline."""
+    noise: float | None
+    """Largest difference that unchanged blocks leave open; None where too few waves were measured."""
+    answers: AnswerCheck | None
+
+
+def noise_of(measurement: Measurement) -> float | None:
+    """Return the bound of the difference between every second block and the others of one unchanged server."""
+    effect = switched(_blocks(measurement, [number % 2 == 1 for number in range(len(measurement.blocks))]), _EQUAL)
+    return None if isinstance(effect, Refused) else math.expm1(abs(effect.log_ratio) + effect.half_width_90)
+
+
+def check(after: Measurement, before: Measurement | None, between_starts: float = BETWEEN_STARTS) -> CheckResult:
+    """Return the outcome of a check of one server, against another one or an earlier measurement.
+
+    `between_starts`: standard deviation of the logarithm of speed between two starts of a server. Raises BadInput where
+    both did not do the same work.
+    """
+    noises = [noise_of(measurement) for measurement in (after, before) if measurement is not None]
+    noise = None if None in noises else max(bound for bound in noises if bound is not None)
+    if before is None:
+        calm = noise is not None and noise <= MAX_NOISE
+        outcome = Outcome.CALIBRATED if calm else Outcome.NOT_CALIBRATED
+        return CheckResult(outcome, _noise_text(noise), None, noise, None)
+    if before.work != after.work:
+        raise BadInput(f"the work differs: {before.work} before, {after.work} now; measure the baseline again")
+    answers = compared_answers(before.answers, before.answers_again, after.answers)
+    unchanged, changed = (_blocks(run, [label] * len(run.blocks)) for run, label in ((before, False), (after, True)))
+    effect = switched([*unchanged, *changed], _EQUAL)
+    if isinstance(effect, Refused):
+        return CheckResult(Outcome.NOT_CALIBRATED, effect.reason, None, noise, answers)
+    effect = Effect(effect.log_ratio, math.hypot(effect.standard_error, math.sqrt(2) * between_starts), effect.degrees)
+    low, likely, high = (math.expm1(effect.log_ratio + width * effect.half_width_90) for width in (-1, 0, 1))
+    outcome = _outcome(effect, noise, answers)
+    reason = answers.sentence if outcome is Outcome.OUTPUT_CHANGED else _noise_text(noise)
+    return CheckResult(outcome, reason, (low, likely, high), noise, answers)
+
+
+def _outcome(effect: Effect, noise: float | None, answers: AnswerCheck) -> Outcome:
+    if answers.name is not None:
+        return Outcome.OUTPUT_CHANGED
+    winner = {Verdict.REALIZED: Outcome.CHEAPER, Verdict.REGRESSED: Outcome.DEARER}.get(judge(effect, None))
+    if winner is not None and noise is not None and abs(effect.log_ratio) > math.log1p(noise):
+        return winner
+    return Outcome.NO_WINNER if noise is not None and noise <= MAX_NOISE else Outcome.NOT_CALIBRATED
+
+
+def _noise_text(noise: float | None) -> str:
+    return "too few waves show the noise" if noise is None else f"unchanged blocks differ by up to {noise:.1%}"
+
+
+_EQUAL = frozenset(Covariate)
+"""Covariates that equal work has in common by design."""
+
+
+def _blocks(measurement: Measurement, changed: Sequence[bool]) -> list[Block]:
+    return [Block(label, _outcomes(block)) for block, label in zip(measurement.blocks, changed, strict=True)]
+
+
+def _outcomes(block: BlockCost) -> HourlyOutcomes:
+    """Return the median wave of a block, which one disturbed wave does not move; times are in milliseconds."""
+    total = block.prompt_tokens + block.generated_tokens
+    tokens, seconds = total / len(block.wave_s), np.array([statistics.median(block.wave_s)])
+    ts = np.array([round(1000 * block.started_s[0])], np.int64)
+    return HourlyOutcomes(ts, seconds / tokens, tokens / seconds, np.array([block.generated_tokens / total]), None)
+
+
+def to_values(measurement: Measurement) -> dict[str, Any]:
+    """Return a measurement as plain values, for a baseline file."""
+    return {"format": FORMAT, **asdict(measurement)}
+
+
+def from_values(values: Any, where: str) -> Measurement:
+    """Return the measurement that `to_values` wrote. Raises BadInput for other values."""
+    try:
+        if values["format"] != FORMAT:
+            raise BadInput(f"{where}: is of another format; measure the baseline again")
+        blocks = tuple(
+            BlockCost(**{**block, "wave_s": tuple(block["wave_s"]), "started_s": tuple(block["started_s"])})
+            for block in values["blocks"]
+        )
+        answers, again = (tuple(Answer(**answer) for answer in values[name]) for name in ("answers", "answers_again"))
+        return Measurement(str(values["name"]), str(values["work"]), blocks, answers, again)
+    except (KeyError, TypeError, AttributeError):
+        raise BadInput(f"{where}: is no measurement of `pertoken check --json`") from None
+
+
+def to_markdown(after: Measurement, before: Measurement | None, result: CheckResult) -> str:
+    """Return a check as a few lines of Markdown."""
+    lines = [f"**{result.outcome.label}** {after.name}", ""]
+    if result.effect is not None and before is not None:
+        low, likely, high = result.effect
+        lines += [f"- cost of a token: {likely:+.1%} ({low:+.1%} to {high:+.1%}) against {before.name}"]
+    lines += [f"- {after.s_per_mtok:.1f} device-seconds per Mtok; {after.work}; {_cache(after)}"]
+    lines += [f"- {_noise_text(result.noise)}"]
+    lines += [f"- outputs: {result.answers.sentence}"] if result.answers is not None else []
+    return "\n".join(lines) + "\n"
+
+
+def _cache(measurement: Measurement) -> str:
+    share = measurement.cached_share
+    return "cold prefix cache" if share < COLD else f"{share:.0%} of prompt tokens from a prefix cache"

@@ -1,0 +1,105 @@
+"""Answers of a lake as tables of text cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pertoken.costs.ledger import divide
+from pertoken.lake.answers import Coverage
+from pertoken.text.amounts import amount
+from pertoken.text.columns import Column, table
+from pertoken.text.words import literal
+from pertoken.units import MTOK, counted, format_count, format_utc
+
+Row = Mapping[str, Any]
+MAX_FAULTS = 5
+"""Days that a note names; of more only the number."""
+NAMES = {
+    "nano_usd": "dollars",
+    "busy_nano_usd": "busy",
+    "idle_nano_usd": "idle",
+    "other_nano_usd": "other work",
+    "unallocated_nano_usd": "unallocated",
+    "unused_nano_usd": "not used",
+    "low_nano_usd": "low",
+    "likely_nano_usd": "likely",
+    "high_nano_usd": "high",
+    "low_nano_usd_month": "low/month",
+    "likely_nano_usd_month": "likely/month",
+    "high_nano_usd_month": "high/month",
+    "nano_usd_per_mtok": "$/Mtok",
+    "prompt_tokens": "prompt",
+    "cached_tokens": "of them cached",
+    "generated_tokens": "generated",
+    "unpriced_device_hours": "hours without price",
+}
+"""Columns as people read them; others by their own name."""
+_HIDDEN = frozenset({"recommendation_id", "state", "commitment"})
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """One answer."""
+
+    title: str
+    rows: Sequence[Row]
+    note: str | None = None
+
+    @property
+    def columns(self) -> list[Column[Row]]:
+        """Columns of its rows: names first, then amounts and counts."""
+        keys = [key for key in self.rows[0] if key not in _HIDDEN] if self.rows else []
+        keys.sort(key=lambda key: not _is_name(key))
+        return [_column(key, rank) for rank, key in enumerate(keys)]
+
+
+def with_per_mtok(row: Row) -> dict[str, Any]:
+    """Return a row of dollars and tokens with the cost of a million of its tokens; None where none was served."""
+    tokens = row["prompt_tokens"] + row["generated_tokens"]
+    return {**row, "nano_usd_per_mtok": divide(row["nano_usd"] * MTOK, tokens) if tokens else None}
+
+
+def lake_text(title: str, tables: Sequence[LakeTable], coverage: Coverage, width: int | None) -> str:
+    """Return answers as text, at most `width` cells wide; None: nothing is cut."""
+    blocks = [[title, *coverage_lines(coverage)]]
+    for answer in tables:
+        lines = table(answer.title, answer.rows, answer.columns, width) if answer.rows else [answer.title, "  none"]
+        blocks.append([*lines, *([f"  {answer.note}"] if answer.note else [])])
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def coverage_lines(coverage: Coverage) -> list[str]:
+    """Return what answers are of, and which days are left out of them."""
+    through = (
+        "nothing of these hours is published"
+        if coverage.through_ts is None
+        else f"to {format_utc(coverage.through_ts)}"
+    )
+    cells = counted(len(coverage.cells), "cell")
+    lines = [f"{cells}, {counted(coverage.n_days, 'published day')}, {through}"]
+    lines += [f"Left out: {literal(str(fault))}" for fault in coverage.faults[:MAX_FAULTS]]
+    if len(coverage.faults) > MAX_FAULTS:
+        lines.append(f"Left out: {counted(len(coverage.faults) - MAX_FAULTS, 'more day')} of cells")
+    return lines
+
+
+def _cell(key: str, value: Any) -> str:
+    """Return one value as text."""
+    if "nano_usd" in key:
+        return amount(value)
+    if value is None:
+        return "" if not _is_name(key) else "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return format_count(value) if key.endswith("tokens") else f"{value:,}"
+    return literal(str(value))
+
+
+def _is_name(key: str) -> bool:
+    return "nano_usd" not in key and not key.endswith(("_tokens", "_hours")) and key not in ("changes", "hour")
+
+
+def _column(key: str, rank: int) -> Column[Row]:
+    order = None if _is_name(key) else lambda row: row[key]
+    return Column(NAMES.get(key, key), lambda row: _cell(key, row[key]), rank, order, 12 if rank == 0 else None)

@@ -1,0 +1,405 @@
+"""A lake holds every hour of its databases once, and answers as their bills do, to the nano-dollar."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from datetime import date, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pertoken.costs.bill import bill
+from pertoken.costs.hours.model_hours import model_hours
+from pertoken.costs.lines import USES
+from pertoken.errors import BadInput, StoreError
+from pertoken.lake import forgotten, questions
+from pertoken.lake.answers import LakeSession
+from pertoken.lake.engines import engine
+from pertoken.lake.files import LakeFiles
+from pertoken.lake.manifest import ManifestFault, cell_name, day_of, parse, start_of
+from pertoken.lake.publish import Outcome
+from pertoken.lake.reading import Range, all_days, inventory, verified
+from pertoken.lake.tables import COSTS, MAX_NANO_USD, schema
+from pertoken.lake.upkeep import forget, prune
+from pertoken.lake.views import VIEWS
+from pertoken.store.connect.open import Store
+from pertoken.units import MTOK
+from tests.costs.test_any_history import START, History, histories, recorded, stored
+from tests.examples import examples
+from tests.lake.lakes import CLOCK, DAY, END, HOUR, asked, day_files, files_of, host, paid, published
+from tests.values import new_store, set_price
+
+TODAY = day_of(END)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """One host of five hours over midnight, published."""
+    published(host(tmp_path / "db"), tmp_path / "lake")
+    return tmp_path / "lake"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_store(tmp_path_factory.mktemp("empty")).file("telemetry").parent
+
+
+def bills(store: Store, start: int, end: int) -> tuple[Counter[str], dict[str, tuple[int, int]]]:
+    """Return the dollars of each day's bill by use, and dollars and tokens by model as the hours screen has them."""
+    by_use, by_model = Counter[str](), Counter[tuple[str, str]]()
+    for begin in range(start // DAY * DAY, end, DAY):
+        with bill(store, begin, min(begin + DAY, end)) as priced:
+            total = priced.money.bill()
+            by_use.update({use: getattr(total, use) for use in USES} if total else {})
+            for model, hours in model_hours(priced).items():
+                for hour in hours:
+                    if hour is not None and hour.nano_usd is not None and hour.tokens is not None:
+                        by_model[model, "usd"] += hour.nano_usd - hour.uncounted_nano_usd
+                        by_model[model, "tokens"] += hour.tokens
+    models = {model for model, _ in by_model}
+    return by_use, {model: (by_model[model, "usd"], by_model[model, "tokens"]) for model in models}
+
+
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=histories)
+def test_a_lake_answers_as_the_bills_of_its_database_whatever_happens_at_once(
+    history: History, empty: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    shutil.copytree(empty, folder / "db")
+    ticks = [tick for tick, _ in recorded(history)]
+    store = stored(folder / "db", ticks, (), history)
+    end = ticks[-1].ts // HOUR * HOUR
+    for cell in ("one", "two"):
+        published(store, folder / "lake", cell, now_ts=end + 300)
+    if end <= START:
+        return
+    by_use, by_model = bills(store, START // HOUR * HOUR, end)
+    rows = asked(folder / "lake", partial(questions.dollars, by=["cell"]), end=end)
+    seen = {row["cell"]: {use: row[f"{use}_nano_usd"] for use in USES} for row in rows if row["nano_usd"]}
+    expected = {use: by_use[use] for use in USES}
+    assert seen == ({cell: expected for cell in ("one", "two")} if sum(by_use.values()) else {})
+    known = asked(folder / "lake", partial(questions.per_mtok, by="model"), end=end)
+    found = {row["model"]: (row["nano_usd"], row["prompt_tokens"] + row["generated_tokens"]) for row in known}
+    assert found == {model: (2 * usd, 2 * tokens) for model, (usd, tokens) in by_model.items()}
+
+
+def test_hours_outside_the_range_are_in_no_answer(lake: Path) -> None:
+    two_hours = paid(lake, start=END - 2 * HOUR, end=END)
+    assert two_hours == 2 * 4 * 2_000_000_000
+    by_hour = asked(lake, partial(questions.dollars, by=["day", "hour"]), start=END - 3 * HOUR)
+    assert [(row["day"], row["hour"]) for row in sorted(by_hour, key=lambda row: (row["day"], row["hour"]))] == [
+        (str(TODAY - timedelta(1)), 23), (str(TODAY), 0), (str(TODAY), 1),
+    ]  # fmt: skip
+
+
+def test_publishing_again_changes_no_byte(tmp_path: Path, lake: Path) -> None:
+    before = files_of(lake)
+    assert {day.outcome for day in published(host(tmp_path / "db"), lake)} == {Outcome.UNCHANGED}
+    assert files_of(lake) == before
+
+
+def test_a_past_price_that_changes_publishes_its_days_again_however_old(tmp_path: Path, lake: Path) -> None:
+    store, later = host(tmp_path / "db"), END + 40 * DAY
+    first = paid(lake)
+    set_price(store.location, "H100", 3_000_000_000)
+    changed = [day.day for day in published(store, lake, now_ts=later) if day.outcome is Outcome.CHANGED]
+    assert {TODAY, TODAY - timedelta(1)} <= set(changed)
+    assert paid(lake) * 2 == first * 3
+
+
+def test_an_hour_under_way_is_published_once_it_is_closed(tmp_path: Path) -> None:
+    store, lake = host(tmp_path / "db", hours=2, end_ts=END + 1800), tmp_path / "lake"
+    published(store, lake, now_ts=END + 1900)
+    assert paid(lake, end=END + HOUR) == 1.5 * 4 * 2_000_000_000
+    outcomes = [day.outcome for day in published(store, lake, now_ts=END + HOUR + 300)]
+    assert outcomes[-1] is Outcome.CHANGED
+    assert paid(lake, end=END + HOUR) == 2 * 4 * 2_000_000_000
+
+
+def test_a_day_is_kept_where_the_database_lost_hours_of_it(tmp_path: Path, lake: Path) -> None:
+    fewer, before = host(tmp_path / "restored", hours=3), paid(lake)
+    assert Outcome.KEPT in {day.outcome for day in published(fewer, lake)}
+    assert paid(lake) == before
+    published(fewer, lake, fewer=True)
+    assert paid(lake) < before
+
+
+class Broken(LakeFiles):
+    """A lake that fails at one write, before it or in the middle of it."""
+
+    def __init__(self, url: str, at: int) -> None:
+        super().__init__(url)
+        self.at = at
+
+    def write(self, path: str, content: bytes) -> None:
+        self.at -= 1
+        if self.at == 0:
+            raise StoreError("no space left")
+        super().write(path, content)
+
+
+@pytest.mark.parametrize("at", range(1, 16))
+def test_a_publisher_that_fails_at_any_write_leaves_the_old_day_or_the_new_one(
+    at: int, tmp_path: Path, lake: Path
+) -> None:
+    store, old = host(tmp_path / "db"), paid(lake)
+    set_price(store.location, "H100", 4_000_000_000)
+    try:
+        published(store, Broken(str(lake), at))
+    except StoreError:
+        by_day = {
+            row["day"]: row["nano_usd"] / row_hours(row["day"]) / 4
+            for row in asked(lake, partial(questions.dollars, by=["day"]))
+        }
+        assert set(by_day.values()) <= {2_000_000_000, 4_000_000_000}
+    published(store, lake)
+    assert paid(lake) == 2 * old
+
+
+def row_hours(day: str) -> int:
+    return 2 if day == str(TODAY) else 3
+
+
+def test_of_two_publishers_the_one_that_read_later_counts_whichever_wrote_last(tmp_path: Path, lake: Path) -> None:
+    store = host(tmp_path / "db")
+    early, late = tmp_path / "early", tmp_path / "late"
+    published(store, early)
+    set_price(store.location, "H100", 5_000_000_000)
+    published(store, late)
+    merged = tmp_path / "merged"
+    for source in (late, early):  # the early one's files arrive last
+        shutil.copytree(source, merged, dirs_exist_ok=True)
+    assert paid(merged) == paid(late) != paid(early)
+
+
+def test_sums_go_beyond_64_bits(lake: Path) -> None:
+    file = next(day_files(lake, COSTS))
+    table = pq.read_table(file)
+    table = pa.concat_tables([table] * (10_000 // table.num_rows))
+    dear = pa.array([MAX_NANO_USD] * table.num_rows, pa.int64())
+    replace_file(file, table.set_column(table.column_names.index("nano_usd"), schema(COSTS).field("nano_usd"), dear))
+    rest = 2 * 4 * 2_000_000_000
+    assert paid(lake) == table.num_rows * MAX_NANO_USD + rest > 2**63
+
+
+def replace_file(file: Path, table: pa.Table) -> None:
+    """Put other rows in the place of a file, as the owner of a cell can: with a manifest that names them."""
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content)
+    with_content(file, content.getvalue().to_pybytes(), table.num_rows)
+
+
+def with_content(file: Path, content: bytes, rows: int) -> None:
+    from dataclasses import replace
+
+    from pertoken.lake.manifest import DayFile, digest
+
+    folder, table = file.parent, file.name.partition("-")[0]
+    old = current(folder)
+    name = f"{table}-{digest(content)[:32]}.parquet"
+    file.unlink()
+    (folder / name).write_bytes(content)
+    kept = [known for known in old.files if known.table != table]
+    made = replace(
+        old,
+        read_us=next(CLOCK),
+        files=(*kept, DayFile(table, name, rows, len(content), digest(content))),
+    )
+    (folder / made.name()).write_bytes(made.content())
+
+
+def current(folder: Path) -> Any:
+    newest = max(folder.glob("manifest-*.json"))
+    cell, day = folder.parent.name.removeprefix("cell="), date.fromisoformat(folder.name.removeprefix("day="))
+    return parse(newest.read_bytes(), newest.name, cell, day)
+
+
+HOSTILE: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "other bytes": lambda content: b"PAR1" + bytes(len(content) - 8) + b"PAR1",
+    "a changed page": lambda content: content[:40] + bytes([content[40] ^ 255]) + content[41:],
+}
+
+
+@pytest.mark.parametrize("damage", HOSTILE)
+@pytest.mark.parametrize("is_named", [False, True], ids=["the manifest states the old bytes", "it states these bytes"])
+def test_a_damaged_file_is_its_own_days_fault_and_the_rest_is_answered(
+    damage: str, is_named: bool, tmp_path: Path, lake: Path
+) -> None:
+    published(host(tmp_path / "db"), lake, "two")
+    one = next(file for file in day_files(lake, COSTS) if "cell=one" in str(file))
+    content = HOSTILE[damage](one.read_bytes())
+    if is_named:
+        with_content(one, content, pq.read_metadata(one).num_rows)
+    else:
+        one.write_bytes(content)
+    days = verified(all_days(LakeFiles(str(lake))))
+    assert [(fault.cell, str(fault.day)) for fault in days.faults] in ([("one", str(TODAY - timedelta(1)))], [])
+    with LakeSession(str(lake), Range(END - 5 * HOUR, END), "duckdb") as session:
+        rows = {row["cell"]: row["nano_usd"] for row in session.rows(partial(questions.dollars, by=["cell"]))}
+        assert rows["two"] == 5 * 4 * 2_000_000_000
+        if days.faults:
+            verified_all = {(fault.cell, str(fault.day)) for fault in session.coverage.faults}
+            assert verified_all <= {("one", str(TODAY - timedelta(1)))}
+            assert rows["one"] == (2 if verified_all else 5) * 4 * 2_000_000_000
+
+
+def other_columns(table: pa.Table) -> pa.Table:
+    return table.drop_columns(["use"])
+
+
+def negative(table: pa.Table) -> pa.Table:
+    wrong = pa.array([-1] * table.num_rows, pa.int64())
+    return table.set_column(table.column_names.index("nano_usd"), schema(COSTS).field("nano_usd"), wrong)
+
+
+def of_another_cell(table: pa.Table) -> pa.Table:
+    return table.append_column("cell", pa.array(["two"] * table.num_rows))
+
+
+def beyond_the_day(table: pa.Table) -> pa.Table:
+    wrong = pa.array([99] * table.num_rows, pa.int8())
+    return table.set_column(0, schema(COSTS).field("hour"), wrong)
+
+
+def text_for_dollars(table: pa.Table) -> pa.Table:
+    wrong = pa.array(["$1"] * table.num_rows)
+    return table.set_column(table.column_names.index("nano_usd"), "nano_usd", wrong)
+
+
+def unknown_use(table: pa.Table) -> pa.Table:
+    wrong = pa.array(["\x1b[31mred"] * table.num_rows)
+    return table.set_column(table.column_names.index("use"), schema(COSTS).field("use"), wrong)
+
+
+@pytest.mark.parametrize(
+    "forge", [other_columns, negative, of_another_cell, beyond_the_day, text_for_dollars, unknown_use]
+)
+def test_a_cell_that_publishes_what_no_bill_holds_changes_no_other_cell(forge: Any, tmp_path: Path, lake: Path) -> None:
+    published(host(tmp_path / "db"), lake, "two")
+    one = next(file for file in day_files(lake, COSTS) if "cell=one" in str(file))
+    replace_file(one, forge(pq.read_table(one)))
+    with LakeSession(str(lake), Range(END - 5 * HOUR, END), "duckdb") as session:
+        rows = {row["cell"]: row["nano_usd"] for row in session.rows(partial(questions.dollars, by=["cell"]))}
+        assert rows == {"one": 2 * 4 * 2_000_000_000, "two": 5 * 4 * 2_000_000_000}
+        assert [(fault.cell, fault.day) for fault in session.coverage.faults] == [("one", TODAY - timedelta(1))]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(content=st.binary(max_size=300), name=st.text(max_size=60))
+def test_no_bytes_are_taken_for_a_manifest(content: bytes, name: str) -> None:
+    with pytest.raises(ManifestFault):
+        parse(content, name, "one", TODAY)
+
+
+def test_a_manifest_of_another_cell_or_day_or_with_a_path_is_refused(lake: Path) -> None:
+    folder = lake / "cell=one" / f"day={TODAY}"
+    made, newest = current(folder), max(folder.glob("manifest-*.json"))
+    with pytest.raises(ManifestFault, match="another cell or day"):
+        parse(newest.read_bytes(), newest.name, "two", TODAY)
+    with pytest.raises(ManifestFault, match="another cell or day"):
+        parse(newest.read_bytes(), newest.name, "one", TODAY - timedelta(1))
+    from dataclasses import replace
+
+    forged = replace(made, files=(replace(made.files[0], name="../../cell=two/x.parquet"),))
+    with pytest.raises(ManifestFault, match="none of a lake"):
+        parse(forged.content(), forged.name(), "one", TODAY)
+    late = replace(made, version=2)
+    with pytest.raises(ManifestFault, match="reads layout 1"):
+        parse(late.content(), late.name(), "one", TODAY)
+
+
+def test_a_missing_file_and_a_damaged_manifest_are_named(tmp_path: Path, lake: Path) -> None:
+    published(host(tmp_path / "db"), lake, "two")
+    published(host(tmp_path / "db"), lake, "three")
+    next(file for file in day_files(lake, COSTS) if "cell=one" in str(file)).unlink()
+    manifest = max((lake / "cell=two" / f"day={TODAY}").glob("manifest-*.json"))
+    manifest.write_bytes(manifest.read_bytes()[:-10])
+    reasons = {fault.cell: fault.reason for cell in inventory(LakeFiles(str(lake))) for fault in cell.faults}
+    assert reasons["one"].endswith("is missing") and "damaged" in reasons["two"] and "three" not in reasons
+
+
+def test_a_name_is_deleted_from_every_day_and_stays_out_and_the_bill_still_adds_up(tmp_path: Path, lake: Path) -> None:
+    store, before = host(tmp_path / "db"), paid(lake)
+    model = asked(lake, partial(questions.dollars, by=["model"]))[0]["model"]
+    assert any(model.encode() in content for content in files_of(lake).values())
+    assert len(list(forget(LakeFiles(str(lake)), "model", model, next(CLOCK)))) == 2
+    published(store, lake)
+    assert not any(model.encode() in content for content in files_of(lake).values())
+    assert paid(lake) == before
+    names = {row["model"] for row in asked(lake, partial(questions.dollars, by=["model"]))}
+    assert forgotten.HIDDEN in names and model not in names
+
+
+def test_pruning_deletes_replaced_versions_and_days_before_a_date(tmp_path: Path, lake: Path) -> None:
+    store = host(tmp_path / "db")
+    set_price(store.location, "H100", 3_000_000_000)
+    published(store, lake)
+    files, newest = LakeFiles(str(lake)), paid(lake)
+    assert list(prune(files, None, next(CLOCK))) == []  # another publisher may be at work on these files
+    deleted = list(prune(files, None, next(CLOCK) + 2 * DAY * 10**6))
+    assert len(deleted) == 2 and all(day.n_files >= 2 for day in deleted)
+    assert paid(lake) == newest and not verified(all_days(files)).faults
+    list(prune(files, TODAY, next(CLOCK)))
+    assert paid(lake) == 2 * 4 * 3_000_000_000
+
+
+def test_every_view_is_answered(lake: Path) -> None:
+    for view in VIEWS.values():
+        asked(lake, view.question)
+
+
+def test_dollars_per_mtok_follow_from_the_sums(lake: Path) -> None:
+    from pertoken.text.lake import with_per_mtok
+
+    (row,) = asked(lake, partial(questions.per_mtok, by="service"))
+    tokens = row["prompt_tokens"] + row["generated_tokens"]
+    assert with_per_mtok(row)["nano_usd_per_mtok"] == round(row["nano_usd"] * MTOK / tokens)
+
+
+def test_devices_without_a_price_are_counted_not_taken_for_free(tmp_path: Path) -> None:
+    published(host(tmp_path / "db", usd_per_hour=None), tmp_path / "lake")
+    (row,) = [r for r in asked(tmp_path / "lake", partial(questions.dollars, by=["model"])) if r["model"]]
+    assert (row["nano_usd"], row["unpriced_device_hours"]) == (0, 10)
+    assert asked(tmp_path / "lake", partial(questions.per_mtok, by="model")) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://lake", "folder, file:///FOLDER or s3://BUCKET"),
+        ("s3://key:secret@bucket/x", "holds no credentials"),
+        ("s3://bucket/x?endpoint_override=x", "no options"),
+        ("s3://B/x", "no name of a bucket"),
+        ("file://host/x", "file:///FOLDER"),
+    ],
+)
+def test_a_url_that_is_no_lake_is_refused_without_showing_a_secret(url: str, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason) as refused:
+        LakeFiles(url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 65, "-a", "a\n", "é"])
+def test_a_cell_is_named_by_letters_and_digits(name: str) -> None:
+    with pytest.raises(BadInput):
+        cell_name(name)
+
+
+def test_an_unknown_engine_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="spark://HOST:PORT"):
+        engine("spark://host:port:more", LakeFiles(str(tmp_path)))
+    with pytest.raises(StoreError, match="holds no lake"):
+        LakeSession(str(tmp_path), Range(0, DAY), "duckdb")
+
+
+def test_days_are_those_of_utc() -> None:
+    assert start_of(day_of(END)) == END // DAY * DAY

@@ -1,0 +1,14 @@
+"""Pages of the rules that no plugin has."""
+
+import pytest
+
+from pertoken.proof.own_rules import GO_BACK, LEAVE_HOST, PAGES
+
+
+@pytest.mark.parametrize("rule_id", [GO_BACK, LEAVE_HOST])
+def test_a_page_names_its_rule_and_has_the_sections_of_every_rule(rule_id: str) -> None:
+    head, runs, *sections = PAGES[rule_id].split("\n\n")
+    assert head.startswith(f"{rule_id}: ") and "no plugin" in runs
+    titles = [section.partition("\n")[0] for section in sections]
+    assert titles == ["Why it saves", "When it is wrong", "How to apply", "Sources"]
+    assert all(section.partition("\n")[2].startswith("  ") for section in sections)
