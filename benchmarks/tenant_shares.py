@@ -69,7 +69,7 @@ class Request:
 
 @dataclass(slots=True)
 class Counters:
-    """What the engine counts, as vLLM does: seconds of requests in prefill and decode, steps, tokens."""
+    """Counters of the engine, as vLLM has them: seconds of requests in prefill and decode, steps, tokens."""
 
     busy_s: float = 0.0
     prefill_s: float = 0.0
@@ -188,9 +188,12 @@ def measure(mixes: int, seed: int) -> str:
             distances[what].append(distance(shares(counters, weighted=weighted), fair))
     method = f"half of the summed differences to Shapley shares, {mixes} mixes of two to four tenants, seed {seed}"
     rows = [
-        Row(what, name, value(sorted(found)), "share", method)
-        for what, found in distances.items()
-        for name, value in (("median", statistics.median), ("p90", lambda found: found[int(0.9 * len(found))]))
+        row
+        for what, of_mixes in distances.items()
+        for row in (
+            Row(what, "median", statistics.median(of_mixes), "share", method),
+            Row(what, "p90", sorted(of_mixes)[int(0.9 * len(of_mixes))], "share", method),
+        )
     ]
     return report(
         "tenant_shares",

@@ -304,7 +304,8 @@ def _run(
         if changed:
             echo(f"pertoken advise: {changed}", err=True)
     limits = partial(objectives, settings=settings)
-    report = fleet_report(store, window_s, moment.ts, dated=moment.dated, slo_of=limits)
+    good = limits if settings.headline == "good" else None
+    report = fleet_report(store, window_s, moment.ts, dated=moment.dated, slo_of=good)
     report = with_troubles(report, open_store(where), limits, moment.ts if moment.dated else None)
     return report, advice, _broken(rule_files, advice)
 

@@ -132,14 +132,19 @@ def engines(stretch: Stretch, tokens: Sequence[int]) -> Iterator[EngineReading]:
         counters = engine(tokens[n], tokens[n] // 2).counters
         if n != 1:  # the second engine counts no time of its work
             counters = {**counters, "prefill_ms": 3 * tokens[n], "decode_ms": 11 * tokens[n]}
+            counters["transferred_tokens"] = tokens[n] // 3  # as the decode server of a pair counts them
         yield engine(
             tokens[n], counters=counters, endpoint=ENGINES[n], served_model=MODELS[n], knobs=knobs, gauges=gauges
         )
 
 
 def gateway(counts: Sequence[int]) -> GatewayReading:
-    series = {key: f'tenant_generated_tokens{{key="{key}",model="two"}}' for key in KEYS}
-    return GatewayReading("litellm", "http://127.0.0.1:4000", dict(zip(KEYS, counts, strict=True)), series, 1)
+    words = {"prompt": 3, "cached": 2, "generated": 1}
+    series = {f"{key} {word}": f'tenant_{word}_tokens{{key="{key}",model="two"}}' for key in KEYS for word in words}
+    counters = {
+        f"{key} {word}": n * times for key, n in zip(KEYS, counts, strict=True) for word, times in words.items()
+    }
+    return GatewayReading("litellm", "http://127.0.0.1:4000", counters, series, 1)
 
 
 def recorded(history: History) -> list[tuple[Tick, bool]]:

@@ -9,7 +9,10 @@ from pertoken.printable import csv_cell
 from pertoken.reports.figures import ReportFigures
 from pertoken.units import NANO_USD
 
-COLUMNS = ("period_start", "period_end", "by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok")
+COLUMNS = (
+    *("period_start", "period_end", "by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok"),
+    *("cached_tokens", "generated_tokens", "weighted"),
+)
 
 
 def chargeback_csv(report: ReportFigures) -> str:
@@ -35,6 +38,8 @@ def _rows(report: ReportFigures, spend: Spend) -> Iterable[list[str]]:
             dollars(line.nano_usd) if known else "",
             "" if line.tokens is None else str(line.tokens),
             dollars(price) if known and price is not None else "",
+            *("" if count is None else str(count) for count in (line.cached_tokens, line.generated_tokens)),
+            str(not line.unweighted).lower() if line.team or line.key or line.user else "",
         ]
 
 

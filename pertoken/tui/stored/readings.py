@@ -111,7 +111,8 @@ class StoredReadings:
 
         def read(store: Store) -> FleetReport:
             slo_of, dated = self._objectives_of(), self._past(at) is not None
-            report = fleet_report(store, window_s, self._now_ts(at), dated=dated, slo_of=slo_of)
+            good = slo_of if self._settings.headline == "good" else None  # it takes the histograms of all deployments
+            report = fleet_report(store, window_s, self._now_ts(at), dated=dated, slo_of=good)
             report = with_troubles(report, store, slo_of, self._past(at))
             report = _with_advice_events(report, store, self._as_of)
             return report if self._shown_as is None else replace(report, source=self._shown_as)
