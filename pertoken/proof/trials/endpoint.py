@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pertoken.errors import BadInput
-from pertoken.proof.trials.answers import Answer, AnswerCheck
+from pertoken.proof.trials.answers import AnswerCheck, PromptOutput
 from pertoken.proof.trials.answers import compared as compared_answers
 from pertoken.proof.trials.compare import Block, switched
 from pertoken.proof.verification.estimate import Effect
@@ -84,8 +84,8 @@ class Measurement:
     work: str
     """Work of one wave, for people. Only equal work is compared."""
     blocks: tuple[BlockCost, ...]
-    answers: tuple[Answer, ...]
-    answers_again: tuple[Answer, ...]
+    answers: tuple[PromptOutput, ...]
+    answers_again: tuple[PromptOutput, ...]
 
     @property
     def s_per_mtok(self) -> float:
@@ -188,7 +188,9 @@ def from_values(values: Any, where: str) -> Measurement:
             BlockCost(**{**block, "wave_s": tuple(block["wave_s"]), "started_s": tuple(block["started_s"])})
             for block in values["blocks"]
         )
-        answers, again = (tuple(Answer(**answer) for answer in values[name]) for name in ("answers", "answers_again"))
+        answers, again = (
+            tuple(PromptOutput(**answer) for answer in values[name]) for name in ("answers", "answers_again")
+        )
         return Measurement(str(values["name"]), str(values["work"]), blocks, answers, again)
     except (KeyError, TypeError, AttributeError):
         raise BadInput(f"{where}: is no measurement of `pertoken check --json`") from None

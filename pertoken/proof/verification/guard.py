@@ -35,7 +35,7 @@ MIN_REQUESTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """How a signal is computed, compared and named."""
+    """Computation, comparison and name of a signal."""
 
     label: str
     value: Callable[[OutputCounts], Floats | None]

@@ -53,13 +53,13 @@ class Watched:
 
 
 def servers(clock: list[float], *seconds: float, watch: Any = None) -> list[Any]:
-    return [ServerUnderCheck(Timed(clock, each), watch) for each in seconds]  # type: ignore[arg-type]
+    return [ServerUnderCheck(Timed(clock, request_s), watch) for request_s in seconds]  # type: ignore[arg-type]
 
 
 def test_two_servers_alternate_so_that_each_is_first_and_last_as_often() -> None:
     sequence = list(order(2))
     assert sequence[:8] == [0, 1, 1, 0, 0, 1, 1, 0] and sequence.count(0) == sequence.count(1) == BLOCKS
-    places = [[place for place, server in enumerate(sequence) if server == each] for each in (0, 1)]
+    places = [[place for place, server in enumerate(sequence) if server == position] for position in (0, 1)]
     assert sum(places[0]) == sum(places[1])
     assert list(order(1)) == [0] * BLOCKS
 
