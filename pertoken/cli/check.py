@@ -77,7 +77,7 @@ def check(
     either the server is measured alone; --save writes the file for a later --baseline. Prompts are random, so that no
     prefix cache has them; 16 fixed prompts are answered greedily to compare outputs. Output is Markdown, or JSON.
 
-    Exit 0: cheaper, or measured alone. 10: no winner. 11: dearer. 12: not calibrated, noise hides any difference.
+    Exit 0: cheaper, or measured alone. 10: no winner. 11: dearer. 12: not calibrated: noise hides any difference.
     13: output changed. 3: somebody else used the server. 130: Ctrl-C.
     """
     import json
