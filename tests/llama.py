@@ -205,7 +205,7 @@ class LlamaServer:
         return Usage(reply["timings"]["cache_n"] + reply["timings"]["prompt_n"], reply["tokens_predicted"])
 
     def answer(self, prompt: list[int], limit: int, seed: int) -> Usage:
-        """Return one sampled request that ends by itself, or at `limit` tokens."""
+        """Return one sampled request that the model ends, or that is cut at `limit` tokens."""
         request = {"prompt": prompt, "n_predict": limit, "temperature": 1, "seed": seed}
         reply = json.loads(self._post(request).read())
         return Usage(reply["timings"]["cache_n"] + reply["timings"]["prompt_n"], reply["tokens_predicted"])

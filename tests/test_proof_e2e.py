@@ -1,7 +1,8 @@
 """Proof over real engines in compressed time: an hour is 5 s, a week 28 buckets, and the gates keep their counts.
 
 Two llama.cpp servers serve every token, an agent records every row. One gets the 8-bit weights that a rule proposes,
-which nobody declares; the other loses its 8-bit weights, which nobody proposed. It takes 13 minutes:
+which nobody declares; the other loses its 8-bit weights, which nobody proposed. Two more get 8-bit weights of which one
+is broken and one ends its outputs sooner. It takes 23 minutes:
 `PERTOKEN_E2E_PROOF=1 python -m pytest -n 0 -s tests/test_proof_e2e.py`.
 
 What makes an hour of 5 s noisy is the machine, not the engine: an engine that the scheduler moves between CPUs, or that

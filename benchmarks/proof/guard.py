@@ -28,7 +28,7 @@ TOKENS = ("prompt_tokens", "generated_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens to outputs at the change, beside the traffic that moves with it."""
+    """Change of outputs beside the traffic that moves with it."""
 
     name: str
     is_null: bool
@@ -97,16 +97,16 @@ def shares_of(rng: np.random.Generator, case: Case, runs: int) -> dict[str, floa
     """Return the part of the runs with an alarm, by kind of pages."""
     alarms = {"requests": 0, "tokens alone": 0}
     for question in questions(rng, case, runs):
-        alarms["requests"] += bool(found(question).alarms)
+        alarms["requests"] += bool(guard_of(question).alarms)
         assert question.outputs is not None
         counts = question.outputs.counts
         tokens = OutputCounts(counts.ts, {name: counts.counts[name] for name in TOKENS})
         alone = Question(question.deployment, question.changed_at, question.until, outputs=Outputs(tokens))
-        alarms["tokens alone"] += bool(found(alone).alarms)
+        alarms["tokens alone"] += bool(guard_of(alone).alarms)
     return {pages: count / runs for pages, count in alarms.items()}
 
 
-def found(question: Question) -> Guard:
+def guard_of(question: Question) -> Guard:
     """Return the guard of a question. Raises AssertionError where the length of outputs could not be compared."""
     result = guard(question)
     assert result is not None

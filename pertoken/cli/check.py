@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pertoken.agent.load_probe.blocks import ServerUnderCheck
     from pertoken.agent.load_probe.script import Step
     from pertoken.config import Settings
-    from pertoken.proof.trials.answers import Answer
+    from pertoken.proof.trials.answers import PromptOutput
     from pertoken.proof.trials.endpoint import CheckResult, Measurement
 
 
@@ -77,7 +77,7 @@ def check(
     either the server is measured alone; --save writes the file for a later --baseline. Prompts are random, so that no
     prefix cache has them; 16 fixed prompts are answered greedily to compare outputs. Output is Markdown, or JSON.
 
-    Exit 0: cheaper, or measured alone. 10: no winner. 11: dearer. 12: not calibrated, noise hides any difference.
+    Exit 0: cheaper, or measured alone. 10: no winner. 11: dearer. 12: not calibrated: noise hides any difference.
     13: output changed. 3: somebody else used the server. 130: Ctrl-C.
     """
     import json
@@ -175,12 +175,12 @@ def _measured(
     ]
 
 
-def answers_of(client: Any) -> tuple[Answer, ...]:
+def answers_of(client: Any) -> tuple[PromptOutput, ...]:
     """Return a server's greedy answers to the fixed prompts. Raises ProbeError."""
-    from pertoken.proof.trials.answers import ANSWER_TOKENS, PROMPTS, Answer
+    from pertoken.proof.trials.answers import ANSWER_TOKENS, PROMPTS, PromptOutput
 
     completions = (client.complete(prompt, ANSWER_TOKENS, may_end=True) for prompt in PROMPTS)
-    return tuple(Answer(completion.text, completion.generated_tokens) for completion in completions)
+    return tuple(PromptOutput(completion.text, completion.generated_tokens) for completion in completions)
 
 
 def _plain(after: Measurement, before: Measurement | None, result: CheckResult) -> dict[str, object]:

@@ -12,14 +12,14 @@ from pertoken.agent.load_probe import server_watch
 from tests.cli.builders import run
 from tests.llama import LlamaServer, Shape, write_model
 
-SHAPE = Shape(width=384, heads=6, layers=4, hidden=768)
+SHAPE = Shape(width=256, heads=4, layers=4, hidden=512)
 STRICT = os.environ.get("PERTOKEN_CHECK_NULLS") == "1"
 """`PERTOKEN_CHECK_NULLS=1 python -m pytest -n 0 -s tests/cli/test_check.py`, on a machine that does nothing else,
 compares two equal servers 20 times, and accepts no undecided outcome where there is a difference."""
 EQUAL_PAIRS = 20 if STRICT else 1
-SECONDS = "20" if STRICT else "5"
+SECONDS = "20" if STRICT else "3"
 UNDECIDED = set() if STRICT else {"NOT_CALIBRATED"}
-"""What a busy machine may leave undecided, which is right: its unchanged blocks differ."""
+"""Outcome that a busy machine may leave, rightly: its noise hides any difference."""
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_markdown_names_outcome_cost_noise_and_cache(servers: dict[str, str]) ->
     assert done.exit_code in (0, 12)
     assert done.stdout.startswith(("**calibrated**", "**not calibrated**"))
     assert "device-seconds per Mtok" in done.stdout and "cold prefix cache" in done.stdout
-    assert "unchanged blocks differ by up to" in done.stdout
+    assert "noise hides differences up to" in done.stdout
 
 
 def test_nothing_is_sent_without_consent_and_other_files_are_refused(servers: dict[str, str], tmp_path: Path) -> None:

@@ -210,6 +210,18 @@ def _proof() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _guard() -> str:
+    name, result = newest("guard")
+    kinds = ("requests", "tokens alone")
+    lines = [f"| alarms, [of 500 runs](../benchmarks/results/{name}) | pages that count requests | tokens alone |"]
+    lines.append("|---|---:|---:|")
+    cases = dict.fromkeys(what.rpartition("; ")[0] for subject, what in result if subject == "pertoken")
+    for case in cases:
+        shares = (result["pertoken", f"{case}; {kind}"] for kind in kinds)
+        lines.append(f"| {case} | {' | '.join(f'{share:.1%}' for share in shares)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _seed(file: Path) -> str:
     return file.stem.rpartition("-")[2]
 
@@ -265,6 +277,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent_beside": _agent_beside,
     "forecast": _forecast,
     "hours": _hours,
+    "guard": _guard,
     "proof": _proof,
     "scale_arriving": _scale_arriving,
     "scale_rows": _scale_rows,

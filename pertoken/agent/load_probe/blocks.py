@@ -9,8 +9,8 @@ from pertoken.agent.load_probe.run import checked, sent_of, wave_of
 from pertoken.agent.load_probe.script import DEFAULT_CONTEXT, DEFAULT_SLOTS, SHARE_OF_CONTEXT, Step
 from pertoken.agent.load_probe.server_watch import Sent, ServerWatch
 
-BLOCKS = 8
-"""Blocks of each server: enough for an interval that leaves out one block after the other."""
+BLOCKS = 24
+"""Blocks of each server: short ones in turn, so that what disturbs the machine for a while disturbs both servers."""
 MIN_WAVES, MAX_WAVES = 3, 200
 """Waves of a block: of three the median is not moved by one that was disturbed."""
 WARM_UP_WAVES = 3

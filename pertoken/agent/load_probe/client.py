@@ -179,7 +179,7 @@ class _Refused(Exception):
 
 
 def _read(
-    reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: float, at: str, may_end: bool
+    reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: float, at: str, may_end: bool = False
 ) -> Completion:
     part_s: list[float] = []
     texts: list[str] = []

@@ -11,9 +11,12 @@ from pertoken.cli.options import db_option, echo, json_option, settings_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pertoken.config import Settings
     from pertoken.proof.recommendation import Recommendation
+    from pertoken.proof.trials.answers import PromptOutput
     from pertoken.proof.trials.progress import Observed
-    from pertoken.proof.trials.trial import Trial
+    from pertoken.proof.trials.quality import Ask
+    from pertoken.proof.trials.trial import Arm, Trial
 
 LOOK_S = 10.0
 """Time between two readings of telemetry."""
@@ -33,6 +36,8 @@ INTERRUPTED = 130
     is_flag=True,
     help="Try a change that can alter outputs although advisor.quality_check is not set.",
 )
+@click.option("--endpoint", metavar="URL", help="Ask the canary here 16 fixed prompts, and compare its outputs.")
+@click.option("--control-endpoint", metavar="URL", help="The same of the control, where there are two replicas.")
 @db_option
 @json_option
 def trial(
@@ -44,13 +49,16 @@ def trial(
     once: bool,
     stop: bool,
     waived: bool,
+    endpoint: str | None,
+    control_endpoint: str | None,
     as_json: bool,
 ) -> None:
     """Try a recommendation before applying it everywhere. An open one is accepted: its estimate is frozen.
 
     With two or more equal replicas, you restart one with the change and one without; once both appear in telemetry they
     are compared over the same minutes. With one replica you switch the change on and off in turn. The only command
-    that is run is your own quality check (advisor.quality_check), if outputs may change.
+    that is run is your own quality check (advisor.quality_check), if outputs may change. With --endpoint fixed prompts
+    are sent to the engine too: outputs that are degenerate, of another length or all other ones end the trial.
 
     Ctrl-C stops waiting, not the trial: the same command continues it.
     """
@@ -96,11 +104,12 @@ def trial(
             blocks=blocks,
             quality_waived=waived,
         )
+    ask = _asking(current, settings, endpoint, control_endpoint)
     market = market_of(store, settings.market_provider, settings.market_region)
 
     def one_look(known: Trial) -> tuple[Trial, Observed]:
         check = look.quality_check(known, settings)
-        return look.look(store, target, known, row, market, settings, int(time.time()), check)
+        return look.look(store, target, known, row, market, settings, int(time.time()), check, ask)
 
     if current.status is Status.RUNNING:
         if not as_json:
@@ -110,6 +119,30 @@ def trial(
         echo(json.dumps(asdict(current), indent=2))
     elif current.status is not Status.RUNNING:
         echo("\n".join(["", *result_lines(current, row)]))
+
+
+def _asking(current: Trial, settings: Settings, endpoint: str | None, control_endpoint: str | None) -> Ask | None:
+    """Return how the replicas of a trial are asked, None where no endpoint was given. Raises BadInput."""
+    import secrets
+
+    from pertoken.agent.load_probe.client import Client
+    from pertoken.cli.check import answers_of
+    from pertoken.cli.probe import access_to, base_url, listed_model
+    from pertoken.errors import BadInput
+
+    if endpoint is None:
+        return None
+    if current.control is not None and control_endpoint is None:
+        raise BadInput("this trial has two replicas: give --control-endpoint, too")
+    urls = {current.canary: base_url(endpoint)}
+    if current.control is not None and control_endpoint is not None:
+        urls[current.control] = base_url(control_endpoint)
+
+    def ask(arm: Arm) -> tuple[PromptOutput, ...]:
+        url = urls[arm]
+        return answers_of(Client(url, listed_model(url, settings), access_to(url, settings), secrets.randbits(64)))
+
+    return ask
 
 
 def _wait(

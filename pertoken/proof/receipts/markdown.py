@@ -142,7 +142,7 @@ def _guard(guard: Guard) -> Iterator[str]:
         yield "| | expected | measured after | |"
         yield "|---|---:|---:|---|"
     for change in guard.signals:
-        yield f"| {SPECS[change.signal].label} | {' | '.join(change.figures)} | {'changed' if change.alarm else ''} |"
+        yield f"| {change.label} | {' | '.join(change.figures)} | {'changed' if change.alarm else ''} |"
     for signal, reason in guard.not_compared:
         yield f"- {SPECS[signal].label}: not compared, {reason}"
 

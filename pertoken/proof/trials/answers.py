@@ -47,11 +47,15 @@ _REPEATED = re.compile(r"(.{1,16}?)\1{3,}", re.S)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer of one server to one of `PROMPTS`."""
+class PromptOutput:
+    """PromptOutput of one server to one of `PROMPTS`."""
 
     text: str
     tokens: int
+
+
+PromptOutputs = Sequence[PromptOutput]
+"""One for each of `PROMPTS`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ class AnswerCheck:
         return figures if self.name is None else f"{self.name}: {figures}"
 
 
-def compared(before: Sequence[Answer], again: Sequence[Answer], after: Sequence[Answer]) -> AnswerCheck:
+def compared(
+    before: Sequence[PromptOutput], again: Sequence[PromptOutput], after: Sequence[PromptOutput]
+) -> AnswerCheck:
     """Return the comparison of answers to the same prompts. `again`: of the server of `before`, asked once more."""
     lengths = [sum(answer.tokens for answer in answers) / len(answers) for answers in (before, after)]
     return AnswerCheck(
@@ -108,21 +114,21 @@ def is_degenerate(text: str) -> bool:
     characters = "".join(text.replace(NO_CHARACTER, "").split())
     if len(characters) < MIN_CHARACTERS:
         return False
-    if Counter(characters).most_common(1)[0][1] > MAX_SHARE_OF_ONE * len(characters):
+    if max(Counter(characters).values()) > MAX_SHARE_OF_ONE * len(characters):
         return True
     longest = max((len(match[0]) for match in _REPEATED.finditer(characters)), default=0)
     return longest > MAX_SHARE_OF_ONE * len(characters)
 
 
-def _degenerate_share(answers: Sequence[Answer]) -> float:
+def _degenerate_share(answers: Sequence[PromptOutput]) -> float:
     return sum(is_degenerate(answer.text) for answer in answers) / len(answers)
 
 
-def _agreement(first: Sequence[Answer], second: Sequence[Answer]) -> float:
+def _agreement(first: Sequence[PromptOutput], second: Sequence[PromptOutput]) -> float:
     return sum(_alike(*pair) for pair in zip(first, second, strict=True)) / len(first)
 
 
-def _alike(first: Answer, second: Answer) -> bool:
+def _alike(first: PromptOutput, second: PromptOutput) -> bool:
     texts = first.text.strip(), second.text.strip()
     length = min(ALIKE_CHARACTERS, max(1, min(map(len, texts))))
     return texts[0][:length] == texts[1][:length]

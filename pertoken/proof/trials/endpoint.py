@@ -1,7 +1,7 @@
 """Comparison of live servers by blocks of equal work: cheaper, dearer, or no winner beyond what noise shows.
 
 The regression and the verdict are those of a switchback trial. Blocks of one unchanged server, labelled in turn as if
-every second one had a change, show the noise of the machine.
+every second one had a change, widen the interval where they show a difference.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pertoken.errors import BadInput
-from pertoken.proof.trials.answers import Answer, AnswerCheck
+from pertoken.proof.trials.answers import AnswerCheck, PromptOutput
 from pertoken.proof.trials.answers import compared as compared_answers
 from pertoken.proof.trials.compare import Block, switched
 from pertoken.proof.verification.estimate import Effect
@@ -28,7 +28,7 @@ FORMAT = 1
 COLD = 0.05
 """Share of cached prompt tokens below which the prefix cache counts as cold: templates begin all prompts alike."""
 MAX_NOISE = 0.10
-"""Largest bound of the noise of unchanged blocks without a winner: beyond it nothing is decided. A judgement."""
+"""Largest difference that noise may hide where there is no winner. A judgement."""
 BETWEEN_STARTS = 0.03
 """Standard deviation of the logarithm of speed between two starts of the same server, which no repeat within one start
 shows. Public reports of engines name 3 to 6 % from one start to another."""
@@ -43,7 +43,7 @@ class Outcome(StrEnum):
     DEARER = "DEARER"
     NO_WINNER = "NO_WINNER"
     NOT_CALIBRATED = "NOT_CALIBRATED"
-    """Unchanged blocks differ too much to decide anything."""
+    """Noise hides any difference that would matter."""
     OUTPUT_CHANGED = "OUTPUT_CHANGED"
     """The small check of outputs failed, whatever a token costs."""
 
@@ -84,8 +84,8 @@ class Measurement:
     work: str
     """Work of one wave, for people. Only equal work is compared."""
     blocks: tuple[BlockCost, ...]
-    answers: tuple[Answer, ...]
-    answers_again: tuple[Answer, ...]
+    answers: tuple[PromptOutput, ...]
+    answers_again: tuple[PromptOutput, ...]
 
     @property
     def s_per_mtok(self) -> float:
@@ -109,14 +109,14 @@ class CheckResult:
     effect: tuple[float, float, float] | None
     """Cost of a token against the baseline - 1, 90 % interval: low, likely, high. None without a baseline."""
     noise: float | None
-    """Largest difference that unchanged blocks leave open; None where too few waves were measured."""
+    """Difference that noise may hide, without that between starts; None where too few blocks were measured."""
     answers: AnswerCheck | None
 
 
 def noise_of(measurement: Measurement) -> float | None:
-    """Return the bound of the difference between every second block and the others of one unchanged server."""
-    effect = switched(_blocks(measurement, [number % 2 == 1 for number in range(len(measurement.blocks))]), _EQUAL)
-    return None if isinstance(effect, Refused) else math.expm1(abs(effect.log_ratio) + effect.half_width_90)
+    """Return the difference that blocks of one unchanged server show against each other, or leave open."""
+    effect = _unchanged(measurement)
+    return None if effect is None else math.expm1(max(abs(effect.log_ratio), effect.half_width_90))
 
 
 def check(after: Measurement, before: Measurement | None, between_starts: float = BETWEEN_STARTS) -> CheckResult:
@@ -125,19 +125,18 @@ def check(after: Measurement, before: Measurement | None, between_starts: float 
     `between_starts`: standard deviation of the logarithm of speed between two starts of a server. Raises BadInput where
     both did not do the same work.
     """
-    noises = [noise_of(measurement) for measurement in (after, before) if measurement is not None]
-    noise = None if None in noises else max(bound for bound in noises if bound is not None)
     if before is None:
-        calm = noise is not None and noise <= MAX_NOISE
-        outcome = Outcome.CALIBRATED if calm else Outcome.NOT_CALIBRATED
+        noise = noise_of(after)
+        outcome = Outcome.CALIBRATED if noise is not None and noise <= MAX_NOISE else Outcome.NOT_CALIBRATED
         return CheckResult(outcome, _noise_text(noise), None, noise, None)
     if before.work != after.work:
         raise BadInput(f"the work differs: {before.work} before, {after.work} now; measure the baseline again")
     answers = compared_answers(before.answers, before.answers_again, after.answers)
-    unchanged, changed = (_blocks(run, [label] * len(run.blocks)) for run, label in ((before, False), (after, True)))
-    effect = switched([*unchanged, *changed], _EQUAL)
-    if isinstance(effect, Refused):
-        return CheckResult(Outcome.NOT_CALIBRATED, effect.reason, None, noise, answers)
+    effect = _difference(before, after)
+    if effect is None:
+        outcome = Outcome.NOT_CALIBRATED if answers.name is None else Outcome.OUTPUT_CHANGED
+        return CheckResult(outcome, _noise_text(None), None, None, answers)
+    noise = math.expm1(effect.half_width_90)
     effect = Effect(effect.log_ratio, math.hypot(effect.standard_error, math.sqrt(2) * between_starts), effect.degrees)
     low, likely, high = (math.expm1(effect.log_ratio + width * effect.half_width_90) for width in (-1, 0, 1))
     outcome = _outcome(effect, noise, answers)
@@ -145,17 +144,33 @@ def check(after: Measurement, before: Measurement | None, between_starts: float 
     return CheckResult(outcome, reason, (low, likely, high), noise, answers)
 
 
-def _outcome(effect: Effect, noise: float | None, answers: AnswerCheck) -> Outcome:
+def _difference(before: Measurement, after: Measurement) -> Effect | None:
+    """Return the log cost of one server over another, widened until unchanged blocks of neither show a difference."""
+    unchanged, changed = (_blocks(run, [label] * len(run.blocks)) for run, label in ((before, False), (after, True)))
+    effect = switched([*unchanged, *changed], _EQUAL)
+    repeats = [_unchanged(measurement) for measurement in (before, after)]
+    known = [repeat for repeat in repeats if repeat is not None]
+    if isinstance(effect, Refused) or len(known) < len(repeats):
+        return None
+    ratios = (abs(repeat.log_ratio) / max(repeat.half_width_90, 1e-9) for repeat in known)
+    return effect.widened(max(1.0, *ratios))
+
+
+def _unchanged(measurement: Measurement) -> Effect | None:
+    """Return every second block of an unchanged server over the others; None where it has too few."""
+    effect = switched(_blocks(measurement, [number % 2 == 1 for number in range(len(measurement.blocks))]), _EQUAL)
+    return None if isinstance(effect, Refused) else effect
+
+
+def _outcome(effect: Effect, noise: float, answers: AnswerCheck) -> Outcome:
     if answers.name is not None:
         return Outcome.OUTPUT_CHANGED
     winner = {Verdict.REALIZED: Outcome.CHEAPER, Verdict.REGRESSED: Outcome.DEARER}.get(judge(effect, None))
-    if winner is not None and noise is not None and abs(effect.log_ratio) > math.log1p(noise):
-        return winner
-    return Outcome.NO_WINNER if noise is not None and noise <= MAX_NOISE else Outcome.NOT_CALIBRATED
+    return winner or (Outcome.NO_WINNER if noise <= MAX_NOISE else Outcome.NOT_CALIBRATED)
 
 
 def _noise_text(noise: float | None) -> str:
-    return "too few waves show the noise" if noise is None else f"unchanged blocks differ by up to {noise:.1%}"
+    return "too few blocks show the noise" if noise is None else f"noise hides differences up to {noise:.1%}"
 
 
 _EQUAL = frozenset(Covariate)
@@ -188,7 +203,9 @@ def from_values(values: Any, where: str) -> Measurement:
             BlockCost(**{**block, "wave_s": tuple(block["wave_s"]), "started_s": tuple(block["started_s"])})
             for block in values["blocks"]
         )
-        answers, again = (tuple(Answer(**answer) for answer in values[name]) for name in ("answers", "answers_again"))
+        answers, again = (
+            tuple(PromptOutput(**answer) for answer in values[name]) for name in ("answers", "answers_again")
+        )
         return Measurement(str(values["name"]), str(values["work"]), blocks, answers, again)
     except (KeyError, TypeError, AttributeError):
         raise BadInput(f"{where}: is no measurement of `pertoken check --json`") from None
@@ -201,7 +218,7 @@ def to_markdown(after: Measurement, before: Measurement | None, result: CheckRes
         low, likely, high = result.effect
         lines += [f"- cost of a token: {likely:+.1%} ({low:+.1%} to {high:+.1%}) against {before.name}"]
     lines += [f"- {after.s_per_mtok:.1f} device-seconds per Mtok; {after.work}; {_cache(after)}"]
-    lines += [f"- {_noise_text(result.noise)}"]
+    lines += [f"- {_noise_text(result.noise)} (90 %)"]
     lines += [f"- outputs: {result.answers.sentence}"] if result.answers is not None else []
     return "\n".join(lines) + "\n"
 

@@ -14,8 +14,8 @@ from pertoken.proof.stored import store_acts
 from pertoken.proof.trials import stored
 from pertoken.proof.trials.plan import WARM_UP_S, planned, warm_up_s
 from pertoken.proof.trials.progress import BASELINE_S, MINUTE_S, Observed, advanced, needs_quality, observe
-from pertoken.proof.trials.quality import check_quality
-from pertoken.proof.trials.trial import Status, Trial
+from pertoken.proof.trials.quality import Ask, check_outputs, check_quality
+from pertoken.proof.trials.trial import Design, Status, Trial
 from pertoken.proof.verdicts import promise_of
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
@@ -113,8 +113,11 @@ def look(
     settings: Settings,
     now_ts: int,
     check: Check | None = None,
+    ask: Ask | None = None,
 ) -> tuple[Trial, Observed]:
     """Look at a running trial, and store it where it went on. `check`: the quality check, once the canary runs.
+
+    `ask`: of the small check of outputs.
 
     Raises AdviceChanged if somebody else changed it, BadInput if the check cannot be run.
     """
@@ -127,12 +130,22 @@ def look(
         after = replace(trial, quality_exit=status)
         if status:
             after = replace(after, status=Status.QUALITY_FAILED, ended_ts=now_ts)
+    if ask is not None and after.status is Status.RUNNING and seen.disturbed is None:
+        after = check_outputs(after, changed=_runs_changed(after, seen), ask=ask)
+        after = replace(after, ended_ts=None if after.status is Status.RUNNING else now_ts)
     if after.status is Status.RUNNING:
         after = advanced(after, seen, promise_of(row.estimate), now_ts)
     if after != trial:
         with target.writing() as connection:
             after = stored.put(connection, after)
     return after, seen
+
+
+def _runs_changed(trial: Trial, seen: Observed) -> bool:
+    """Return whether the canary runs with the change now, and the control again."""
+    if trial.design is Design.SWITCHBACK:
+        return seen.block_is_changed
+    return seen.canary_ts is not None and seen.control_ts is not None
 
 
 def stop(target: AdviceRepository, trial: Trial, now_ts: int) -> Trial:

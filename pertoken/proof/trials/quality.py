@@ -1,11 +1,19 @@
-"""The quality check of a person: a command that is run as given, without a shell, and whose exit status counts."""
+"""Quality checks of a trial: the command of a person, and the small check of outputs.
+
+A command is run as given, without a shell, and its exit status counts.
+"""
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pertoken.errors import BadInput
-from pertoken.proof.trials.trial import Trial
+from pertoken.proof.trials.answers import PromptOutput, compared
+from pertoken.proof.trials.trial import Arm, Status, Trial
+
+Ask = Callable[[Arm], tuple[PromptOutput, ...]]
+"""Returns the answers of an engine to the fixed prompts."""
 
 
 def check_quality(command: Sequence[str], trial: Trial) -> int:
@@ -22,3 +30,23 @@ def check_quality(command: Sequence[str], trial: Trial) -> int:
         reason = (error.strerror or str(error)).lower()
         raise BadInput(f"advisor.quality_check: {command[0]}: {reason}; give a command that can be run") from None
     return done.returncode
+
+
+def check_outputs(trial: Trial, *, changed: bool, ask: Ask) -> Trial:
+    """Return a trial with the answers of both replicas compared, once `changed`: the canary runs with the change.
+
+    Of a single replica the answers before the change are kept for it. Changed outputs end the trial.
+    """
+    if trial.outputs is not None:
+        return trial
+    if trial.control is None and not changed:
+        asked = trial.answers or (ask(trial.canary), ask(trial.canary))
+        return replace(trial, answers=asked)
+    if not changed:
+        return trial
+    before = trial.answers if trial.control is None else (ask(trial.control), ask(trial.control))
+    if before is None:
+        return replace(trial, outputs="not compared: nothing was asked before the change")
+    check = compared(*before, ask(trial.canary))
+    status = trial.status if check.name is None else Status.QUALITY_FAILED
+    return replace(trial, outputs=check.sentence, status=status)

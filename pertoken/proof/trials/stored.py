@@ -1,13 +1,14 @@
 """Trials in the database, each written against the version that was read."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from pertoken.proof.recommendation import Edit
+from pertoken.proof.trials.answers import PromptOutput
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial, TrialResult
 from pertoken.proof.verdicts import Result
 from pertoken.store import repository
@@ -48,7 +49,7 @@ def _to_row(trial: Trial) -> dict[str, Any]:
 
 def _from_row(row: Any) -> Trial:
     body = json.loads(row.body)
-    result, control = body.pop("result"), body.pop("control")
+    result, control, answers = body.pop("result"), body.pop("control"), body.pop("answers", None)
     if result is not None:
         effect = result.pop("effect")
         result = TrialResult(
@@ -62,5 +63,10 @@ def _from_row(row: Any) -> Trial:
         control=None if control is None else Arm(**control),
         edits=tuple(Edit(**edit) for edit in body.pop("edits")),
         result=result,
+        answers=None if answers is None else (_answers(answers[0]), _answers(answers[1])),
         **body,
     )
+
+
+def _answers(values: Iterable[Mapping[str, Any]]) -> tuple[PromptOutput, ...]:
+    return tuple(PromptOutput(**answer) for answer in values)

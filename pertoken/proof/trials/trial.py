@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pertoken.proof.recommendation import Edit
+from pertoken.proof.trials.answers import PromptOutput
 from pertoken.proof.verdicts import Result
 
 
@@ -22,7 +23,7 @@ class Status(StrEnum):
     RUNNING = "RUNNING"
     DONE = "DONE"
     QUALITY_FAILED = "QUALITY_FAILED"
-    """The quality check refused the change."""
+    """A quality check, or the small check of outputs, refused the change."""
     STOPPED = "STOPPED"
     """A person ended it, or one of its engines was changed otherwise."""
 
@@ -79,6 +80,10 @@ class Trial:
     """Whether a person tries it without a quality check, though outputs may change."""
     result: TrialResult | None = None
     ended_ts: int | None = None
+    answers: tuple[tuple[PromptOutput, ...], tuple[PromptOutput, ...]] | None = None
+    """Answers of a single replica to the fixed prompts without the change, asked twice; None: not asked."""
+    outputs: str | None = None
+    """Result of the small check of outputs, for people; None: not made."""
     trial_id: int = 0
     version: int = 0
 

@@ -27,6 +27,8 @@ PLACEBO_MARGIN = 1.5
 """Factor on the largest difference of the placebo splits."""
 HOURS_APART = 1.5
 """Standard deviations of single hours that a change of outputs exceeds: traffic alone moves the mean less."""
+PER_PROMPT_TOKEN = "output tokens per prompt token"
+"""Label of the length where an engine counts no requests."""
 NEARLY_EMPTY = 0.2
 """Part of the expected length below which outputs are nearly empty."""
 MIN_REQUESTS = 20
@@ -35,7 +37,7 @@ MIN_REQUESTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """How a signal is computed, compared and named."""
+    """Computation, comparison and name of a signal."""
 
     label: str
     value: Callable[[OutputCounts], Floats | None]
@@ -55,6 +57,7 @@ class SignalChange:
     """One signal before and after a change."""
 
     signal: Signal
+    label: str
     before: float
     """Mean expected after the change, by the hours before."""
     after: float
@@ -114,7 +117,7 @@ class Guard:
 
 
 def _figures(change: SignalChange) -> str:
-    return f"{SPECS[change.signal].label} {' → '.join(change.figures)}"
+    return f"{change.label} {' → '.join(change.figures)}"
 
 
 def _share(above: str, *names: str) -> Callable[[OutputCounts], Floats | None]:
@@ -246,7 +249,8 @@ class _Split:
         is_alarm = difference > limit or (not spec.rise_only and difference < -limit)
         mean = float(values[after].mean())
         shown = math.exp if spec.is_log else float
-        return SignalChange(signal, shown(mean - difference), shown(mean), limit, is_alarm)
+        label = PER_PROMPT_TOKEN if signal is Signal.LENGTH and self._prompt is None else spec.label
+        return SignalChange(signal, label, shown(mean - difference), shown(mean), limit, is_alarm)
 
     def _like_prompts(self, before: Mask) -> Mask:
         """Return the hours whose mean prompt is like that of enough hours before the change."""

@@ -92,6 +92,8 @@ def result_lines(trial: Trial, row: Recommendation) -> list[str]:
     """Return the result of an ended trial as lines, with the commands that undo the change."""
     assert row.estimate is not None
     back = ["", "To undo the change:", *commands_lines(row.estimate.undo)]
+    if trial.status is Status.QUALITY_FAILED and trial.outputs is not None:
+        return [f"Trial: {literal(trial.outputs)}: undo the change.", *back]
     if trial.status is Status.QUALITY_FAILED:
         return [f"Trial: the quality check failed with exit status {trial.quality_exit}: undo the change.", *back]
     if trial.result is None:
@@ -102,6 +104,8 @@ def result_lines(trial: Trial, row: Recommendation) -> list[str]:
         lines.append(f"Promised: {-promise.likely:+.1%} ({-promise.high:+.1%} to {-promise.low:+.1%}) per token.")
     if trial.quality_exit == 0:
         lines.append("The quality check passed.")
+    if trial.outputs is not None:
+        lines.append(f"Outputs: {literal(trial.outputs)}.")
     return [*lines, *back]
 
 

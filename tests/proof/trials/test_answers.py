@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from pertoken.proof.trials.answers import PROMPTS, Answer, compared, is_degenerate
+from pertoken.proof.trials.answers import PROMPTS, PromptOutput, compared, is_degenerate
 
-USUAL = tuple(Answer(f"{number} is the answer, as everybody knows.", 12) for number in range(len(PROMPTS)))
+USUAL = tuple(PromptOutput(f"{number} is the answer, as everybody knows.", 12) for number in range(len(PROMPTS)))
 
 
-def changed(texts: Sequence[str], tokens: int = 12) -> tuple[Answer, ...]:
-    return tuple(Answer(text, tokens) for text in texts)
+def changed(texts: Sequence[str], tokens: int = 12) -> tuple[PromptOutput, ...]:
+    return tuple(PromptOutput(text, tokens) for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_equal_answers_did_not_change() -> None:
         (changed([answer.text for answer in USUAL], 48), "outputs are longer"),
     ],
 )
-def test_each_change_of_outputs_is_named(after: tuple[Answer, ...], name: str) -> None:
+def test_each_change_of_outputs_is_named(after: tuple[PromptOutput, ...], name: str) -> None:
     check = compared(USUAL, USUAL, after)
     assert check.name == name and check.sentence.startswith(f"{name}: ")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.proof.trials.answers import PROMPTS, Answer
+from pertoken.proof.trials.answers import PROMPTS, PromptOutput
 from pertoken.proof.trials.endpoint import (
     BlockCost,
     CheckResult,
@@ -20,7 +20,7 @@ from pertoken.proof.trials.endpoint import (
     to_values,
 )
 
-ANSWERS = tuple(Answer(f"{number} is the answer, as everybody knows.", 12) for number in range(len(PROMPTS)))
+ANSWERS = tuple(PromptOutput(f"{number} is the answer, as everybody knows.", 12) for number in range(len(PROMPTS)))
 BLOCKS = 8
 
 
@@ -81,7 +81,7 @@ def test_too_few_blocks_show_no_noise_and_decide_nothing() -> None:
 
 
 def test_changed_outputs_win_over_a_lower_cost() -> None:
-    broken = replace(measured(1, 0.5), answers=tuple(Answer("!" * 40, 40) for _ in PROMPTS))
+    broken = replace(measured(1, 0.5), answers=tuple(PromptOutput("!" * 40, 40) for _ in PROMPTS))
     result = check(broken, measured(2, first=1))
     assert (result.outcome, result.reason[:22]) == (Outcome.OUTPUT_CHANGED, "outputs are degenerate")
 

@@ -16,11 +16,12 @@ from pertoken.proof.detection import detect
 from pertoken.proof.journal import journal
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import store_acts, stored
+from pertoken.proof.trials.answers import PromptOutput
 from pertoken.proof.trials.compare import Block, paired, switched
 from pertoken.proof.trials.look import begin, look, quality_check, stop
 from pertoken.proof.trials.plan import warm_up_s
 from pertoken.proof.trials.progress import Observed
-from pertoken.proof.trials.stored import read_trials
+from pertoken.proof.trials.stored import put, read_trials
 from pertoken.proof.trials.trial import Design, Status, Trial
 from pertoken.proof.verdicts import Result
 from pertoken.proof.verification.estimate import Effect
@@ -255,3 +256,13 @@ def test_the_warm_up_of_a_cache_is_seen_after_earlier_restarts() -> None:
     assert warm_up_s(replace(base, cached_share=cached), [BEGUN]) == pytest.approx(40 * 60, abs=600)
     assert warm_up_s(replace(base, cached_share=cached), [BEGUN + 7 * 3600]) is None
     assert warm_up_s(replace(base, cached_share=None), [BEGUN]) is None
+
+
+def test_answers_of_a_single_replica_are_kept_until_the_change(tmp_path: Path) -> None:
+    tried = Tried(before(tmp_path, CANARY))
+    trial = tried.begin()
+    answers = (PromptOutput("a b c", 3), PromptOutput("", 1))
+    with tried.target.writing() as connection:
+        put(connection, replace(trial, answers=(answers, answers), outputs="not compared"))
+    (known,) = tried.trials()
+    assert (known.answers, known.outputs) == ((answers, answers), "not compared")

@@ -48,15 +48,15 @@ def counts(**after: float) -> OutputCounts:
 
 
 def of(counted: OutputCounts, **other: object) -> Guard:
-    found = guard(Question(asked(1).deployment, CHANGED, UNTIL, outputs=replace(Outputs(counted), **other)))  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    result = guard(Question(asked(1).deployment, CHANGED, UNTIL, outputs=replace(Outputs(counted), **other)))  # type: ignore[arg-type]
+    assert result is not None
+    return result
 
 
 def test_outputs_that_stay_as_they_are_raise_no_alarm() -> None:
-    found = of(counts())
-    assert {change.signal for change in found.signals} == set(Signal) and not found.alarms
-    assert found.name is None and not found.not_compared
+    result = of(counts())
+    assert {change.signal for change in result.signals} == set(Signal) and not result.alarms
+    assert result.name is None and not result.not_compared
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_outputs_that_stay_as_they_are_raise_no_alarm() -> None:
 def test_each_change_of_outputs_is_an_alarm_that_is_named(
     after: Mapping[str, float], signal: Signal, name: str
 ) -> None:
-    found = of(counts(**after))
-    assert signal in {change.signal for change in found.alarms}
-    assert (found.name, found.changed) == (name, True)
-    assert found.sentence.startswith(f"{name}: ")
+    result = of(counts(**after))
+    assert signal in {change.signal for change in result.alarms}
+    assert (result.name, result.changed) == (name, True)
+    assert result.sentence.startswith(f"{name}: ")
 
 
 def test_fewer_failures_are_no_alarm() -> None:
@@ -90,21 +90,21 @@ def test_fewer_failures_are_no_alarm() -> None:
 def test_an_engine_that_counts_no_requests_is_judged_by_generated_tokens_per_prompt_token() -> None:
     known = counts(generated_tokens=0.5).counts
     tokens = OutputCounts(TS, {name: known[name] for name in ("prompt_tokens", "generated_tokens")})
-    found = of(tokens)
-    assert [(change.signal, change.alarm) for change in found.signals] == [(Signal.LENGTH, True)]
-    assert found.signals[0].after == pytest.approx(0.1, rel=0.02)
-    assert {signal for signal, _ in found.not_compared} == set(Signal) - {Signal.LENGTH}
+    result = of(tokens)
+    assert [(change.signal, change.alarm) for change in result.signals] == [(Signal.LENGTH, True)]
+    assert result.signals[0].after == pytest.approx(0.1, rel=0.02)
+    assert {signal for signal, _ in result.not_compared} == set(Signal) - {Signal.LENGTH}
 
 
 def test_prompts_of_another_length_are_not_compared() -> None:
-    found = of(counts(prompt_tokens=1.8, generated_tokens=1.8))
-    assert not found.alarms
-    assert "at like prompts" in dict(found.not_compared)[Signal.LENGTH]
+    result = of(counts(prompt_tokens=1.8, generated_tokens=1.8))
+    assert not result.alarms
+    assert "at like prompts" in dict(result.not_compared)[Signal.LENGTH]
 
 
-def test_what_the_change_is_meant_to_alter_is_not_compared() -> None:
-    found = of(counts(accepted=0.3), meant=frozenset({Signal.ACCEPTED}))
-    assert not found.alarms and dict(found.not_compared)[Signal.ACCEPTED] == "the change is meant to alter it"
+def test_a_signal_that_the_change_is_meant_to_alter_is_not_compared() -> None:
+    result = of(counts(accepted=0.3), meant=frozenset({Signal.ACCEPTED}))
+    assert not result.alarms and dict(result.not_compared)[Signal.ACCEPTED] == "the change is meant to alter it"
 
 
 def test_a_history_that_wandered_as_far_before_raises_no_alarm() -> None:
@@ -115,12 +115,12 @@ def test_a_history_that_wandered_as_far_before_raises_no_alarm() -> None:
     assert not of(OutputCounts(TS, wandering)).alarms
 
 
-def test_a_short_history_is_not_compared_and_says_how_long_it_has_to_be() -> None:
+def test_a_short_history_is_not_compared_and_the_reason_names_the_hours_it_needs() -> None:
     late = TS >= CHANGED - 10 * 24 * HOUR_S
     short = OutputCounts(TS[late], {name: values[late] for name, values in counts(failed=500.0).counts.items()})
-    found = of(short)
-    assert not found.signals
-    assert dict(found.not_compared)[Signal.FAILED] == "240 hours before the change have it, 336 are needed"
+    result = of(short)
+    assert not result.signals
+    assert dict(result.not_compared)[Signal.FAILED] == "240 hours before the change have it, 336 are needed"
 
 
 def test_a_saving_with_changed_outputs_is_a_verdict_that_banks_nothing() -> None:
