@@ -27,10 +27,9 @@ SHORT_STEPS, SHORT_STEP = 24, 0.4
 times that hardly differ, though half of the bytes are read, lie far from the table."""
 MEMORY_TERMS = ("weights", "experts", "kv_cache")
 PRODUCT_TERMS = ("decode_flops", "prefill_flops", "prefill_attention")
-ACTIVITY_SD = 0.15
-"""Of what kernels reach of the listed rate while they run, and of a counter's own error: a judgement."""
-FIRST_TOKEN_SD = 0.15
-"""Requests that did wait a little, and prompts of unequal length: a judgement."""
+PART_SD = 0.15
+"""Of a part of a step: what kernels reach of the listed rate while they run and a counter's own error, and a time to
+first token of requests that waited a little, with prompts of unequal length. A judgement."""
 POINT_SD = 0.1
 """Standard deviation of the log time of one operating point: loads change within a minute, and the model misses some.
 A judgement."""
@@ -76,7 +75,7 @@ def per_token(prior: Deviation, seconds: Array, running: Array) -> Observation:
 
 def first_token(prior: Deviation, c: Candidates, seconds: Array) -> Observation:
     """Time to first token of requests that did not wait: one prefill and one step of a sequence alone."""
-    return Observation(seconds, np.ones(len(c)), first_token_weights(c), prior.noise + FIRST_TOKEN_SD)
+    return Observation(seconds, np.ones(len(c)), first_token_weights(c), prior.noise + PART_SD)
 
 
 def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, share: Array, terms: str) -> Observation:
@@ -90,7 +89,7 @@ def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, s
     listed = steady(c, table, running, -table.log_scale(c.tags)).term_s * chosen
     reached = steady(c, table, running).term_s * chosen
     longer = total(reached) / np.maximum(total(listed), 1e-30)
-    return Observation(share * token_s * longer, running, chosen, ACTIVITY_SD)
+    return Observation(share * token_s * longer, running, chosen, PART_SD)
 
 
 def posterior(

@@ -131,7 +131,7 @@ class Intervals:
     """Half widths of 80 % intervals of logarithms."""
 
     floor: float
-    """Of a change of one measured kind that nothing marks as new."""
+    """Of a change of one measured kind that nothing marks as new, and of a rate where nothing was measured."""
     log_sd: float
     """Factor on the uncertainty that calibration leaves."""
     disagreement: float
@@ -140,8 +140,6 @@ class Intervals:
     """Minimum of a change of a kind or to kernels that no public pairs cover."""
     unpacked: float
     """Minimum of a change of a cache in FP8 that slow kernels read: two of them ran at 0.1 and 0.8 times the speed."""
-    absolute: float
-    """Of a rate itself on a host where nothing was measured."""
     measured: frozenset[str]
     """Kinds of change that public pairs cover."""
 

@@ -350,7 +350,7 @@ def _range(likely: float, spread: float) -> Range:
 
 @cache
 def _spread_without_points(measured: bool) -> float:
-    return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else intervals().absolute)
+    return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else intervals().floor)
 
 
 def _assumptions(

@@ -46,7 +46,8 @@ Errors are |predicted/measured - 1| of output tokens/s, median / 90th percentile
 Each (source, model, GPU) weighs the same. Pairs are of the half of the public sources that chose nothing, and the
 table that forecasts a pair was refitted without its source, its model and its GPUs. Which adjustments there are was
 chosen on the other half, but among candidates that older work had set with errors of most of these sources in sight, so
-that a laboratory of yours may see more. Beside it stands a rule of thumb:
+that a laboratory of yours may see more. One adjustment, of vLLM from 0.14 on, was added because that version schedules
+beside the device, with rows of both halves in sight. Beside the forecast stands a rule of thumb:
 FP8 and INT8 ×1.4, INT4 ×1.3, FP4 ×1.2, another GPU as its memory bandwidth, twice the ranks ×1.6, another model as its
 parameters to the power of 0.7.
 
@@ -125,7 +126,8 @@ vLLM on an H100 NVL and an A100 is one laboratory's work (pChitral/vllm-cost-met
 the engine and the widths of intervals were read from it. Its SGLang runs take the same time for each layer at every
 batch, as if CUDA graphs were off. The other laboratory (AccelMark, results CC-BY-4.0) chose nothing: {accelerators}
 configurations on many accelerators, most under vLLM 0.7.3, with prompts of about 200 tokens (chat) or 28,700 (long
-prompts). There the forecast is far off, most of all for long prompts: **do not trust a forecast of such a load before
+prompts). There the forecast is far off, most of all for long prompts, whose published length cannot have been computed:
+at the rates measured it takes more than the listed peak of the device. **Do not trust a forecast of such a load before
 a probe**.
 
 ## How to check it

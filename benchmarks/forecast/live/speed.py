@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "forecast_speed",
         rows,
         [
-            Target("forecast.candidates_per_s", rates["all at once"], 10_000, ">="),
+            Target("forecast.candidates_per_s", rates["all at once"], 1_000_000, ">="),
             Target("forecast.search_candidates_per_s", whole, 10_000, ">="),
         ],
     )

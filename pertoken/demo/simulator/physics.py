@@ -52,7 +52,7 @@ def draw(rng: np.random.Generator, deployment: Deployment, load: Load, market: M
     scale = efficiency().log_scale(c.tags)[0]
     term_s = seconds(c, np.array([max(1.0, load.running)]))[0]
     fitted_s = (term_s * np.exp(scale)).sum()
-    bound = intervals().absolute
+    bound = intervals().floor
     drawn = (rng.standard_normal((TRIES, len(known.sd))) * known.sd) @ known.groups
     off = np.log((term_s * np.exp(scale + drawn)).sum(axis=1) / fitted_s)
     likely = np.exp(-0.5 * (off / (bound / Z_80)) ** 2)  # as often as deployments outside the fit deviate as much

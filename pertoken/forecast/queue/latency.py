@@ -265,7 +265,7 @@ def unmeasured_half_widths() -> tuple[float, float, float]:
 
     They are those of device time, of TTFT p95 and of TPOT p95. The latter two include the error of the queueing model.
     """
-    device, (_, ttft_sd, _, tpot_sd) = intervals().absolute, MODEL_SD
+    device, (_, ttft_sd, _, tpot_sd) = intervals().floor, MODEL_SD
     return device, math.hypot(device, Z_80 * ttft_sd), math.hypot(device, Z_80 * tpot_sd)
 
 
@@ -363,7 +363,7 @@ def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:
     it is asked for. `kinds`: kinds of that change, None on a host without measurements.
     """
     if kinds is None:
-        return max(intervals().absolute, Z_80 * log_sd)
+        return max(intervals().floor, Z_80 * log_sd)
     return max(float(half_width(some, log_sd)) for some in (kinds, {"raise_batch"}) if some)
 
 

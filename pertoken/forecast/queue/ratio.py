@@ -29,7 +29,7 @@ def ratios(before: Latency, after: Latency, calibration: Calibration, *, same_lo
         log_ratio = math.log(proposed / present)
         slope = after.slopes[index] - before.slopes[index]
         log_sd = math.sqrt(max(float(slope @ covariance @ slope), 0.0) + (slope[-1] * deviation().noise) ** 2)
-        device = intervals().absolute if kinds is None else float(half_width(kinds, log_sd))
+        device = intervals().floor if kinds is None else float(half_width(kinds, log_sd))
         # The error of the queueing model is common to both where they hardly differ.
         spread = math.exp(math.hypot(device, Z_80 * MODEL_SD[index] * min(1.0, abs(log_ratio))))
         ranges.append((proposed / present / spread, proposed / present, proposed / present * spread))

@@ -74,4 +74,4 @@ def test_the_week_ends_with_the_command_that_refreshes_old_list_prices(tmp_path:
 def test_a_change_of_the_week_names_the_tier_of_its_forecast() -> None:
     row = advice(9, 9 * 10**9, "service:9")
     (line,) = _changes([replace(row, variants=(replace(row.variants[0], tier=tiers()["physics"]),))])
-    assert line.startswith("bankable $9.00/month: change 9, chat (forecast physics only, 15 / 41 %)  [pertoken")
+    assert line.startswith(f"bankable $9.00/month: change 9, chat (forecast {tiers()['physics'].short})  [pertoken")

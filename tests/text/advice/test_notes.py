@@ -31,7 +31,11 @@ def test_the_list_names_the_tiers_of_its_forecasts_with_their_error_and_the_comm
     ]
     note = forecast_note(rows)
     assert note is not None and note in totals([*rows, *others])
-    assert "1 stated, 12 / 38 %" in note and "1 measured here, 4 / 21 %" in note and "`pertoken probe`" in note
+    assert (
+        f"1 {tiers()['stated'].short}" in note
+        and f"1 {tiers()['measured'].short}" in note
+        and "`pertoken probe`" in note
+    )
     assert forecast_note(others) is None
     measured = forecast_note(rows[1:])
     assert measured is not None and "pertoken probe" not in measured

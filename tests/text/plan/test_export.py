@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from pertoken.advisor.changes.kubernetes import changed
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
@@ -81,7 +81,7 @@ def test_json_holds_the_steps_with_dollars_of_a_month() -> None:
 
 def test_markdown_and_json_state_what_the_forecast_of_a_step_rests_on() -> None:
     plan = replace(PLAN, steps=(replace(STEP, tier=tiers()["stated"]),))
-    assert "- forecast tier: stated, off by 11.5%" in exported(plan, 3600, Format.MARKDOWN)
+    assert f"- {tiers()['stated'].assumption.partition('(')[0]}" in exported(plan, 3600, Format.MARKDOWN)
     (step,) = json.loads(exported(plan, 3600, Format.JSON))["steps"]
-    assert step["forecast"] == {"name": "stated", "median": 0.115, "p90": 0.378, "lifted_by": "pertoken probe"}
+    assert step["forecast"] == asdict(tiers()["stated"])
     assert json.loads(exported(PLAN, 3600, Format.JSON))["steps"][0]["forecast"] is None
