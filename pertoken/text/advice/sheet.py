@@ -52,7 +52,9 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
             literal(row.title if row.estimate is None else row.estimate.title),
             (
                 ("target", literal(row.target)),
+                *((("owner", literal(row.owner)),) if row.owner else ()),
                 ("rule", literal(row.rule_id)),
+                ("read more", f"`pertoken rules explain {literal(row.rule_id)}`"),
                 ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
                 *((("proposed", literal(row.title)),) if row.estimate and row.estimate.title != row.title else ()),
                 *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
@@ -69,6 +71,7 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
         Section("Changes", tuple(_change(line, best.changes) for line in best.changes)),
         Section("Alternatives", _alternatives(row, best)),
         Section(_evidence_of(row.window_s), tuple(_evidence(line) for line in row.evidence)),
+        Section("Prices now", tuple(f"· {literal(line)}" for line in row.prices)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
         Section("Objections", tuple(f"· {literal(line)}" for line in best.against)),
         Section("What the rule printed", literal_lines(row.output.strip("\n")) if row.output else ()),
