@@ -1,5 +1,6 @@
 import re
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,21 @@ def test_the_scrape_benchmark_compares_values_of_the_function_that_it_times() ->
     assert scrape.same_values(parser.parse)
     first = parser.parse(scrape.PAGES[0])
     assert not scrape.same_values(lambda page: first), "a parser that keeps old values is not noticed"
+
+
+def test_the_architecture_page_has_the_layers_of_the_import_contract_in_their_order() -> None:
+    contract = tomllib.loads((figures.ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    level = {name.strip(): number for number, line in enumerate(contract["layers"]) for name in line.split("|")}
+    page = (FOLDER / "architecture.md").read_text()
+    table = page.partition("| layer |")[2].partition("\n\n")[0]
+    cells = [line.split(" | ")[0] for line in table.splitlines()[2:]]
+    named = [re.findall(r"`(\w+)`", cell) for cell in cells]
+    levels = [level[name] for names in named for name in names]
+    assert levels == sorted(levels), "a layer stands above one that it is below"
+    for names, cell in zip(named, cells, strict=True):
+        if "→" not in cell and "," not in cell:
+            assert len({level[name] for name in names}) == 1, f"{names} are on one line, and not on one level"
+    left_out = {name for name, number in level.items() if number <= level["settings"]} - {
+        name for names in named for name in names
+    }
+    assert left_out == {"__main__"}

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from pertoken.state.service import Slo
 from pertoken.state.workload import Workload, parsed
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.words import WORKLOAD
-from pertoken.units import NANO_USD, SHARE, format_duration
+from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
 from pertoken.window.reading import Window
@@ -59,6 +60,10 @@ class Present:
     """Ids of rules with options in the configuration."""
     forbidden: tuple[str, ...] = ()
     """Names of changes that no proposal may make (`advisor.forbid`)."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Owners of services by the settings, by name of the service."""
+    price_texts: Mapping[int, str] = field(default_factory=dict)
+    """Present price of each device that has one, with its origin and date, by device id."""
     windows: Mapping[int, Measured] = field(default_factory=dict)
     """Evidence of other windows that rules have, by length in seconds."""
 
@@ -174,6 +179,8 @@ def present(
         window_s=window_s,
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
+        owners={service.name: service.owner for service in settings.services if service.owner is not None},
+        price_texts=_price_texts(whole, prices, now_ts),
         windows={
             length_s: _measured(reader.of_deployments, reader.of_devices, now, inventory)
             for length_s, reader in readers.items()
@@ -248,6 +255,21 @@ def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) 
     per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), inventory.now_ts) if payer else None
     share = SHARE if row.parent_id is None else row.part_1e6
     return None if per_hour is None or share is None else per_hour * share // SHARE
+
+
+def _price_texts(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, str]:
+    """Return the price of a device-hour in force with its origin and date, by device id."""
+    texts = {}
+    for device_id, device in devices.items():
+        price = prices.at(device, now_ts)
+        if price is not None and price.nano_usd_per_device_hour is not None:
+            day = datetime.fromtimestamp(price.set_ts, UTC).date()
+            offer = price.offer
+            origin = f"set on {day}" if offer is None else f"list price of {offer.as_of} ({offer.source})"
+            texts[device_id] = (
+                f"{device.name or device.kind}: {format_usd(price.nano_usd_per_device_hour)}/hour, {origin}"
+            )
+    return texts
 
 
 def _listed(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, Price]:

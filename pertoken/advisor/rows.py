@@ -174,11 +174,38 @@ class _Pricer:
             deployment_id=int(target.key) if target.kind == "deployment" else None,
             evidence=_evidence(call, target, gathered, measured),
             window_s=rule.window_s or gathered.window_s,
+            owner=_owner(target, gathered),
+            prices=_prices(target, gathered),
             output=call.output,
             created_ts=now_ts,
             updated_ts=now_ts,
             **result,
         )
+
+
+def _owner(target: Target, gathered: Present) -> str | None:
+    """Return the owner of the service that a target is or serves; None where nobody is named."""
+    if target.kind == "deployment":
+        names = [name for name, _ in gathered.fleet.deployment(int(target.key)).serves]
+    else:
+        names = [target.key] if target.kind == "service" else []
+    return next((gathered.owners[name] for name in names if name in gathered.owners), None)
+
+
+def _prices(target: Target, gathered: Present) -> tuple[str, ...]:
+    """Return the present prices of the devices of a target; none for the fleet."""
+    fleet = gathered.fleet
+    device_ids: Iterable[int] = ()
+    if target.kind == "host":
+        device_ids = fleet.host(int(target.key)).device_ids
+    elif target.kind == "deployment":
+        device_ids = fleet.deployment(int(target.key)).device_ids
+    elif target.kind == "service":
+        device_ids = [
+            device_id for replica in fleet.service(target.key).deployments for device_id in replica.device_ids
+        ]
+    texts = (gathered.price_texts[device_id] for device_id in sorted(device_ids) if device_id in gathered.price_texts)
+    return tuple(dict.fromkeys(texts))
 
 
 def _failure(error: Exception) -> str:

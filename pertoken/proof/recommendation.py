@@ -247,6 +247,10 @@ class Recommendation:
     evidence: tuple[EvidenceLine, ...] = ()
     window_s: int | None = None
     """Seconds of the window that the evidence is of; None for a plugin that did not load, and for older advice."""
+    owner: str | None = None
+    """Who decides on changes of its service, by the settings; None where nobody is named."""
+    prices: tuple[str, ...] = ()
+    """Present price of an hour of each kind of device that it is about, with its origin and date."""
     output: str = ""
     """What the rule printed and logged, its end where that is long."""
     unconfirmed: str | None = None

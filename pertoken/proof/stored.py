@@ -183,6 +183,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=_values)
 def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:
     body = json.loads(row.body)
     body["evidence"] = tuple(EvidenceLine(**line) for line in body.get("evidence", ()))
+    body["prices"] = tuple(body.get("prices", ()))
     body["variants"] = tuple(_variant(variant) for variant in body.get("variants", ()))
     columns = {name: getattr(row, name) for name in _COLUMNS}
     columns["state"] = State(columns["state"])

@@ -43,6 +43,11 @@ class Period:
         """Return the starts of the days of the calendar (UTC) it touches."""
         return range(self.start // DAY * DAY, self.end, DAY)
 
+    def part_days(self) -> frozenset[int]:
+        """Return the days that it covers in part; none where it covers no day wholly, so that all are alike."""
+        part = frozenset(day for day in self.days() if day < self.start or day + DAY > self.end)
+        return part if len(part) < len(self.days()) else frozenset()
+
     def preceding(self) -> "Period":
         """Return the period of the same length before this one."""
         return Period(self.start - self.seconds, self.start, dated=True)

@@ -36,6 +36,8 @@ class ServiceSettings:
     name: str
     models: tuple[str, ...]
     """Served model names that are this service; its own name by default."""
+    owner: str | None = None
+    """Team or person that decides on its recommendations."""
     ttft_p50_ms: float | None = None
     ttft_p95_ms: float | None = None
     tpot_p50_ms: float | None = None
@@ -83,9 +85,13 @@ def read_services(value: object) -> tuple[ServiceSettings, ...]:
     Raises ValueError naming the table and key that is wrong, or a model that two services name.
     """
     latency: Reader = _above_0
-    fields: dict[str, Reader] = {"models": _names, "min_replicas": _at_least(1), "spare_replicas": _at_least(0)}
+    fields: dict[str, Reader] = {
+        "models": _names,
+        "min_replicas": _at_least(1),
+        "spare_replicas": _at_least(0),
+    }
     fields |= {f"{figure}_{at}_ms": latency for figure in ("ttft", "tpot") for at in ("p50", "p95")}
-    fields |= {"isolation": _one_of(ISOLATIONS), "forbid": read_forbidden}
+    fields |= {"isolation": _one_of(ISOLATIONS), "forbid": read_forbidden, "owner": _text}
     fields |= {"quality_gate": _flag, "quality_passed": _passed}
     services = []
     owners: dict[str, str] = {}

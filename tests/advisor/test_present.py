@@ -198,6 +198,7 @@ def test_an_estimate_by_a_detected_list_price_names_it_and_its_age(tmp_path: Pat
     state = gathered(serving(tmp_path, "gpu-a", instance=P5))
     note = next(iter(state.context.listed.values()))
     assert "list price of aws p5.48xlarge on-demand in us-east-1, 2026-07-20" in note and "stale: listed up to" in note
+    assert any("/hour, list price of 2026-07-20 (" in text for text in state.price_texts.values())
     (service,) = state.fleet.services
     money = estimate(state.fleet, state.fleet.edit(service.on(Placement("lambda"))), state.context)
     assert any(note in assumption for assumption in money.assumptions) or money.infeasible is not None

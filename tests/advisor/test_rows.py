@@ -1,6 +1,7 @@
 """Proposals of many targets, which are forecast together."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,3 +57,16 @@ def test_of_very_many_series_that_a_rule_read_the_first_are_listed_and_the_other
     (row,) = advised(state, own(reads_all))
     assert row.evidence[:4] == whole.evidence[:4] and len(row.evidence) == 5
     assert (row.evidence[4].series, row.evidence[4].n) == ("more that the rule read", 2)
+
+
+def test_a_recommendation_has_the_owner_of_its_service_and_the_prices_of_its_devices() -> None:
+    state = gathered(*services(2))
+    priced = replace(
+        state,
+        owners={"chat-1": "search"},
+        price_texts={10: "H100: $2/hour, set on 2026-11-01", 11: "H100: $2/hour, set on 2026-11-01"},
+    )
+    by_target = {row.target_key: row for row in advised(priced, own(narrower))}
+    (named,) = (row for row in by_target.values() if row.owner is not None)
+    assert named.owner == "search" and "gpu-1" in named.target
+    assert {row.prices for row in by_target.values()} == {("H100: $2/hour, set on 2026-11-01",), ()}

@@ -25,3 +25,10 @@ def test_a_period_that_is_empty_or_lies_ahead_is_refused() -> None:
 def test_the_period_before_is_as_long() -> None:
     week = period_of("7d", None, NOW, dated=True)
     assert week.preceding().seconds == week.seconds and week.preceding().end == week.start
+
+
+def test_days_that_a_period_covers_in_part_are_named_unless_it_covers_none_wholly() -> None:
+    day = 86_400
+    assert Period(day // 2, 3 * day + 1, dated=True).part_days() == {0, 3 * day}
+    assert Period(day, 3 * day, dated=True).part_days() == frozenset()
+    assert Period(day // 2, day, dated=True).part_days() == frozenset()

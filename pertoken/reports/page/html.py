@@ -73,8 +73,10 @@ def _plots(report: ReportFigures) -> list[Markup]:
     spend = [
         (day, {name: nano / NANO_USD for name, nano in by_day.get(day, {}).items()}) for day in report.period.days()
     ]
+    # The dollars of a day that is not over include idle hours whose tokens are still to come.
+    part_days = report.period.part_days()
     prices = {
-        name: [(day, None if nano is None else nano / NANO_USD) for day, nano in days]
+        name: [(day, None if nano is None or day in part_days else nano / NANO_USD) for day, nano in days]
         for name, days in report.daily_prices(MODELS).items()
     }
     series = [(name, f"s{n}") for n, name in enumerate(prices)]
@@ -87,15 +89,16 @@ def _plots(report: ReportFigures) -> list[Markup]:
         _plot("Where a dollar goes", divided(shares, "Where a dollar goes"), shares, f"Shares of the bill.{bound}"),
         _plot(
             "Spend",
-            bars(spend, parts, "Dollars by day"),
+            bars(spend, parts, "Dollars by day", part_days),
             [(USE_NAMES[name], style, None) for name, style in parts],
-            "Dollars by day (UTC).",
+            f"Dollars by day (UTC).{' Pale bars are of a part of a day.' if part_days else ''}",
         ),
         _plot(
             f"$ per {headline().unit} by model",
             lines(prices, f"Dollars per {headline().unit} by day"),
             [(name, style, None) for name, style in series],
-            f"Dollars of all devices of a model, divided by what it served: {FIGURES[headline().figure].meaning}.",
+            f"Dollars of all devices of a model, divided by what it served: {FIGURES[headline().figure].meaning}, of whole "
+            "days.",
         ),
         _plot("Dollars by tenant", divided(tenants, "Dollars by tenant"), tenants, "The eight largest lines."),
         *_savings(report),

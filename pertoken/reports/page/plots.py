@@ -1,7 +1,7 @@
 """Plots as SVG: stacked bars by day, lines by day, and one bar that is divided. Values are dollars."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pertoken.reports.page.markup import Markup, tag
@@ -16,8 +16,16 @@ Days = Sequence[tuple[int, float | None]]
 """(start of the day, dollars); None: unknown."""
 
 
-def bars(days: Sequence[tuple[int, Mapping[str, float]]], parts: Sequence[tuple[str, str]], title: str) -> Markup:
-    """Return a bar for each day, stacked by part; `parts` are (name, CSS class), the lowest first."""
+def bars(
+    days: Sequence[tuple[int, Mapping[str, float]]],
+    parts: Sequence[tuple[str, str]],
+    title: str,
+    part_days: Collection[int] = (),
+) -> Markup:
+    """Return a bar for each day, stacked by part; `parts` are (name, CSS class), the lowest first.
+
+    Bars of `part_days`, which the period covers in part, are pale.
+    """
     top = ceiling(max((sum(values.values()) for _, values in days), default=0.0))
     step = _step(len(days))
     shapes: list[Markup] = []
@@ -37,7 +45,7 @@ def bars(days: Sequence[tuple[int, Mapping[str, float]]], parts: Sequence[tuple[
                     y=_1(y),
                     width=_1(step * 0.8),
                     height=_1(bottom - y),
-                    class_=style,
+                    class_=f"{style} part" if day in part_days else style,
                 )
             )
             low += value

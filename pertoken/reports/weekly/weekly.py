@@ -1,4 +1,4 @@
-"""What is wrong now, and a week against the previous one: spend, $/Mtok, the best bankable changes, and verdicts."""
+"""Troubles of the moment, and a week against the previous one: spend, $/Mtok, best bankable changes, and verdicts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -41,7 +41,9 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
             literal(row.change),
             (
                 ("target", literal(row.target)),
+                *((("owner", literal(row.owner)),) if row.owner else ()),
                 ("rule", literal(row.rule_id)),
+                ("read more", f"`pertoken rules explain {literal(row.rule_id)}`"),
                 ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
                 *((("proposed", literal(row.title)),) if row.change != row.title else ()),
                 *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
@@ -56,6 +58,7 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
         Section("What could break", tuple(f"· {line}" for line in could_break(best)) if is_priced else ()),
         Section("Who is affected", (affected(row, best),) if is_priced else ()),
         Section(_evidence_of(row.window_s), tuple(_evidence(line) for line in row.evidence)),
+        Section("Prices now", tuple(f"· {literal(line)}" for line in row.prices)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
         *computed,
         Section(HOW_TO_APPLY, _commands(best.commands)),

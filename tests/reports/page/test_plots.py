@@ -16,6 +16,11 @@ def test_bars_are_as_high_as_their_dollars_and_name_their_day() -> None:
     assert 'height="92.0"' in svg, "each half of 184 units"
 
 
+def test_a_bar_of_a_part_of_a_day_is_pale() -> None:
+    svg = bars([(0, {"busy": 50.0}), (DAY, {"busy": 9.0})], [("busy", "b")], "Dollars", {DAY})
+    assert svg.count('class="b"') == svg.count('class="b part"') == 1
+
+
 def test_a_day_without_a_value_is_a_gap_in_a_line() -> None:
     svg = lines({"m": [(0, 1.0), (DAY, 2.0), (2 * DAY, None), (3 * DAY, 1.0)]}, "Dollars")
     assert svg.count("<polyline") == 1 and svg.count("<circle") == 3

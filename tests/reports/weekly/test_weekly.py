@@ -43,7 +43,7 @@ def test_the_three_best_changes_and_decided_verdicts_are_listed() -> None:
     assert len(_verdicts([dearer] * 30)) == 9
 
 
-def test_what_is_wrong_now_stands_first_with_its_command(tmp_path: Path) -> None:
+def test_troubles_of_the_moment_stand_first_with_their_commands(tmp_path: Path) -> None:
     lines = weekly_lines(store_of(tmp_path / "db"), Settings(), week_of(END + 600, dated=False))
     assert lines[1].startswith("now telemetry lost: ") and lines[1].endswith("[pertoken agent status]")
     stuck = Trouble(TroubleKind.STUCK, "chat on gpu-1", "3 requests run", "pertoken advise show 12345678")
