@@ -53,9 +53,9 @@ class Settings:
     """What clients call by one name, as tables [services."NAME"]: `models` (served model names; by default NAME alone,
     and each other model is a service of its own), `owner` (who decides on its recommendations), `ttft_p50_ms`,
     `ttft_p95_ms`, `tpot_p50_ms`, `tpot_p95_ms`, `min_replicas`, `spare_replicas` (beyond what the demand needs),
-    `isolation` ("tenant": shares nothing, moves nowhere), `forbid` (changes that are never proposed, as in `advisor.forbid`),
-    `quality_gate` (as `advisor.quality_gate`), `quality_passed` (changes you evaluated: ["weight_dtype=fp8",
-    "model=Qwen/Qwen3-8B"])."""
+    `isolation` ("tenant": shares nothing, moves nowhere), `forbid` (changes that are never proposed, as in
+    `advisor.forbid`), `quality_gate` (as `advisor.quality_gate`), `quality_passed` (changes you evaluated:
+    ["weight_dtype=fp8", "model=Qwen/Qwen3-8B"])."""
     hosts: tuple[fleet.HostSettings, ...] = _setting(
         "", values.tables(fleet.read_hosts), (), '{gpu-1 = {purchase = "reserved", paid_until = "2027-01-31"}}'
     )

@@ -80,6 +80,7 @@ def _plots(report: ReportFigures) -> list[Markup]:
         for name, days in report.daily_prices(MODELS).items()
     }
     series = [(name, f"s{n}") for n, name in enumerate(prices)]
+    meaning = FIGURES[headline().figure].meaning
     tenants = [
         (line.name, f"s{n % 8}", line.nano_usd / NANO_USD)
         for n, line in enumerate(sorted(report.tenants.lines, key=lambda line: -line.nano_usd)[:8])
@@ -97,8 +98,7 @@ def _plots(report: ReportFigures) -> list[Markup]:
             f"$ per {headline().unit} by model",
             lines(prices, f"Dollars per {headline().unit} by day"),
             [(name, style, None) for name, style in series],
-            f"Dollars of all devices of a model, divided by what it served: {FIGURES[headline().figure].meaning}, of whole "
-            "days.",
+            f"Dollars of all devices of a model, divided by what it served, of whole days: {meaning}.",
         ),
         _plot("Dollars by tenant", divided(tenants, "Dollars by tenant"), tenants, "The eight largest lines."),
         *_savings(report),
