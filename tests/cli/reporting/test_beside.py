@@ -8,11 +8,11 @@ from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate
 
 
-def test_nothing_runs_beside_advice_that_nobody_asked_for(tmp_path: Path) -> None:
+def test_without_settings_only_default_alerts_are_evaluated_beside_advice(tmp_path: Path) -> None:
     where = locate(str(tmp_path))
     with exports(where, Settings()) as pushes:
         assert pushes == []
-    assert alert_jobs(where, Settings()) == []
+    assert [job.name for job in alert_jobs(where, Settings())] == ["alerts"]
 
 
 def test_dollars_are_pushed_and_alerts_evaluated_beside_the_next_run(tmp_path: Path) -> None:
