@@ -35,8 +35,6 @@ def _row_faults(settings: Settings) -> list[Finding]:
     from pertoken.window.reading import faults_of_hosts
 
     where, now = locate(settings.db, settings.advice), int(time.time())
-    if not where.exists("telemetry"):
-        return []
     try:
         faults = faults_of_hosts(open_store(where), now - int(settings.advisor_since), now, dated=False)
     except PertokenError:

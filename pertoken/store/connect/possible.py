@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
@@ -39,19 +39,15 @@ def readable(file: Path) -> Path:
 def without_impossible_rows() -> Iterator[bool]:
     """Have files that this process has read be read without impossible rows; yield whether any has some.
 
-    Raises sqlite3.Error and OSError.
+    A file that cannot be copied is read as it is. Raises OSError.
     """
     with tempfile.TemporaryDirectory(prefix="pertoken-") as folder:
         for number, file in enumerate(path for path in _opened if path.exists()):
             copy = Path(folder) / f"{number}.db"
-            with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                source.execute("VACUUM INTO ?", (str(copy),))
-            with closing(sqlite3.connect(copy)) as target, target:
-                target.execute(_HOST_OF)
-                before = target.total_changes
-                _left_out[copy] = _deleted(target)
-                if target.total_changes > before:
-                    _copies[file] = copy
+            with suppress(sqlite3.Error):
+                faults, is_changed = _copied(file, copy)
+                if is_changed:
+                    _copies[file], _left_out[copy] = copy, faults
         try:
             yield bool(_copies)
         finally:
@@ -63,6 +59,17 @@ def without_impossible_rows() -> Iterator[bool]:
 def left_out(file: Path) -> Mapping[int, frozenset[str]]:
     """Return the tables of which rows were left out in a copy, by host; nothing for any other file."""
     return _left_out.get(file, {})
+
+
+def _copied(file: Path, copy: Path) -> tuple[Mapping[int, frozenset[str]], bool]:
+    """Write a copy of a file without its impossible rows; return the tables by host, and whether it had any."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as source:
+        source.execute("VACUUM INTO ?", (str(copy),))
+    with closing(sqlite3.connect(copy)) as target, target:
+        target.execute(_HOST_OF)
+        before = target.total_changes
+        faults = _deleted(target)
+        return faults, target.total_changes > before
 
 
 def _deleted(copy: sqlite3.Connection) -> Mapping[int, frozenset[str]]:
