@@ -34,7 +34,9 @@ def present(regime: Regime) -> Present:
     known = Context(
         market=load_market(),
         now_ts=1_790_000_000,
-        deployments={each.deployment_id: regime.of("deployment", each.deployment_id) for each in fleet.deployments},
+        deployments={
+            replica.deployment_id: regime.of("deployment", replica.deployment_id) for replica in fleet.deployments
+        },
         services={service.name: regime.of("service", service.name) for service in fleet.services},
         devices={device.device_id: regime.of("device", device.device_id) for device in fleet.devices},
         nano_usd_per_hour={device.device_id: AWS_H100 for device in fleet.devices},
