@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--save", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the JSON to this file, too."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(5, 1800), default=60.0, show_default=True, help="Time to measure, about."
+    "--seconds", type=click.FloatRange(1, 1800), default=60.0, show_default=True, help="Time to measure, about."
 )
 @click.option(
     "--between-starts",
