@@ -50,7 +50,7 @@ def test_each_is_counted_by_objectives_of_its_own() -> None:
 
 def test_a_failed_forecast_costs_no_other_its_count() -> None:
     asked = [
-        LatencyQuery(deployment(engine=engine), CHAT, LOADS[0], Calibration()) for engine in ("vllm", "nobody", "vllm")
+        LatencyQuery(deployment(weight_dtype=dtype), CHAT, LOADS[0], Calibration()) for dtype in ("bf16", None, "bf16")
     ]
     first, unknown, last = fewest_all([(query, (1.0,), (None, None)) for query in asked], MARKET)
     assert first == last == (1,)
