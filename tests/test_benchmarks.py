@@ -19,7 +19,7 @@ import pytest
 from benchmarks.forecast.live import queueing
 from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.proof.__main__ import upper_95
-from benchmarks.proof.histories import histories
+from benchmarks.proof.histories import Condition, histories
 from pertoken.forecast.queue.load import Lengths, fixed
 from pertoken.forecast.queue.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate
@@ -223,12 +223,17 @@ def test_the_proof_benchmark_compares_verdicts_with_known_effects_and_with_a_nai
         "proof.width_10pct",
         "proof.inconclusive_noisy",
         "proof.false_realized_noisy",
+        "proof.kinds_false_realized",
+        "proof.kinds_false_regressed",
+        "proof.kinds_power_10pct",
+        "proof.kinds_coverage",
+        "proof.kinds_coverage_upper",
     }
     assert "naive before/after" in {row["subject"] for row in result["rows"]}
 
 
 def test_histories_of_the_proof_benchmark_depend_on_the_seed_alone() -> None:
-    one, same, other = (next(histories(np.random.default_rng(seed), 1, -0.1, 0.08, 1)) for seed in (1, 1, 2))
+    one, same, other = (next(histories(np.random.default_rng(seed), 1, Condition(0.08, 1, -0.1))) for seed in (1, 1, 2))
     assert one.deployment.device_s_per_token.tolist() == same.deployment.device_s_per_token.tolist()
     assert one.deployment.device_s_per_token[0] != other.deployment.device_s_per_token[0]
     assert len(one.siblings) == 1

@@ -8,29 +8,15 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from benchmarks.proof.histories import SHAPE, Hours, histories
+from benchmarks.proof.histories import SHAPE, Condition, histories
 from benchmarks.proof.naive import naive_claims_saving
 from pertoken.proof.verification.question import Promise, Question
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import verify
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.proof.verification.windows import NOT_SEPARABLE
 
 BATCH = 20
 """Histories made at a time: 100 MB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """Kind of history that is generated."""
-
-    sd: float
-    """Of the residual of an hour."""
-    siblings: int
-    effect: float
-    drift_sd: float | None = None
-    """Per week; None for that of the shape."""
-    jump_sd: float = 0.0
-    """Of jumps of the level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +27,7 @@ class Outcomes:
     codes: Counter[str] = field(default_factory=Counter)
     """Of the inconclusive ones."""
     covered: int = 0
-    """80 % intervals with the true effect in them. A run without an interval covers nothing."""
+    """80 % intervals with the true effect in them."""
     widths: tuple[float, ...] = ()
     """Of the 90 % interval of the saving."""
     widened: int = 0
@@ -52,6 +38,11 @@ class Outcomes:
     @property
     def runs(self) -> int:
         return self.verdicts.total()
+
+    @property
+    def coverage(self) -> float:
+        """Part of the intervals that hold the true effect."""
+        return self.covered / max(1, len(self.widths))
 
     def share(self, *verdicts: Verdict) -> float:
         """Part of the runs with one of these verdicts."""
@@ -87,25 +78,16 @@ def run(seed: int, runs: int, conditions: Sequence[Condition], processes: int) -
 
 
 def _batch(batch: tuple[int, int, int, Condition]) -> Outcomes:
-    seed, number, runs, of = batch
-    key = [
-        seed,
-        number,
-        round(of.sd * 1000),
-        of.siblings,
-        round(-of.effect * 1000),
-        round((of.drift_sd or 0) * 10_000),
-        round(of.jump_sd * 1000),
-    ]
+    seed, number, runs, condition = batch
     verdicts: Counter[str] = Counter()
     codes: Counter[str] = Counter()
     covered, widened, naive, widths = 0, 0, 0, []
-    for history in histories(np.random.default_rng(key), runs, of.effect, of.sd, of.siblings, of.drift_sd, of.jump_sd):
+    for history in histories(np.random.default_rng([seed, number, *condition.key]), runs, condition):
         question = Question(
-            _outcomes(history.deployment),
+            history.deployment,
             history.changed_at,
             history.until,
-            siblings=tuple(map(_outcomes, history.siblings)),
+            siblings=history.siblings,
             promise=Promise(*SHAPE["effects"]["promised"]),
         )
         finding = verify(question)
@@ -113,14 +95,10 @@ def _batch(batch: tuple[int, int, int, Condition]) -> Outcomes:
         naive += naive_claims_saving(history)
         if finding.code is not None:
             codes[finding.code] += 1
+        if finding.code == NOT_SEPARABLE:  # its interval is that of the change and its restart
+            continue
         if finding.saving_80 is not None and finding.saving_90 is not None and finding.placebo is not None:
-            covered += finding.saving_80.low <= -of.effect <= finding.saving_80.high
+            covered += finding.saving_80.low <= -condition.effect <= finding.saving_80.high
             widths.append(2 * finding.saving_90.half_width)
             widened += finding.placebo.factor > 1
     return Outcomes(verdicts, codes, covered, tuple(widths), widened, naive)
-
-
-def _outcomes(hours: Hours) -> HourlyOutcomes:
-    return HourlyOutcomes(
-        hours.ts, hours.device_s_per_token, hours.tokens_per_s, hours.generated_share, hours.cached_share
-    )

@@ -24,8 +24,9 @@ from pertoken.store.query.buckets import (
 )
 from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.fast_rows import Rows, pipelined
-from pertoken.store.query.segments import Segments, divided_hours, stretches
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.query.segments import Segment, Segments, divided_hours, stretches
+from pertoken.store.query.slices import histogram_slices
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, histogram_rollup
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.recent import Recent, read_recent
@@ -211,7 +212,7 @@ class Window:
         `bucket_s`: length of an "hour". Minutes compare short trials; with less, ticks are added up.
         """
         from pertoken.evidence import Comparison
-        from pertoken.window.epochs.history import in_turn, outcomes_of
+        from pertoken.window.epochs.history import in_turn, outcomes_of, with_spreads, with_starts
         from pertoken.window.epochs.like_for_like import HourlyOutcomes
 
         used: list[HourlyOutcomes] = []
@@ -226,7 +227,21 @@ class Window:
                     used.append(outcomes)
                 else:
                     refused = outcomes
-        return in_turn(used) if any(map(len, used)) else refused
+        if not any(map(len, used)):
+            return refused
+        # An engine was started at the latest when its first epoch began; the next ones begin with a restart.
+        starts = {int(epoch.start_ts) for epoch in epochs}
+        starts.update(read.restarts(self._connection, epochs[-1].engine_id, self.end))
+        outcomes = with_starts(in_turn(used), sorted(starts), bucket_s)
+        return with_spreads(outcomes, self._lengths([epoch.epoch_id for epoch in epochs], bucket_s))
+
+    def _lengths(self, epoch_ids: Collection[int], bucket_s: int) -> Rows:
+        """Return the histograms of lengths of some epochs by bucket; none for buckets that roll-ups do not hold."""
+        from pertoken.window.epochs.history import LENGTHS
+
+        if bucket_s not in histogram_rollup:
+            return []
+        return histogram_slices(self._connection, Segment(bucket_s, self.start, self.end), bucket_s, epoch_ids, LENGTHS)
 
     def hourly_tokens(self, deployment_id: int, bucket_s: int = HOUR) -> tuple[Ints, Ints]:
         """Return the starts of the whole hours in which a deployment counted tokens, and its tokens in each."""
@@ -259,7 +274,8 @@ class Window:
 
     def restarted_ts(self, engine_id: int) -> int | None:
         """Return when an engine last restarted, None if it did not within the window."""
-        return read.restarted_ts(self._connection, engine_id, self.start)
+        restarts = read.restarts(self._connection, engine_id, self.end)
+        return restarts[-1] if restarts and restarts[-1] >= self.start else None
 
     def _outcome_buckets(self, deployment_id: int, bucket_s: int) -> Mapping[int, Columns]:
         """Return `OUTCOME_COLUMNS` of the whole buckets of one deployment in the window, by epoch."""

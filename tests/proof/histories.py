@@ -20,7 +20,13 @@ def history(seed: int, effect: float = 0.0, *, sd: float = 0.05, days: int = 7, 
     """Six weeks, and some days with an effect; load alone changes nothing but what load costs."""
     rng = np.random.default_rng(seed)
     before = hours(rng, 0, WEEKS * WEEK_H, sd=sd)
-    return in_turn((before, hours(rng, WEEKS * WEEK_H, days * 24, effect=effect, sd=sd, load=load)))
+    return restarted(in_turn((before, hours(rng, WEEKS * WEEK_H, days * 24, effect=effect, sd=sd, load=load))))
+
+
+def restarted(outcomes: HourlyOutcomes, *starts: int) -> HourlyOutcomes:
+    """Return the hours of an engine that was started at the change and at other times: every week, unless stated."""
+    known = np.array(sorted({*(starts or range(MONDAY, CHANGED, WEEK_H * HOUR_S)), CHANGED}))
+    return replace(outcomes, started_ts=known[np.searchsorted(known, outcomes.ts, "right") - 1])
 
 
 def asked(seed: int, effect: float = 0.0, *, sd: float = 0.05, load: float = 1.0, **other: Any) -> Question:

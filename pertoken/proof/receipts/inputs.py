@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.epochs.outputs import OutputCounts
 
 _COLUMNS = ("device_s_per_token", "tokens_per_s", "generated_share", "cached_share")
+_LATER_COLUMNS = ("tokens_per_request", "prompt_spread", "generated_spread", "started_ts")
+"""Columns that older receipts lack."""
 
 
 def to_json(question: Question | ReleaseQuestion) -> str:
@@ -102,7 +104,7 @@ def sha256(text: str) -> str:
 
 
 def _hours(hours: HourlyOutcomes) -> dict[str, Any]:
-    columns = {name: getattr(hours, name) for name in _COLUMNS}
+    columns = {name: getattr(hours, name) for name in (*_COLUMNS, *_LATER_COLUMNS)}
     lists = {name: None if values is None else values.tolist() for name, values in columns.items()}
     return {"ts": hours.ts.tolist(), **lists}
 
@@ -111,7 +113,13 @@ def _outcomes(values: dict[str, Any]) -> HourlyOutcomes:
     cost, tokens, generated, cached = (
         None if values[name] is None else np.array(values[name], np.float64) for name in _COLUMNS
     )
-    return HourlyOutcomes(np.array(values["ts"], np.int64), _known(cost), _known(tokens), _known(generated), cached)
+    hours = HourlyOutcomes(np.array(values["ts"], np.int64), _known(cost), _known(tokens), _known(generated), cached)
+    later: dict[str, Any] = {
+        name: np.array(values[name], np.int64 if name == "started_ts" else np.float64)
+        for name in _LATER_COLUMNS
+        if values.get(name) is not None
+    }
+    return replace(hours, **later)
 
 
 def _outputs(outputs: Outputs) -> dict[str, Any]:

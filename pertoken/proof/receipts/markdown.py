@@ -31,6 +31,10 @@ _COVARIATES = {
     Covariate.LOAD: "load",
     Covariate.MIX: "share of generated tokens",
     Covariate.CACHE: "share of cached prompt tokens",
+    Covariate.LENGTH: "number of tokens per request",
+    Covariate.PROMPT_SPREAD: "spread of the prompt length",
+    Covariate.GENERATED_SPREAD: "spread of the output length",
+    Covariate.UPTIME: "time since the engine started",
 }
 MIN_SHOWN = 0.005
 """Part of the cost of a token from which what load, mix or cache level did to it is shown."""
@@ -161,6 +165,10 @@ def _method(receipt: Receipt) -> Iterator[str]:
         yield f"- not made alike in: {', '.join(_COVARIATES[covariate] for covariate in finding.not_matched)}"
     if finding.siblings:
         yield f"- less what {finding.siblings} unchanged siblings show, weighted by {finding.sibling_weight:.2f}"
+    if finding.siblings_moved:
+        yield "- the siblings changed at the same time: the interval spans the saving with and without them"
+    if finding.siblings_dropped:
+        yield f"- left out: {finding.siblings_dropped} siblings whose cost changed otherwise than that of the others"
     if (tested := finding.held_out) is not None:
         result = "passed" if tested.passed else "failed"
         yield f"- held-out week: bias {tested.nmbe:+.1%}, hourly error {tested.cv_rmse:.0%}: {result}"

@@ -13,17 +13,37 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pertoken.proof.verification.grid import Grid
+from pertoken.proof.verification.question import Covariate
 from pertoken.window.columns import Floats, Mask
 
 DRIFT_PER_WEEK = 0.003
 """Standard deviation of the weekly drift of log cost without a known cause. A judgement; a baseline with clearly more
 drift keeps its own."""
+UPTIME_SD = (0.01, 0.001)
+"""Standard deviation of the change of log cost with the time since the start: by the logarithm of a day and the days,
+and by the days. Like the drift, a baseline in which the cost clearly changes with it keeps its own. A judgement."""
+PROCESS_SD = 0.03
+"""Standard deviation of log cost between starts of one engine, before any are measured. A judgement: of engines
+whose speed is fixed at their start, 3 to 6 % are reported, and most engines have less."""
+PROCESS_DEGREES = 0.5
+"""Number of starts that this prior counts as."""
+MIN_PROCESS_DAYS = 0.5
+"""Minimum measured days of a process before the change that is compared with others."""
 BLOCK = 48
 """Buckets of a block. Bartlett weights of this length keep 96 % of the variance of a mean of AR(1) noise of 0.6."""
 MIN_BLOCKS = 12
 """Minimum number of blocks of a baseline: a short baseline has shorter blocks."""
 _RIDGE = 1e-9
 """Penalty on covariates per observation, so that a constant covariate has coefficient 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """Weights of the squares of coefficients in a fit; infinite where a coefficient is left out."""
+
+    drift: float = math.inf
+    uptime: tuple[float, ...] = (0.0, 0.0)
+    process: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +61,22 @@ class Noise:
     """Variance of the drift per week: `DRIFT_PER_WEEK` squared, or the drift of this baseline if it is larger."""
     degrees: float
     """Degrees of freedom of the variance: blocks of the baseline minus 2, for level and drift."""
+    uptime_variance: tuple[float, ...] = tuple(sd**2 for sd in UPTIME_SD)
+    """Variance of each coefficient of the time since the start: that of `UPTIME_SD`, or the square of this baseline's
+    own coefficient if it is larger."""
+    process_variance: float = PROCESS_SD**2
+    """Variance of the level between processes."""
+    process_degrees: float = PROCESS_DEGREES
 
     @property
-    def drift_penalty(self) -> float:
-        """Weight of the square of the drift in a fit."""
-        return self.long_run_variance / self.drift_variance
+    def penalties(self) -> "Penalties":
+        """Weights of the squares of coefficients in a fit."""
+        variance = self.long_run_variance
+        return Penalties(
+            variance / self.drift_variance,
+            tuple(variance / uptime for uptime in self.uptime_variance),
+            variance / self.process_variance,
+        )
 
     @property
     def long_run_variance(self) -> float:
@@ -68,14 +99,16 @@ class Baseline:
     phases: Floats
     """Effect of each bucket of the week."""
     level: float
+    processes: Floats
+    """Level of each process of the engine about it; empty where restarts do not matter."""
 
 
 class Fit:
     """Fit of coefficients to the buckets of a baseline, and of the weights of every bucket in an effect."""
 
-    def __init__(self, grid: Grid, base: Mask, theta: float, drift_penalty: float) -> None:
-        """`drift_penalty`: infinite for none."""
+    def __init__(self, grid: Grid, base: Mask, theta: float, penalties: Penalties = Penalties()) -> None:
         self._grid, self._base = grid, base
+        self._processes = int(grid.process.max(initial=0)) + 1
         self._phases = grid.cycle.buckets
         self._phase = grid.phase[base]
         self._middle = float(np.flatnonzero(base).mean())
@@ -87,15 +120,29 @@ class Fit:
         self._mx = self._x - (self._x_of * self._shrunk[:, None])[self._phase]
         penalty = np.full(p, _RIDGE * n)
         penalty[0] = 0.0
-        penalty[-1] = min(drift_penalty, 1e12)
+        for column, weight in zip(self._uptime, penalties.uptime, strict=False):
+            penalty[column] += weight
+        penalty[self._levels] += min(penalties.process, 1e12)
+        penalty[-1] = min(penalties.drift, 1e12)
         self._inverse = np.linalg.inv(self._x.T @ self._mx + np.diag(penalty))
         self.parameters = p + float((count * self._shrunk).sum())
 
     def _design(self, mask: Mask) -> Floats:
-        """Return level, covariates and weeks since the middle of the baseline."""
+        """Return level, covariates, processes and weeks since the middle of the baseline."""
         at = np.flatnonzero(mask)
         weeks = (at - self._middle) / self._phases
-        return np.column_stack([np.ones(len(at)), self._grid.covariates[at], weeks])
+        processes = np.eye(self._processes)[self._grid.process[at], 1 if self._processes == 1 else 0 :]
+        return np.column_stack([np.ones(len(at)), self._grid.covariates[at], processes, weeks])
+
+    @property
+    def _uptime(self) -> list[int]:
+        """Columns of the time since the start."""
+        return [1 + column for column, name in enumerate(self._grid.columns) if name is Covariate.UPTIME]
+
+    @property
+    def _levels(self) -> slice:
+        """Columns of the processes."""
+        return slice(1 + self._grid.covariates.shape[1], -1)
 
     def _by_phase(self, values: Floats) -> Floats:
         return np.bincount(self._phase, values, self._phases).astype(np.float64)
@@ -105,11 +152,11 @@ class Fit:
         y = cost[self._base]
         beta = self._inverse @ (self._mx.T @ y)
         phases = self._shrunk * self._by_phase(y - self._x @ beta)
-        return Baseline(beta[1:-1], float(beta[-1]), phases, float(beta[0]))
+        return Baseline(beta[1 : self._levels.start], float(beta[-1]), phases, float(beta[0]), beta[self._levels])
 
     def predicted(self, fitted: Baseline, mask: Mask) -> Floats:
         """Return the expected log cost of some buckets."""
-        beta = np.concatenate([[fitted.level], fitted.covariates, [fitted.drift]])
+        beta = np.concatenate([[fitted.level], fitted.covariates, fitted.processes, [fitted.drift]])
         expected: Floats = self._design(mask) @ beta + fitted.phases[self._grid.phase[mask]]
         return expected
 
@@ -124,23 +171,43 @@ class Fit:
         weights[after] += 1 / after.sum()
         return weights
 
-    def drift_error(self, noise: Noise) -> float:
-        """Return the standard error of a drift fitted without a penalty."""
-        return math.sqrt(noise.long_run_variance * float(self._inverse[-1, -1]))
+    def visible(self, fitted: Baseline, noise: Noise) -> tuple[float, tuple[float, ...]]:
+        """Return the squares of the drift and of the coefficients of uptime that noise does not explain.
+
+        They are those of a fit without penalties.
+        """
+        errors = noise.long_run_variance * np.diag(self._inverse)
+        uptime = [fitted.covariates[column - 1] ** 2 - errors[column] for column in self._uptime]
+        return float(fitted.drift**2 - errors[-1]), tuple(map(float, uptime))
+
+    def process_covariance(self, noise: Noise) -> Floats:
+        """Return the covariance that noise causes in levels of processes fitted without a penalty."""
+        covariance: Floats = (noise.long_run_variance * self._inverse[self._levels, self._levels]).astype(np.float64)
+        return covariance
 
     def variance(self, weights: Floats, noise: Noise) -> float:
-        """Return the variance of the sum of costs with these weights: noise, drift and buckets of the week."""
+        """Return the variance of the sum of costs with these weights, without what differs between processes.
+
+        It is that of the noise, the drift, the time since the start and the buckets of the week.
+        """
         lags = _autocorrelation(weights, len(noise.autocovariance))
         noise_variance = lags[0] * noise.autocovariance[0] + 2 * float(lags[1:] @ noise.autocovariance[1:])
         weeks = (np.arange(len(weights)) - self._middle) / self._phases
         drift_variance = float(weights @ weeks) ** 2 * noise.drift_variance
+        uptime = (weights @ self._grid.covariates[:, [column - 1 for column in self._uptime]]) ** 2
         by_phase = np.bincount(self._grid.phase, weights, self._phases)
-        return float(max(noise_variance, 0.0) + drift_variance + float(by_phase @ by_phase) * noise.phase_variance)
+        known = drift_variance + float(uptime @ noise.uptime_variance[: len(uptime)])
+        return float(max(noise_variance, 0.0) + known + float(by_phase @ by_phase) * noise.phase_variance)
+
+    def variance_between_processes(self, weights: Floats, noise: Noise) -> float:
+        """Return the variance of the sum of costs with these weights that differences between processes cause."""
+        by_process = np.bincount(self._grid.process, weights)
+        return float(by_process @ by_process) * noise.process_variance if self._processes > 1 else 0.0
 
 
 def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tuple[Noise, Fit]:
     """Return the noise of the costs of a baseline, and the fit to it. `drifts`: whether to fit a drift."""
-    first = Fit(grid, base, 1.0, math.inf)
+    first = Fit(grid, base, 1.0)
     fitted = first.baseline(cost)
     residuals = cost[base] - first.predicted(fitted, base) + fitted.phases[grid.phase[base]]
     count = np.bincount(grid.phase[base], minlength=grid.cycle.buckets)
@@ -151,15 +218,40 @@ def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tu
     within = float((square - count[repeated] * mean**2).sum() / freedom)
     between = max(0.0, float((mean**2).mean() - within * (1 / count[repeated]).mean())) if repeated.any() else 0.0
     rough = _noise(grid, residuals, base, first.parameters, between, within)
-    if drifts:
-        free = Fit(grid, base, rough.theta, 0.0)
-        drift = free.baseline(cost).drift
-        visible = drift**2 - free.drift_error(rough) ** 2
-        rough = replace(rough, drift_variance=max(rough.drift_variance, visible))
-    fit = Fit(grid, base, rough.theta, rough.drift_penalty if drifts else math.inf)
+    rough = _with_processes(rough, first, fitted, grid, base)
+    free = Fit(grid, base, rough.theta, Penalties(0.0 if drifts else math.inf, process=rough.penalties.process))
+    drift, uptime = free.visible(free.baseline(cost), rough)
+    rough = replace(
+        rough,
+        drift_variance=max(rough.drift_variance, drift),
+        uptime_variance=tuple(map(max, rough.uptime_variance, uptime)) or rough.uptime_variance,
+    )
+    penalties = rough.penalties if drifts else replace(rough.penalties, drift=math.inf)
+    fit = Fit(grid, base, rough.theta, penalties)
     fitted = fit.baseline(cost)
     noise = _noise(grid, cost[base] - fit.predicted(fitted, base), base, fit.parameters, between, within)
-    return replace(noise, drift_variance=rough.drift_variance), fit
+    return replace(rough, autocovariance=noise.autocovariance, degrees=noise.degrees), fit
+
+
+def _with_processes(noise: Noise, free: Fit, fitted: Baseline, grid: Grid, base: Mask) -> Noise:
+    """Return the noise with the variance between processes: that of their fitted levels, and the prior.
+
+    `free`: the fit without a penalty on the levels, and so without shrinkage. The scatter that noise causes in them is
+    subtracted (method of moments), and levels that are mostly noise count as fewer starts.
+    """
+    hours = np.bincount(grid.process[base], minlength=max(1, len(fitted.processes)))
+    used = np.flatnonzero(hours >= grid.cycle.buckets_of(MIN_PROCESS_DAYS))
+    if len(used) < 2:
+        return noise
+    levels = fitted.processes[used]
+    noise_covariance = free.process_covariance(noise)[np.ix_(used, used)]
+    noisy = float(np.trace(noise_covariance) - noise_covariance.sum() / len(used)) / (len(used) - 1)
+    measured = max(0.0, float(levels.var(ddof=1)) - noisy)
+    likely = max(measured, PROCESS_SD**2)
+    degrees = (len(used) - 1) * (likely / (likely + max(0.0, noisy))) ** 2
+    total = PROCESS_DEGREES + degrees
+    variance = (PROCESS_DEGREES * PROCESS_SD**2 + degrees * measured) / total
+    return replace(noise, process_variance=variance, process_degrees=total)
 
 
 def _noise(grid: Grid, residuals: Floats, base: Mask, parameters: float, between: float, within: float) -> Noise:

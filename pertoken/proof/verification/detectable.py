@@ -11,7 +11,14 @@ from pertoken.proof.verification.grid import Grid
 from pertoken.proof.verification.question import Question
 from pertoken.proof.verification.siblings import siblings
 from pertoken.proof.verification.verify import refusal
-from pertoken.proof.verification.windows import MIN_AFTER_DAYS, WASHOUT_DAYS, Refused, Windows, before
+from pertoken.proof.verification.windows import (
+    MIN_AFTER_DAYS,
+    WASHOUT_DAYS,
+    Refused,
+    Windows,
+    before,
+    restart_refusal,
+)
 from pertoken.window.columns import Mask
 
 MAX_DAYS = 28
@@ -53,6 +60,8 @@ def detectable(question: Question) -> Detectable:
         return Detectable(code=prior.code, reason=prior.reason)
     grid = _continued(prior.grid, prior.base)
     future = grid.known & ~prior.base & (grid.ts >= question.changed_at)
+    if (not_separable := restart_refusal(prior.grid, prior.base, future)) is not None:
+        return Detectable(code=not_separable.code, reason=not_separable.reason)
     used = Windows(grid, prior.base, np.zeros(len(grid), bool), prior.start, question.changed_at, 0, prior.expected, 0)
     others = siblings(question.siblings, used)
     base, cost = prior.base, grid.cost
@@ -68,8 +77,8 @@ def detectable(question: Question) -> Detectable:
     for day in range(1, MAX_DAYS + 1):
         after = future & (position > washout) & (position <= day * days)
         enough = after.sum() >= cycle.buckets_of(MIN_AFTER_DAYS)
-        error = estimator.standard_error(base, after) * placebos.factor * UNKNOWN_DAYS if enough else math.inf
-        smallest.append(_smallest(Effect(0.0, error, estimator.noise.degrees)))
+        none = estimator.without_effect(base, after).widened(placebos.factor * UNKNOWN_DAYS) if enough else None
+        smallest.append(1.0 if none is None else _smallest(none))
     promised = question.promise.likely if question.promise is not None else None
     proving = (day for day, saving in enumerate(smallest, 1) if promised is not None and saving <= promised)
     return Detectable(tuple(smallest), next(proving, None))
@@ -93,7 +102,7 @@ def _smallest(none: Effect) -> float:
     With h the half-width of the log effect, a saving s has the half-width (1 - s) sinh h, which must be below s / 2.
     The estimate is `POWER_Z` standard errors below the true saving in one of five runs.
     """
-    if math.isinf(none.standard_error) or none.half_width_90 > 1:
+    if none.half_width_90 > 1:
         return 1.0
     twice = 2 * math.sinh(none.half_width_90)
     needed = math.log1p(-twice / (1 + twice))

@@ -11,6 +11,10 @@ from pertoken.window.epochs.like_for_like import Z95, student_quantile
 Z90 = 1.2815515655446004
 """90 % quantile of the normal distribution."""
 
+LEVEL_SD = 0.005
+"""Standard deviation of the difference of the levels of two weeks that no hour of a quiet baseline shows. Chosen on
+machines that nobody changed, whose levels jump by about a percent for no recorded reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -33,6 +37,13 @@ class Effect:
     def widened(self, factor: float) -> "Effect":
         """Return the effect with intervals that are wider by a factor."""
         return Effect(self.log_ratio, self.standard_error * factor, self.degrees)
+
+    def spanning(self, other: "Effect") -> "Effect":
+        """Return an effect whose 90 % interval spans that of both."""
+        low = min(self.log_ratio - self.half_width_90, other.log_ratio - other.half_width_90)
+        high = max(self.log_ratio + self.half_width_90, other.log_ratio + other.half_width_90)
+        error = (high - low) / 2 / student_quantile(Z95, self.degrees)
+        return Effect((low + high) / 2, error, self.degrees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +77,12 @@ class Estimator:
         """Return the effect in the buckets `after` against a baseline fitted to `base`."""
         fit = self.fitted(base)
         weights = fit.weights(after)
-        return Effect(float(weights @ self.cost), self._error(fit, weights), self.noise.degrees)
+        return self._effect(fit, weights, float(weights @ self.cost))
 
-    def standard_error(self, base: Mask, after: Mask) -> float:
-        """Return the standard error of an effect over `after`. It does not depend on the costs there."""
+    def without_effect(self, base: Mask, after: Mask) -> Effect:
+        """Return an effect of 0 over `after` with its uncertainty, which does not depend on the costs there."""
         fit = self.fitted(base)
-        return self._error(fit, fit.weights(after))
+        return self._effect(fit, fit.weights(after), 0.0)
 
     def predicted(self, base: Mask, buckets: Mask) -> Floats:
         """Return the log cost that a baseline fitted to `base` expects in `buckets`."""
@@ -80,7 +91,11 @@ class Estimator:
 
     def fitted(self, base: Mask) -> Fit:
         """Return the fit to a part of the history."""
-        return Fit(self.grid, base, self.noise.theta, self.noise.drift_penalty)
+        return Fit(self.grid, base, self.noise.theta, self.noise.penalties)
 
-    def _error(self, fit: Fit, weights: Floats) -> float:
-        return math.sqrt(fit.variance(weights, self.noise))
+    def _effect(self, fit: Fit, weights: Floats, log_ratio: float) -> Effect:
+        """Return an effect. Its degrees of freedom are those of two variances added (Satterthwaite 1946)."""
+        within = fit.variance(weights, self.noise) + LEVEL_SD**2
+        between = fit.variance_between_processes(weights, self.noise)
+        parts = within**2 / self.noise.degrees + between**2 / self.noise.process_degrees
+        return Effect(log_ratio, math.sqrt(within + between), (within + between) ** 2 / parts)

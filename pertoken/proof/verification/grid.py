@@ -1,6 +1,7 @@
 """Hours of a deployment on a regular grid of buckets, with the covariates that explain their cost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from pertoken.window.columns import Floats, Ints, Mask
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Grid:
     """One row per bucket. A bucket that was not measured has 0 in `cost` and `covariates`, and False in `known`."""
 
@@ -24,9 +25,24 @@ class Grid:
     columns: tuple[Covariate, ...]
     """Covariate of each column."""
     cycle: Cycle
+    started_ts: Ints | None = None
+    """Start of the process that served each bucket; None where restarts are not recorded."""
 
     def __len__(self) -> int:
         return len(self.ts)
+
+    def without(self, covariate: Covariate) -> "Grid":
+        """Return the grid without the columns of a covariate."""
+        kept = [column != covariate for column in self.columns]
+        columns = tuple(column for column in self.columns if column != covariate)
+        return replace(self, covariates=self.covariates[:, kept], columns=columns)
+
+    @cached_property
+    def process(self) -> Ints:
+        """Number of the process that served each bucket; all 0 where the time since the start is no covariate."""
+        if self.started_ts is None or Covariate.UPTIME not in self.columns:
+            return np.zeros(len(self), np.int64)
+        return np.unique(self.started_ts, return_inverse=True)[1].astype(np.int64)
 
     def mean(self, mask: Mask) -> Floats:
         """Return the mean of each covariate over some buckets."""
@@ -39,8 +55,9 @@ def grid_of(
 ) -> Grid:
     """Return hours as a grid of the buckets of [start, end); `start` is the start of a bucket.
 
-    The covariates are log load and its square (a token gets cheaper with load, at a decreasing rate), the logarithm of
-    the generated share, and the cached share if the engine exposes it.
+    The covariates are log load and its square (a token gets cheaper with load, at a decreasing rate), the logarithms of
+    the generated share and of the tokens per request, and, if the engine exposes them, the cached share and the spread
+    of the lengths. Time since the start enters as days and as their logarithm: a cost may creep up, or settle.
     """
     ts = start + cycle.bucket_s * np.arange(max(0, -(-(end - start) // cycle.bucket_s)), dtype=np.int64)
     index = (hours.ts - start) // cycle.bucket_s
@@ -50,14 +67,26 @@ def grid_of(
     known[index] = True
     load = np.log(hours.tokens_per_s)
     load = load - (load.mean() if len(load) else 0.0)
-    columns: list[tuple[Covariate, Floats]] = [(Covariate.LOAD, load), (Covariate.LOAD, load**2)]
-    columns.append((Covariate.MIX, np.log(hours.generated_share)))
-    if hours.cached_share is not None:
-        columns.append((Covariate.CACHE, hours.cached_share))
-    used = [(name, values) for name, values in columns if name not in without]
+    columns: list[tuple[Covariate, Floats | None]] = [
+        (Covariate.LOAD, load),
+        (Covariate.LOAD, load**2),
+        (Covariate.MIX, np.log(hours.generated_share)),
+        (Covariate.CACHE, hours.cached_share),
+        (Covariate.LENGTH, None if hours.tokens_per_request is None else np.log(hours.tokens_per_request)),
+        (Covariate.PROMPT_SPREAD, hours.prompt_spread),
+        (Covariate.GENERATED_SPREAD, hours.generated_spread),
+    ]
+    if hours.started_ts is not None:
+        days = (hours.ts - hours.started_ts) / cycle.day_s
+        columns += [(Covariate.UPTIME, np.log1p(days)), (Covariate.UPTIME, days)]
+    used = [(name, values) for name, values in columns if values is not None and name not in without]
     covariates = np.zeros((len(ts), len(used)))
     for column, (_, values) in enumerate(used):
         covariates[index, column] = values[inside] - (values.mean() if len(values) else 0.0)
     cost = np.zeros(len(ts))
     cost[index] = np.log(hours.device_s_per_token[inside])
-    return Grid(ts, cycle.phase(ts), known, cost, covariates, tuple(name for name, _ in used), cycle)
+    started_ts = None
+    if hours.started_ts is not None:
+        started_ts = np.zeros(len(ts), np.int64)
+        started_ts[index] = hours.started_ts[inside]
+    return Grid(ts, cycle.phase(ts), known, cost, covariates, tuple(name for name, _ in used), cycle, started_ts)

@@ -96,6 +96,14 @@ class Covariate(StrEnum):
     """Generated tokens over all tokens."""
     CACHE = "cache"
     """Cached over all prompt tokens."""
+    LENGTH = "length"
+    """Tokens per request. With the mix it gives the mean prompt and output length."""
+    PROMPT_SPREAD = "prompt_spread"
+    """Standard deviation of the logarithm of the prompt length."""
+    GENERATED_SPREAD = "generated_spread"
+    """The same of the output length."""
+    UPTIME = "uptime"
+    """Time since the engine started."""
 
 
 class Signal(StrEnum):

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pertoken.proof.verification.baseline import noise_of
+from pertoken.proof.verification.estimate import Effect, Estimator
 from pertoken.proof.verification.grid import Grid, grid_of
-from pertoken.proof.verification.question import Cycle
+from pertoken.proof.verification.question import Covariate, Cycle
 from pertoken.proof.verification.windows import Windows
 from pertoken.window.columns import Floats, Mask
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
@@ -31,23 +32,58 @@ class Siblings:
     """Log cost minus expected log cost by bucket."""
     known: Mask
     """Buckets in which a sibling was measured."""
+    moved: bool = False
+    """Whether their cost changed clearly at the change, for a cause that the deployment may share or not."""
+    dropped: int = 0
+    """Siblings left out because their costs changed otherwise than those of the others."""
 
 
 NONE = Siblings(0, 0.0, np.zeros(0), np.zeros(0, bool))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Sibling:
+    """Cost of one sibling over the expectation of its own baseline."""
+
+    excess: Floats
+    known: Mask
+    shift: Effect
+    """Its change of cost at the change of the deployment."""
+
+    def agrees(self, other: "Sibling") -> bool:
+        """Return whether the 90 % interval of the difference of two shifts holds 0."""
+        difference = self.shift.log_ratio - other.shift.log_ratio
+        return abs(difference) <= math.hypot(self.shift.half_width_90, other.shift.half_width_90)
+
+
 def siblings(hours: Sequence[HourlyOutcomes], within: Windows) -> Siblings:
-    """Return the mean excess of the siblings over the windows of a deployment; `NONE` without a measured sibling."""
-    used = [pair for sibling in hours if (pair := _excess(sibling, within)) is not None]
+    """Return the mean excess of the siblings over the windows of a deployment.
+
+    Siblings are compared with each other: one whose cost changed otherwise than that of most others is left out, and
+    of two that differ both.
+    """
+    measured = [made for sibling in hours if (made := _sibling(sibling, within)) is not None]
+    used = [sibling for sibling in measured if _is_confirmed(sibling, measured)]
+    dropped = len(measured) - len(used)
     if not used:
-        return NONE
-    known = np.array([mask for _, mask in used])
-    total = np.array([values for values, _ in used]).sum(axis=0)
+        return replace(NONE, dropped=dropped)
+    known = np.array([sibling.known for sibling in used])
+    total = np.array([sibling.excess for sibling in used]).sum(axis=0)
     any_known: Mask = np.logical_or.reduce(known, axis=0)
     excess = np.where(any_known, total / np.maximum(known.sum(axis=0), 1), 0.0)
-    own, own_known = _own_excess(within.grid, within.base)
+    own, own_known = _own_excess(within.grid.without(Covariate.UPTIME), within.base)
     weight = _shared(own, excess, own_known & any_known, within.grid.cycle)
-    return Siblings(len(used), weight, excess, any_known) if weight > 0 else NONE
+    if weight == 0:
+        return replace(NONE, dropped=dropped)
+    shift = np.mean([sibling.shift.log_ratio for sibling in used])
+    moved = abs(float(shift)) > np.mean([sibling.shift.half_width_90 for sibling in used])
+    return Siblings(len(used), weight, excess, any_known, bool(moved), dropped)
+
+
+def _is_confirmed(sibling: Sibling, siblings: Sequence[Sibling]) -> bool:
+    """Return whether at least half of the other siblings changed alike; one without others is not compared."""
+    others = [other for other in siblings if other is not sibling]
+    return 2 * sum(map(sibling.agrees, others)) >= len(others)
 
 
 def _own_excess(grid: Grid, base: Mask) -> tuple[Floats, Mask]:
@@ -57,17 +93,18 @@ def _own_excess(grid: Grid, base: Mask) -> tuple[Floats, Mask]:
     return excess, base
 
 
-def _excess(hours: HourlyOutcomes, within: Windows) -> tuple[Floats, Mask] | None:
-    """Return the cost of one sibling over the expectation of its baseline, None if too few hours are measured."""
+def _sibling(hours: HourlyOutcomes, within: Windows) -> Sibling | None:
+    """Return one sibling over the windows of the deployment, None if too few hours are measured."""
     end = int(within.grid.ts[-1]) + within.grid.cycle.bucket_s
-    grid = grid_of(hours, within.base_start, end, within.grid.cycle)
+    grid = grid_of(hours, within.base_start, end, within.grid.cycle, frozenset({Covariate.UPTIME}))
     before, after = within.base & grid.known, within.after & grid.known
     if before.sum() < MIN_SHARED * within.base.sum() or after.sum() < MIN_SHARED * within.after.sum():
         return None
     _, fit = noise_of(grid, grid.cost, before, drifts=False)
     excess = np.zeros(len(grid))
     excess[grid.known] = grid.cost[grid.known] - fit.predicted(fit.baseline(grid.cost), grid.known)
-    return excess, grid.known
+    known_after = after if after.any() else before  # before anything is changed there is no shift
+    return Sibling(excess, grid.known, Estimator(grid, grid.cost, before).effect(before, known_after))
 
 
 def _shared(own: Floats, others: Floats, both: Mask, cycle: Cycle) -> float:

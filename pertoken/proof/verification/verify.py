@@ -57,6 +57,10 @@ class Finding:
     siblings: int = 0
     """Number of siblings used."""
     sibling_weight: float = 0.0
+    siblings_moved: bool = False
+    """Whether the siblings changed too: the interval then spans the effect with and without them."""
+    siblings_dropped: int = 0
+    """Siblings left out because they changed otherwise than the others."""
     explained: tuple[tuple[Covariate, float], ...] = ()
     """Change of the cost of a token that load, mix and cache level caused, as fractions: never part of the saving."""
     events: tuple[Event, ...] = ()
@@ -84,9 +88,12 @@ def verify(question: Question) -> Finding:
     held_out_week = held_out(estimator, base)
     placebos = placebo(estimator, base, int(used.expected_after))
     effect = effect.widened(placebos.factor)
+    if others.moved:  # the deployment may share the cause or not: the verdict must hold with the siblings and without
+        alone = Estimator(used.grid, used.grid.cost, base).effect(base, after)
+        effect = effect.spanning(alone.widened(placebos.factor))
     finding = _described(question, used, others, estimator, effect)
     finding = replace(finding, held_out=held_out_week, placebo=placebos)
-    refused = refusal(held_out_week, placebos)
+    refused = used.not_separable or refusal(held_out_week, placebos)
     if refused is not None:
         return replace(finding, code=refused.code, reason=refused.reason)
     verdict = judge(effect, question.promise)
@@ -139,6 +146,8 @@ def _described(question: Question, used: Windows, others: Siblings, estimator: E
         after=Span(used.after_start, used.after_end, int(after.sum()), used.expected_after),
         siblings=others.count,
         sibling_weight=others.weight,
+        siblings_moved=others.moved,
+        siblings_dropped=others.dropped,
         explained=tuple(explained.items()),
         events=tuple(sorted([*question.events, *_shifts(question, used)], key=lambda event: event.ts)),
         not_matched=tuple(covariate for covariate in Covariate if covariate not in grid.columns),

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pertoken.proof.verification.baseline import MIN_PROCESS_DAYS
 from pertoken.proof.verification.grid import Grid, grid_of
 from pertoken.proof.verification.question import Covariate, Question
-from pertoken.window.columns import Mask
+from pertoken.window.columns import Ints, Mask
 from pertoken.window.epochs.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO
 
 MAX_BASELINE_DAYS = 56
@@ -20,6 +21,17 @@ MIN_AFTER_DAYS = 2
 """Minimum matched days after the change."""
 WASHOUT_DAYS = 0.25
 """Days after a restart that are left out because caches are cold. These constants are judgements."""
+NOT_SEPARABLE = "not-separable"
+WAY_OUT = (
+    "try the change by `pertoken trial`, which restarts a control, or restart the engine once as it is, "
+    "a week before the change"
+)
+MAX_LENGTH_RATIO = 1.25
+"""Maximum ratio of the tokens per request of similar hours."""
+MAX_SPREAD_DIFFERENCE = 0.25
+"""Maximum difference of the standard deviations of the logarithm of a length."""
+MAX_UPTIME_RATIO = 1.5
+"""Maximum ratio of the times since the start of similar hours, each plus a day."""
 MIN_ALIKE = 5
 """Minimum number of similar hours before the change for an hour after it to count."""
 MIN_MATCHED = 0.5
@@ -40,6 +52,8 @@ class Windows:
     expected_base: int
     """Buckets of the window before the change, measured or not."""
     expected_after: int
+    not_separable: "Refused | None" = None
+    """Why the effect of the change cannot be separated from that of its restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,7 @@ def before(question: Question, end: int) -> Before | Refused:
     start = -(-start // cycle.bucket_s) * cycle.bucket_s
     grid = grid_of(question.deployment, start, max(end, start), cycle, question.acts_through)
     past = grid.ts + cycle.bucket_s <= changed
-    base = grid.known & past
+    base = grid.known & past & _is_warm(grid)
     needed = cycle.buckets_of(MIN_BASELINE_DAYS)
     if base.sum() < MIN_MEASURED * needed:
         text = f"{base.sum()} measured hours before the change, {needed} are needed"
@@ -96,7 +110,7 @@ def windows(question: Question) -> Windows | Refused:
     grid, cycle = prior.grid, question.cycle
     after_start = max(question.changed_at + _washout_s(question), question.after_from or 0)
     expected = (grid.ts >= after_start) & (grid.ts + cycle.bucket_s <= end)
-    candidates = grid.known & expected
+    candidates = grid.known & expected & _is_warm(grid)
     needed = cycle.buckets_of(MIN_AFTER_DAYS)
     if candidates.sum() < needed:
         text = f"{candidates.sum()} measured hours after the change and its washout, {needed} are needed"
@@ -104,12 +118,59 @@ def windows(question: Question) -> Windows | Refused:
             first = min(later, key=lambda event: event.ts)
             return Refused("other-change", f"{text}, since another change came soon after it: {first.text}")
         return Refused("few-hours", text)
-    matched = _matched(grid, prior.base, candidates)
+    not_separable = restart_refusal(grid, prior.base, candidates)
+    if not_separable is not None or len(processes(grid, prior.base)) < 2:
+        grid = grid.without(Covariate.UPTIME)
+    # A re-check is of an older process than any before, so that its age is extrapolated.
+    alike = grid if question.after_from is None else grid.without(Covariate.UPTIME)
+    matched = _matched(alike, prior.base, candidates)
     if isinstance(matched, Refused):
         return matched
     return Windows(
-        grid, prior.base, matched, prior.start, after_start, max(end, after_start), prior.expected, int(expected.sum())
+        grid,
+        prior.base,
+        matched,
+        prior.start,
+        after_start,
+        max(end, after_start),
+        prior.expected,
+        int(expected.sum()),
+        not_separable,
     )
+
+
+def _is_warm(grid: Grid) -> Mask:
+    """Return whether the caches of each bucket are warm: false within the washout after a recorded start."""
+    if grid.started_ts is None:
+        return np.ones(len(grid), bool)
+    warm: Mask = grid.ts - grid.started_ts >= grid.cycle.buckets_of(WASHOUT_DAYS) * grid.cycle.bucket_s
+    return warm
+
+
+def processes(grid: Grid, base: Mask) -> Ints:
+    """Return the starts of the processes that served at least `MIN_PROCESS_DAYS` of a baseline."""
+    if grid.started_ts is None:
+        return np.zeros(0, np.int64)
+    starts, hours = np.unique(grid.started_ts[base], return_counts=True)
+    return starts[hours >= grid.cycle.buckets_of(MIN_PROCESS_DAYS)]
+
+
+def restart_refusal(grid: Grid, base: Mask, after: Mask) -> Refused | None:
+    """Return why a change cannot be separated from its restart, None if it can or if nothing was restarted.
+
+    A process may be faster or slower than the next one of the same engine, and a cost may creep up from its start on.
+    Two processes before the change show both.
+    """
+    if grid.started_ts is None:
+        return _inseparable("starts of its engine are not recorded")
+    starts = processes(grid, base)
+    if len(starts) > 1 or np.unique(grid.started_ts[base | after]).size == 1:
+        return None
+    return _inseparable("its engine was not restarted between earlier changes and this one")
+
+
+def _inseparable(why: str) -> Refused:
+    return Refused(NOT_SEPARABLE, f"not separable from the restart: {why}; {WAY_OUT}")
 
 
 def _washout_s(question: Question) -> int:
@@ -120,6 +181,10 @@ _CALIPERS = {
     Covariate.LOAD: (math.log(MAX_LOAD_RATIO), "load-differs", "load"),
     Covariate.MIX: (math.log(MAX_MIX_RATIO), "mix-differs", "share of generated tokens"),
     Covariate.CACHE: (MAX_CACHED_DIFFERENCE, "cache-differs", "share of cached prompt tokens"),
+    Covariate.LENGTH: (math.log(MAX_LENGTH_RATIO), "length-differs", "number of tokens per request"),
+    Covariate.PROMPT_SPREAD: (MAX_SPREAD_DIFFERENCE, "length-differs", "spread of the prompt length"),
+    Covariate.GENERATED_SPREAD: (MAX_SPREAD_DIFFERENCE, "length-differs", "spread of the output length"),
+    Covariate.UPTIME: (math.log(MAX_UPTIME_RATIO), "uptime-differs", "time since the engine started"),
 }
 
 

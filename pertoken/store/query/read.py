@@ -289,14 +289,14 @@ def _events(dated: bool) -> Select[Any]:
     return query.where(of.ts <= _AS_OF) if dated else query
 
 
-def restarted_ts(connection: Connection, engine_id: int, start: int) -> int | None:
-    """Return when an engine was last seen to have restarted, None if it was not since `start`."""
+def restarts(connection: Connection, engine_id: int, end: int) -> tuple[int, ...]:
+    """Return when an engine was seen to have restarted up to `end`, from the beginning on, oldest first.
+
+    Several restarts within an hour of the clock are one: the last.
+    """
     of = t.event.c
-    query = select(func.max(of.last_ts)).where(
-        of.kind == "engine_restarted", of.subject_id == engine_id, of.last_ts >= start
-    )
-    restart_ts: int | None = connection.execute(query).scalar()
-    return restart_ts
+    query = select(of.last_ts).where(of.kind == "engine_restarted", of.subject_id == engine_id, of.last_ts <= end)
+    return tuple(connection.execute(query.order_by(of.last_ts)).scalars())
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:

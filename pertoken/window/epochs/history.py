@@ -1,9 +1,10 @@
 """Earlier epochs of each deployment, and their hours: what a token cost before and since the last change."""
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -28,9 +29,11 @@ MAX_EPOCHS = 16
 """Earlier epochs of a deployment that are compared, the newest ones."""
 OUTCOME_COLUMNS = (
     *("epoch_id", "ts", "duration_ms", "observed_ms", "busy_ms", "busy_provenance"),
-    *("prompt_tokens", "cached_tokens", "generated_tokens"),
+    *("prompt_tokens", "cached_tokens", "generated_tokens", "requests_finished"),
 )
 """Columns of roll-ups that `outcomes_of` reads."""
+LENGTHS = ("prompt_len", "generated_len")
+"""Histograms whose spread explains the cost of an hour."""
 _OBSERVED = 0.9
 """Part of an hour that must have been observed for it to count."""
 _MOSTLY_BUSY = 0.98
@@ -144,15 +147,55 @@ def outcomes_of(
 
 
 def in_turn(epochs: Sequence[HourlyOutcomes]) -> HourlyOutcomes:
-    """Return the hours of epochs that ran one after another as one; the cached share is known if it is in all."""
-    cached = [epoch.cached_share for epoch in epochs if epoch.cached_share is not None]
-    return HourlyOutcomes(
-        ts=np.concatenate([epoch.ts for epoch in epochs]),
-        device_s_per_token=np.concatenate([epoch.device_s_per_token for epoch in epochs]),
-        tokens_per_s=np.concatenate([epoch.tokens_per_s for epoch in epochs]),
-        generated_share=np.concatenate([epoch.generated_share for epoch in epochs]),
-        cached_share=np.concatenate(cached) if len(cached) == len(epochs) else None,
+    """Return the hours of epochs that ran one after another as one; a column is known if it is in all of them."""
+    columns = {column.name: [getattr(epoch, column.name) for epoch in epochs] for column in fields(HourlyOutcomes)}
+    joined: dict[str, Any] = {
+        name: None if any(part is None for part in parts) else np.concatenate(parts) for name, parts in columns.items()
+    }
+    return HourlyOutcomes(**joined)
+
+
+def with_starts(hours: HourlyOutcomes, starts: Sequence[int], bucket_s: int) -> HourlyOutcomes:
+    """Return the hours with the start of the process that served each; without those in which one began.
+
+    `starts`: in order, the first one at or before the first hour.
+    """
+    starting = np.array(starts, np.int64)
+    number, last = (np.searchsorted(starting, hours.ts + offset, "right") for offset in (0, bucket_s - 1))
+    whole = (number == last) & (number > 0)
+    return replace(hours, started_ts=starting[number - 1]).where(whole)
+
+
+def with_spreads(hours: HourlyOutcomes, slices: Iterable[Any]) -> HourlyOutcomes:
+    """Return the hours with the spread of their lengths, by rows of `slices.histogram_slices` of one hour each.
+
+    A spread is unknown where one of the hours has no histogram.
+    """
+    counts: dict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
+    for row in slices:
+        bounds = [float(bound) for bound in row.upper_bounds.split(",")] if row.upper_bounds else []
+        if bounds and row.total > 0:
+            counts[row.metric, int(row.slice_ts)].append((_log_length(bounds, row.bucket), int(row.total)))
+    spreads = {
+        metric: [_spread(counts[metric, ts]) if (metric, ts) in counts else None for ts in hours.ts.tolist()]
+        for metric in LENGTHS
+    }
+    prompt, generated = (
+        None if not spread or None in spread else np.array(spread, np.float64) for spread in spreads.values()
     )
+    return replace(hours, prompt_spread=prompt, generated_spread=generated)
+
+
+def _log_length(bounds: Sequence[float], bucket: int) -> float:
+    """Return the logarithm of the geometric middle of a bucket; of its only bound for the first and the last one."""
+    low, high = bounds[max(0, min(bucket, len(bounds)) - 1)], bounds[min(bucket, len(bounds) - 1)]
+    return (math.log(max(low, 1)) + math.log(max(high, 1))) / 2
+
+
+def _spread(counts: Sequence[tuple[float, int]]) -> float:
+    logs, weights = (np.array(values, np.float64) for values in zip(*counts, strict=True))
+    mean = float(np.average(logs, weights=weights))
+    return math.sqrt(float(np.average((logs - mean) ** 2, weights=weights)))
 
 
 def _outcomes(rows: Columns, used: Mask, devices: int) -> HourlyOutcomes:
@@ -160,12 +203,15 @@ def _outcomes(rows: Columns, used: Mask, devices: int) -> HourlyOutcomes:
     tokens = tokens_of(rows).astype(np.float64)
     cached = rows.floats("cached_tokens")
     known = len(cached) and not np.isnan(cached).any()
+    requests = rows.floats("requests_finished")
+    counted = len(requests) and (requests > 0).all()
     return HourlyOutcomes(
         ts=rows.ints("ts"),
         device_s_per_token=rows.floats("busy_ms") / 1000 * devices / tokens,
         tokens_per_s=tokens / (rows.floats("duration_ms") / 1000),
         generated_share=rows.floats("generated_tokens") / tokens,
         cached_share=cached / np.maximum(rows.floats("prompt_tokens"), 1) if known else None,
+        tokens_per_request=tokens / requests if counted else None,
     )
 
 

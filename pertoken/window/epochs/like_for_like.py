@@ -8,7 +8,8 @@ is computed in closed form, without random numbers.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -46,20 +47,23 @@ class HourlyOutcomes:
     """Generated tokens over all tokens."""
     cached_share: Floats | None
     """Cached over all prompt tokens; None where the engine does not expose it."""
+    tokens_per_request: Floats | None = None
+    """Mean length: tokens over finished requests; None where the engine does not count these."""
+    prompt_spread: Floats | None = None
+    """Standard deviation of the logarithm of the prompt length; None where the engine exposes no histogram of it."""
+    generated_spread: Floats | None = None
+    """The same of the generated length."""
+    started_ts: Ints | None = None
+    """Start of the engine's process in each hour, epoch seconds; None where restarts are not recorded."""
 
     def __len__(self) -> int:
         return len(self.ts)
 
     def where(self, mask: Mask) -> "HourlyOutcomes":
         """Return some of the hours."""
-        cached = None if self.cached_share is None else self.cached_share[mask]
-        return HourlyOutcomes(
-            self.ts[mask],
-            self.device_s_per_token[mask],
-            self.tokens_per_s[mask],
-            self.generated_share[mask],
-            cached,
-        )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        chosen: dict[str, Any] = {name: None if column is None else column[mask] for name, column in values.items()}
+        return HourlyOutcomes(**chosen)
 
 
 def compare(earlier: HourlyOutcomes, later: HourlyOutcomes) -> Comparison:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sqlalchemy import insert
@@ -71,9 +72,17 @@ def written(
     engine = writing(where, "telemetry")
     with engine.begin() as connection:
         connection.execute(insert(t.deployment_rollup[HOUR]), rows)
+        connection.execute(insert(t.event), [restart(ts) for ts in range(MONDAY, changed + 1, WEEK)])
     engine.dispose()
     writing(where, "advice").dispose()
     return where
+
+
+def restart(ts: int) -> dict[str, Any]:
+    """Return the event of a plain restart of the engine."""
+    text = "vllm at http://127.0.0.1:8000: its process was restarted"
+    known = {"event_id": ts, "host_id": DEPLOYMENT.host_id, "subject_id": ENGINE.engine_id, "message": text}
+    return {**known, "ts": ts, "last_ts": ts, "count": 1, "kind": "engine_restarted"}
 
 
 class Changed:

@@ -117,7 +117,7 @@ def test_a_history_that_is_too_short_shows_like_hours_and_proves_nothing(tmp_pat
     assert (verdict.judgement.result, row.state) == (Result.INCONCLUSIVE, State.INCONCLUSIVE)
     assert verdict.judgement.method == LIKE_HOURS
     assert verdict.judgement.effect is not None and verdict.judgement.effect[1] == pytest.approx(-0.3, abs=0.03)
-    reason = "not proven: 168 measured hours before the change, 504 are needed; the figures are of like hours of both"
+    reason = "not proven: 162 measured hours before the change, 504 are needed; the figures are of like hours of both"
     assert verdict.judgement.reason == f"{reason} epochs alone"
 
 

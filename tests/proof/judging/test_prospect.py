@@ -49,7 +49,7 @@ def test_a_promise_that_is_too_small_or_none_is_named(where: StoreLocation) -> N
 def test_a_short_history_is_not_known_with_the_reason(where: StoreLocation) -> None:
     (prospect,) = prospects_of(where, NOW - 28 * DAY)
     assert prospect_lines([prospect])[2] == (
-        "  tiny on gpu-1: not known: 168 measured hours before the change, 504 are needed"
+        "  tiny on gpu-1: not known: 162 measured hours before the change, 504 are needed"
     )
 
 

@@ -29,15 +29,7 @@ def test_a_saving_is_cheaper_and_a_loss_dearer_by_the_same_interval(effect: floa
 def test_without_a_baseline_like_hours_are_shown_and_decide_nothing() -> None:
     question = asked(1, -0.3)
     hours = question.deployment
-    late = hours.ts >= question.changed_at - 8 * 86_400
-    short = replace(
-        hours,
-        ts=hours.ts[late],
-        device_s_per_token=hours.device_s_per_token[late],
-        tokens_per_s=hours.tokens_per_s[late],
-        generated_share=hours.generated_share[late],
-        cached_share=None,
-    )
+    short = hours.where(hours.ts >= question.changed_at - 8 * 86_400)
     question = replace(question, deployment=short)
     verdict = judgement(question, verify(question))
     assert (verdict.result, verdict.method) == (Result.INCONCLUSIVE, LIKE_HOURS)

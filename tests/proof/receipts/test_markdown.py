@@ -54,7 +54,8 @@ def test_the_receipt_of_a_realised_saving() -> None:
         "| estimated at acceptance, per month | $50.00 | $100 | $150 |",
         "- price: $3.60 per device-hour (configured), as of the change",
         "- the load changed the cost of a token by -2.1%: no part of the saving",
-        "- hours are made alike in hour of the week, load, share of generated tokens",
+        "- hours are made alike in hour of the week, load, share of generated tokens, number of tokens per request, "
+        "spread of the prompt length, spread of the output length, time since the engine started",
         "| TTFT, p95 | 0.5 s | 0.6 s | 1 s |",
         "The objectives are kept.",
         "- after: 2026-11-02 06:00Z to 2026-11-09 00:00Z, 158 of 162 hours used",

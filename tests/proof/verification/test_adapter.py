@@ -23,6 +23,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
+from tests.proof.judging.changes import restart
 from tests.values import new_store, tick
 from tests.window.epochs.test_history import hour
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
@@ -69,6 +70,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
     engine = writing(where, "telemetry")
     with engine.begin() as connection:
         connection.execute(insert(t.deployment_rollup[HOUR]), rows)
+        connection.execute(
+            insert(t.event), [restart(ts) for ts in range(MONDAY + WEEK_H * HOUR, CHANGED, WEEK_H * HOUR)]
+        )
     engine.dispose()
     return where
 

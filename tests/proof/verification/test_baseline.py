@@ -1,29 +1,33 @@
 """The baseline: exact without noise, linear in the costs, and honest about correlated noise."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.proof.verification.baseline import Fit, noise_of
+from pertoken.proof.verification.baseline import PROCESS_SD, Fit, Penalties, noise_of
 from pertoken.proof.verification.grid import Grid, grid_of
-from pertoken.proof.verification.question import Cycle
+from pertoken.proof.verification.question import Covariate, Cycle
+from pertoken.window.columns import Floats
 from tests.examples import examples
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, noise
 
 
 def made(seed: int) -> Grid:
-    return grid_of(history(seed), MONDAY, UNTIL, Cycle())
+    """Hours without restarts."""
+    return grid_of(history(seed), MONDAY, UNTIL, Cycle(), frozenset({Covariate.UPTIME}))
 
 
 def test_costs_that_follow_the_covariates_are_predicted_exactly() -> None:
     of = made(1)
     base = of.ts < CHANGED
     cost = 3.0 + of.covariates @ np.array([-0.4, 0.05, 0.7, -0.6])
-    fit = Fit(of, base, math.inf, math.inf)
+    fit = Fit(of, base, math.inf)
     assert fit.predicted(fit.baseline(cost), ~base) == pytest.approx(cost[~base], abs=1e-6)
 
 
@@ -31,7 +35,7 @@ def test_a_repeating_week_is_an_effect_of_the_hour() -> None:
     of = made(1)
     base = of.ts < CHANGED
     cost = np.sin(of.phase * 0.9)
-    fit = Fit(of, base, 1e-9, math.inf)
+    fit = Fit(of, base, 1e-9)
     assert fit.predicted(fit.baseline(cost), ~base) == pytest.approx(cost[~base], abs=1e-4)
 
 
@@ -40,7 +44,7 @@ def test_a_repeating_week_is_an_effect_of_the_hour() -> None:
 def test_weights_give_actual_minus_predicted_and_no_level(seed: int, level: float) -> None:
     of = made(seed)
     base, after = of.ts < CHANGED, of.ts >= CHANGED
-    fit = Fit(of, base, 5.0, 100.0)
+    fit = Fit(of, base, 5.0, Penalties(100.0))
     weights = fit.weights(after)
     expected = float((of.cost[after] - fit.predicted(fit.baseline(of.cost), after)).mean())
     assert float(weights @ of.cost) == pytest.approx(expected, abs=1e-9)
@@ -81,3 +85,36 @@ def test_the_autocovariance_falls_to_nothing_over_a_block() -> None:
     of = grid_of(question.deployment, MONDAY, UNTIL, Cycle())
     noisy, _ = noise_of(of, of.cost, of.ts < CHANGED)
     assert noisy.autocovariance[0] > noisy.autocovariance[1] > abs(noisy.autocovariance[-1])
+
+
+def restarted_grid(seed: int, log_cost: Callable[[Grid], Floats]) -> Grid:
+    """Return hours of an engine that is started every week, and so at the change, with another cost since a start."""
+    of = grid_of(history(seed), MONDAY, UNTIL, Cycle())
+    return replace(of, cost=of.cost + log_cost(of))
+
+
+def days(of: Grid) -> Floats:
+    return of.covariates[:, of.columns.index(Covariate.UPTIME) + 1]
+
+
+def test_a_cost_that_creeps_up_since_the_start_is_known_at_any_age() -> None:
+    of = restarted_grid(1, lambda of: 0.004 * days(of))
+    base = of.ts < CHANGED
+    _, fit = noise_of(of, of.cost, base)
+    plain = grid_of(history(1), MONDAY, UNTIL, Cycle())
+    expected = fit.predicted(fit.baseline(of.cost), ~base) - 0.004 * days(of)[~base]
+    assert expected.mean() == pytest.approx(plain.cost[~base].mean(), abs=0.02)
+
+
+def test_the_scatter_between_starts_is_measured_where_there_are_several() -> None:
+    levels = 0.08 * np.random.default_rng(4).standard_normal(7)
+    same = noise_of(of := restarted_grid(2, lambda of: np.zeros(len(of))), of.cost, of.ts < CHANGED)[0]
+    drawn = noise_of(of := restarted_grid(2, lambda of: levels[of.process]), of.cost, of.ts < CHANGED)[0]
+    assert math.sqrt(drawn.process_variance) == pytest.approx(levels[:6].std(ddof=1), rel=0.4)
+    assert math.sqrt(same.process_variance) < PROCESS_SD / 2
+    assert 2 < drawn.process_degrees < 6
+
+
+def test_without_restarts_the_scatter_between_starts_is_the_prior() -> None:
+    of = made(1)
+    assert noise_of(of, of.cost, of.ts < CHANGED)[0].process_variance == PROCESS_SD**2

@@ -1,11 +1,9 @@
 """Difference-in-differences: shared causes go out, strangers add no noise."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from pertoken.proof.verification.siblings import NONE, Siblings, siblings
+from pertoken.proof.verification.siblings import Siblings, siblings
 from pertoken.proof.verification.windows import Windows, windows
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, asked, history, scaled
@@ -34,17 +32,31 @@ def test_siblings_that_share_nothing_have_little_weight() -> None:
 
 def test_a_sibling_that_was_not_measured_throughout_is_left_out() -> None:
     other = history(2)
-    half = other.ts < CHANGED
-    gone = replace(
-        other,
-        ts=other.ts[half],
-        device_s_per_token=other.device_s_per_token[half],
-        tokens_per_s=other.tokens_per_s[half],
-        generated_share=other.generated_share[half],
-        cached_share=None,
-    )
-    assert seen(history(1), gone) is NONE
+    gone = other.where(other.ts < CHANGED)
+    assert seen(history(1), gone).count == 0
 
 
 def test_without_siblings_there_is_none() -> None:
-    assert seen(history(1)) is NONE
+    assert seen(history(1)).count == 0
+
+
+def jumped(seed: int, factor: float) -> HourlyOutcomes:
+    """Return a sibling whose cost jumps at the change."""
+    hours = history(seed, sd=0.02)
+    return scaled(hours, np.where(hours.ts >= CHANGED, factor, 1.0))
+
+
+def test_a_sibling_that_alone_jumped_is_left_out() -> None:
+    siblings = seen(history(1, sd=0.02), jumped(2, 1.15), jumped(3, 1.0), jumped(4, 1.0))
+    assert siblings.dropped == 1 and not siblings.moved
+
+
+def test_of_two_siblings_that_differ_both_are_left_out() -> None:
+    siblings = seen(history(1, sd=0.02), jumped(2, 1.15), jumped(3, 1.0))
+    assert (siblings.count, siblings.dropped) == (0, 2)
+
+
+def test_siblings_that_jump_together_are_kept_and_have_moved() -> None:
+    common = np.exp(noise(np.random.default_rng(9), len(history(1)), 0.1, 0.5))
+    siblings = seen(*(scaled(jumped(seed, 1.3 if seed > 1 else 1.0), common) for seed in (1, 2, 3)))
+    assert (siblings.count, siblings.dropped, siblings.moved) == (2, 0, True)

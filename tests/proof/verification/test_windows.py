@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
 from pertoken.proof.verification.windows import Refused, Windows, before, windows
-from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
+from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history, restarted
 from tests.window.epochs.test_like_for_like import WEEK_H
 
 DAY_S = 24 * HOUR_S
@@ -29,7 +29,7 @@ def test_the_hours_of_cold_caches_after_the_restart_are_left_out() -> None:
     windows = used(asked(1))
     assert windows.after_start == CHANGED + 6 * HOUR_S
     assert windows.grid.ts[windows.after].min() >= windows.after_start
-    assert windows.base.sum() == 6 * WEEK_H
+    assert windows.base.sum() == 6 * (WEEK_H - 6)  # it was started every week
 
 
 def test_a_change_within_an_hour_leaves_that_hour_out() -> None:
@@ -44,7 +44,7 @@ def test_hours_before_another_change_are_no_baseline() -> None:
 
 def test_a_change_of_price_splits_no_window() -> None:
     event = Event(CHANGED - DAY_S, EventKind.PRICE, "its price changed")
-    assert used(asked(1, events=(event,))).base.sum() == 6 * WEEK_H
+    assert used(asked(1, events=(event,))).base.sum() == 6 * (WEEK_H - 6)
 
 
 def test_another_change_soon_before_is_named() -> None:
@@ -72,8 +72,7 @@ def test_too_few_hours_are_refused(changed_at: int, until: int, code: str) -> No
 
 def test_no_hour_at_all_is_refused() -> None:
     none = history(1)
-    none = replace(none, **{name: getattr(none, name)[:0] for name in ("ts", "device_s_per_token", "tokens_per_s")})
-    none = replace(none, generated_share=none.tokens_per_s, cached_share=none.tokens_per_s)
+    none = none.where(np.zeros(len(none), bool))
     assert refused(asked(1, deployment=none)).code == "short-history"
 
 
@@ -101,4 +100,48 @@ def test_the_hours_before_are_read_without_any_after() -> None:
     past = question.deployment.ts < CHANGED
     hours_before = before(question, CHANGED + DAY_S)
     assert not isinstance(hours_before, Refused)
-    assert (hours_before.base.sum(), len(hours_before.grid)) == (past.sum(), past.sum() + 24)
+    assert (hours_before.base.sum(), len(hours_before.grid)) == (past.sum() - 6 * 6, past.sum() + 24)
+
+
+@pytest.mark.parametrize("starts", [(), (CHANGED - 10 * HOUR_S,)])
+def test_a_change_after_a_single_process_is_not_separable_and_the_way_out_is_named(starts: tuple[int, ...]) -> None:
+    first = int(history(1).ts[0])
+    alone = used(asked(1, deployment=restarted(history(1), first, *starts)))
+    assert alone.not_separable is not None and alone.not_separable.code == "not-separable"
+    assert "pertoken trial" in alone.not_separable.reason and "restart the engine once" in alone.not_separable.reason
+    assert Covariate.UPTIME not in alone.grid.columns
+
+
+def test_one_plain_restart_a_week_before_makes_a_change_separable() -> None:
+    starts = int(history(1).ts[0]), CHANGED - 7 * DAY_S
+    assert used(asked(1, deployment=restarted(history(1), *starts))).not_separable is None
+
+
+def test_a_change_without_a_restart_needs_none_before_it() -> None:
+    hours = replace(history(1), started_ts=np.full(len(history(1)), CHANGED - 60 * DAY_S))
+    running = used(asked(1, deployment=hours))
+    assert running.not_separable is None
+    assert Covariate.UPTIME not in running.grid.columns
+
+
+def test_starts_that_are_not_recorded_are_not_separable() -> None:
+    unknown = used(asked(1, deployment=replace(history(1), started_ts=None)))
+    assert unknown.not_separable is not None and "are not recorded" in unknown.not_separable.reason
+
+
+def test_hours_of_an_age_that_was_never_seen_do_not_count() -> None:
+    nightly = range(int(history(1).ts[0]), CHANGED, DAY_S)
+    refusal = refused(asked(1, deployment=restarted(history(1), *nightly)))
+    assert refusal.code == "uptime-differs" and "time since the engine started" in refusal.reason
+    twice_a_week = range(int(history(1).ts[0]), CHANGED, 84 * HOUR_S)
+    young = used(asked(1, deployment=restarted(history(1), *twice_a_week)))
+    assert young.grid.ts[young.after].max() < CHANGED + 7 * DAY_S - 12 * HOUR_S
+
+
+@pytest.mark.parametrize("ratio", [0.6, 1.6])
+def test_lengths_that_were_never_seen_are_refused_at_the_same_mix(ratio: float) -> None:
+    hours = history(1)
+    length = 1000 * np.exp(np.random.default_rng(1).normal(0, 0.05, len(hours)))
+    hours = replace(hours, tokens_per_request=length * np.where(hours.ts >= CHANGED, ratio, 1.0))
+    refusal = refused(asked(1, deployment=hours))
+    assert refusal.code == "length-differs" and "tokens per request" in refusal.reason

@@ -36,6 +36,7 @@ def hour(epoch: EpochRow, ts: int, cost: float = 1.0, **other: object) -> dict[s
     row = {"epoch_id": epoch.epoch_id, "ts": ts, "duration_ms": 3_600_000, "observed_ms": 3_600_000, "samples": 60}
     row |= {"incomplete_n": 0, "revision": 1, "busy_ms": busy_ms, "busy_provenance": int(Provenance.COUNTER)}
     row |= {"prompt_tokens": tokens * 3 // 4, "generated_tokens": tokens // 4, "cached_tokens": tokens // 4}
+    row |= {"requests_finished": tokens // 1000}
     return row | other
 
 
@@ -86,7 +87,7 @@ def test_a_deployment_that_never_changed_has_no_earlier_epoch(tmp_path: Path) ->
 
 NAMES = (
     "epoch_id", "ts", "duration_ms", "observed_ms", "busy_ms", "busy_provenance", "prompt_tokens", "cached_tokens",
-    "generated_tokens",
+    "generated_tokens", "requests_finished",
 )  # fmt: skip
 
 
