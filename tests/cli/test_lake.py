@@ -28,7 +28,7 @@ def run(*arguments: str, code: int = 0) -> str:
     return result.output
 
 
-def test_publishing_again_says_that_nothing_changed(tmp_path: Path, lake: str) -> None:
+def test_publishing_again_reports_that_nothing_changed(tmp_path: Path, lake: str) -> None:
     assert run("lake", "publish", lake, "--cell", "eu-1", "--db", str(tmp_path / "db")).endswith("unchanged.\n")
     days = json.loads(run("lake", "publish", lake, "--cell", "eu-1", "--db", str(tmp_path / "db"), "--json"))["days"]
     assert {day["outcome"] for day in days} == {"unchanged"}
@@ -96,11 +96,11 @@ def test_nothing_is_deleted_without_an_answer(lake: str) -> None:
         (("top", "--web", "8000"), "in a terminal"),
     ],
 )
-def test_what_a_lake_does_not_have_is_refused(arguments: tuple[str, ...], reason: str, lake: str) -> None:
+def test_options_that_a_lake_does_not_have_are_refused(arguments: tuple[str, ...], reason: str, lake: str) -> None:
     assert reason in run(*arguments, "--db", f"lake:{lake}", code=2)
 
 
-def test_what_only_a_lake_has_is_refused_elsewhere(tmp_path: Path, lake: str) -> None:
+def test_groups_that_only_a_lake_has_are_refused_elsewhere(tmp_path: Path, lake: str) -> None:
     assert "are for a lake" in run("costs", "--by", "cell", "--db", str(tmp_path / "db"), code=2)
     assert "are for a lake" in run("costs", "--engine", "duckdb", "--db", str(tmp_path / "db"), code=2)
 
