@@ -176,7 +176,7 @@ def test_an_unknown_value_is_no_number(deployment: Deployment, missing: str) -> 
         (LLAMA_8B.on(Placement(accelerator="MI355X")).but(weight_dtype="int4"), "int4 on MI355X"),
     ],
 )
-def test_what_only_physics_knows_is_forecast_with_a_wide_interval_and_the_reason(
+def test_a_deployment_that_only_physics_knows_has_a_wide_interval_and_the_reason(
     deployment: Deployment, reason: str
 ) -> None:
     predicted = forecast(deployment, CHAT, MARKET)
