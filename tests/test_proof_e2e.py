@@ -1,8 +1,8 @@
 """Proof over real engines in compressed time: an hour is 5 s, a week 28 buckets, and the gates keep their counts.
 
-Two llama.cpp servers serve every token, an agent records every row. One gets the 8-bit weights that a rule proposes,
-which nobody declares; the other loses its 8-bit weights, which nobody proposed. A third one gets no change but another
-context length, and so little more than a restart. All are restarted as they are once a week before. It takes 13 minutes:
+Three llama.cpp servers serve every token, an agent records every row. One gets the 8-bit weights that a rule proposes,
+which nobody declares; another loses its 8-bit weights, which nobody proposed. The third gets another context length
+alone, and so little more than a restart. All are restarted as they are each week before. It takes 20 minutes:
 `PERTOKEN_E2E_PROOF=1 python -m pytest -n 0 -s tests/test_proof_e2e.py`.
 
 What makes an hour of 5 s noisy is the machine, not the engine: an engine that the scheduler moves between CPUs, or that
