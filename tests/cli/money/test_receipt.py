@@ -40,7 +40,7 @@ def test_the_receipt_of_a_recommendation_is_printed_as_markdown_and_reproduced(s
 def test_receipts_are_listed_and_found_by_the_id_that_the_list_and_the_details_print(saved: tuple[str, str]) -> None:
     db, advice_id = saved
     (line,) = run("receipt", "--db", db).stdout.splitlines()
-    assert "  verdict REALIZED, saved 9.7% (" in line and line.endswith(": weights bf16 → fp8, tiny on gpu-1")
+    assert "  verdict REALIZED, saved 9.8% (" in line and line.endswith(": weights bf16 → fp8, tiny on gpu-1")
     shown = run("advise", "show", advice_id, "--db", db).stdout.splitlines()
     assert shown[-2:] == ["Receipts (`pertoken receipt ID` prints one)", f"  {line}"]
     printed = json.loads(run("receipt", line.split()[0], "--json", "--db", db).stdout)
