@@ -226,10 +226,8 @@ def _advice(row: Recommendation, provider: str | None) -> tuple[Any, ...] | None
 
 def _owners(inventory: Inventory, settings: Settings) -> Iterator[tuple[int, _Owner]]:
     """Yield the owner of each epoch; a worker rank's is the deployment of its head rank."""
-    heads = {row.deployment_id: row for row in inventory.served}
     for row in inventory.epochs:
-        deployment_id = inventory.heads.get(row.epoch_id, row.deployment_id)
-        head = row if row.epoch_id in inventory.deployment_of else heads.get(deployment_id, row)
+        deployment_id, head = inventory.heads.get(row.epoch_id, row.deployment_id), inventory.head_rows[row.epoch_id]
         workload = parsed(json.loads(head.knobs).get(WORKLOAD))
         service = service_name(head.served_model, settings)
         yield row.epoch_id, _Owner(deployment_id, head.served_model, service, workload)
