@@ -64,7 +64,7 @@ _DETAIL = re.compile(r"/(savings|receipts)/([0-9a-f]{4,16})")
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What one reading of the database found, for all readers."""
+    """Values of one reading of the database, of which each reader sees a part."""
 
     store: Store
     report: ReportFigures
@@ -95,7 +95,9 @@ class TeamPages:
         self._where, self._settings, self._now, self._monotonic = where, settings, now, monotonic
         self._lock = threading.Lock()
         self._cached: tuple[float, _Reading] | None = None
+        self._planning = threading.Lock()
         self._planner = Planner(settings)
+        self._plan: tuple[_Reading, Plan] | None = None
 
     def html(self, path: str, reader: PageReader) -> str | None:
         """Return the page at a path; None if there is none, or not for this reader. Raises StoreError."""
@@ -105,9 +107,7 @@ class TeamPages:
             return None
         with self._lock:
             reading = self._read()
-            plan = None
-            if path == "/plan" and scope.owners is None:
-                plan = self._planner.plan(reading.store, reading.advice, PlanRequest())
+        plan = self._planned(reading) if path == "/plan" and scope.owners is None else None
         part = reading.of(scope)
         if detail is not None:
             return self._detail(part, detail[1], detail[2], scope)
@@ -132,6 +132,12 @@ class TeamPages:
             self._cached = self._monotonic(), _Reading(store, report, standing(store), receipts)
         return self._cached[1]
 
+    def _planned(self, reading: _Reading) -> Plan:
+        with self._planning:
+            if self._plan is None or self._plan[0] is not reading:
+                self._plan = reading, self._planner.plan(reading.store, reading.advice, PlanRequest())
+            return self._plan[1]
+
     def _detail(self, part: _Reading, kind: str, prefix: str, scope: Scope) -> str | None:
         """Return the page of one recommendation or receipt; None if the id names none, or several."""
         try:
@@ -144,7 +150,7 @@ class TeamPages:
         with part.store.read("advice") as connection:
             entries = journal(connection, row.recommendation_id)
         sections = [
-            *advice_sheet(row, self._now()),
+            *advice_sheet(row, self._now(), with_keys=False),
             Section("Journal", tuple(journal_line(entry) for entry in entries)),
         ]
         own = [receipt for receipt in part.receipts if receipt.recommendation_id == row.recommendation_id]
@@ -156,8 +162,8 @@ def _page(heading: str, sections: Sequence[Markup], report: ReportFigures, scope
     links = [
         tag("a", name, href=target, aria_current="page" if target == path else None) for target, name in NAMES.items()
     ]
-    whose = "" if scope.owners is None else f" · services of {', '.join(scope.owners) or 'nobody'}"
-    under = f"{report.period.text} · {report.source}{whose}"
+    services = "" if scope.owners is None else f" · services of {', '.join(scope.owners) or 'nobody'}"
+    under = f"{report.period.text} · {report.source}{services}"
     return document(heading, [under], [tag("nav", *links), *sections], f"{heading}, pertoken")
 
 

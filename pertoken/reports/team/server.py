@@ -25,6 +25,8 @@ READ_S = 10.0
 """Longest time for a client to send its request."""
 SEND_S = 30.0
 """Longest time for a client to take the page."""
+MAX_REASONS = 100
+"""Reasons that are remembered as logged."""
 METHODS = ("GET", "HEAD")
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
@@ -122,6 +124,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], answer: Answer, login: Login, context: ssl.SSLContext | None) -> None:
         self.answer, self.login, self.clients, self._context = answer, login, _Clients(), context
+        self._reported: set[str] = set()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
@@ -146,6 +149,12 @@ class _Server(ThreadingHTTPServer):
     def service_actions(self) -> None:
         """Cut clients that are too slow; called twice a second."""
         self.clients.cut(time.monotonic())
+
+    def report(self, error: PertokenError) -> None:
+        """Log a reason why pages cannot be made, once."""
+        if str(error) not in self._reported:
+            log.error("%s", error)
+        self._reported = {*self._reported, str(error)} if len(self._reported) < MAX_REASONS else {str(error)}
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
@@ -203,10 +212,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             page = self.server.answer(self.path.partition("?")[0], reader)
         except StoreError as error:
-            log.error("%s", error)
+            self.server.report(error)
             return HTTPStatus.SERVICE_UNAVAILABLE, "The database cannot be read now: the advisor's log has why.\n", {}
         except PertokenError as error:
-            log.error("%s", error)
+            self.server.report(error)
             return HTTPStatus.INTERNAL_SERVER_ERROR, "The page cannot be made: the advisor's log has why.\n", {}
         if page is None:
             return HTTPStatus.NOT_FOUND, "There is no such page, or this login does not read it.\n", {}

@@ -73,6 +73,7 @@ def test_a_recommendation_has_a_page_by_the_digits_of_its_id(where: StoreLocatio
     pages = pages_of(where)
     html = pages.html(f"/savings/{full_id(OWN)[:8]}", EVERYTHING) or ""
     assert "How to apply it" in html and "Journal" in html and "  second line" in html
+    assert "<td>open</td>" in html, "no key of the terminal decides here"
     for path in (
         "/savings/ffffffff",
         "/savings/0000",

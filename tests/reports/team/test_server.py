@@ -126,10 +126,14 @@ def test_another_site_that_was_pointed_at_this_host_gets_no_page() -> None:
         assert ask(port, headers={"Host": f"rebound.example:{port}"})[0] == 401
 
 
-def test_a_database_that_cannot_be_read_is_no_page_and_names_no_folder() -> None:
+def test_a_database_that_cannot_be_read_is_logged_once_and_its_folder_is_on_no_page(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with serving() as port:
-        status, _, body = ask(port, "/broken")
-        assert status == 503 and "/secret" not in body
+        for _ in range(3):
+            status, _, body = ask(port, "/broken")
+            assert status == 503 and "/secret" not in body
+    assert caplog.messages == ["/secret/folder: locked"]
 
 
 @pytest.fixture
