@@ -48,7 +48,8 @@ class Claim:
     """Of a forecast: names of references, each of which is one case."""
     figure: str = "rate"
     """Of a forecast: `rate` (tokens/s), `cost` (of a token), `latency` (per output token), `first token`, `sequences`
-    (that fit), or `speed`: tokens/s of two forecasts, for changes that no one measured together."""
+    (that fit), `speed` (tokens/s of two forecasts, for changes that no one measured together), or
+    `tokens/s` after the change, no ratio."""
     before: Mapping[str, Any] = field(default_factory=dict)
     """Of a forecast: knobs and load before; of an offer: device and purchase before."""
     after: Mapping[str, Any] = field(default_factory=dict)

@@ -126,7 +126,7 @@ def forecast_case(
     """Return the figure of a claim on one deployment under one load; the reason where it is not forecast."""
     now, load_now = _changed(deployment, load, claim.before, market)
     to, load_after = _changed(deployment, load, {**claim.before, **claim.after}, market)
-    if (now, load_now) == (to, load_after):
+    if claim.figure != "tokens/s" and (now, load_now) == (to, load_after):
         return Case(words, None, missing="it is so already")
     known = calibration or Calibration()
     try:
@@ -167,7 +167,7 @@ Served = tuple[Deployment, Load]
 
 
 def _ratio(figure: str, now: Served, to: Served, market: Market, calibration: Calibration) -> Range:
-    """Return after over before of tokens/s, of time, or of the sequences that fit.
+    """Return after over before of tokens/s, of time, or of the sequences that fit; `tokens/s` alone as they are.
 
     Two loads of one deployment share its error: only the width after the change is counted. Raises Abstained.
     """
@@ -179,6 +179,8 @@ def _ratio(figure: str, now: Served, to: Served, market: Market, calibration: Ca
     before, after = (forecast(*served, market, calibration) for served in (now, to))
     if before.running is None or after.running is None:
         raise Abstained(before.refusal or after.refusal or "it would not start")
+    if figure == "tokens/s":
+        return after.running.tok_s
     if figure == "sequences":
         ratio = after.max_concurrency / before.max_concurrency
         return ratio, ratio, ratio
