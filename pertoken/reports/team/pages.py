@@ -30,6 +30,7 @@ from pertoken.reports.tables import (
     figures_table,
     found_table,
     models_table,
+    money_text,
     now_table,
     paying_more_table,
     spend_table,
@@ -59,6 +60,8 @@ NAMES = {
     "/receipts": "Receipts",
     "/rules": "Rules",
 }
+FOUND_COLUMNS = ("id", "change", "target", ">bankable/month", ">capacity/month", ">if confirmed/month")
+"""Columns of open advice; the page of each has the rest."""
 _DETAIL = re.compile(r"/(savings|receipts)/([0-9a-f]{4,16})")
 
 
@@ -162,16 +165,21 @@ def _page(heading: str, sections: Sequence[Markup], report: ReportFigures, scope
     links = [
         tag("a", name, href=target, aria_current="page" if target == path else None) for target, name in NAMES.items()
     ]
-    services = "" if scope.owners is None else f" · services of {', '.join(scope.owners) or 'nobody'}"
-    under = f"{report.period.text} · {report.source}{services}"
-    return document(heading, [under], [tag("nav", *links), *sections], f"{heading}, pertoken")
+    extent = report.source if scope.owners is None else f"services of {', '.join(scope.owners) or 'nobody'}"
+    return document(
+        heading, [f"{report.period.text} · {extent}"], [tag("nav", *links), *sections], f"{heading}, pertoken"
+    )
 
 
 def _now(report: ReportFigures, scope: Scope) -> list[Markup]:
-    head = [headline_list(report)] if scope.owners is None else []
+    head, troubles = [headline_list(report)], now_table(report)
+    if scope.owners is not None:
+        empty = "Nothing is wrong with a deployment of these services."
+        notes = ("Alerts, and troubles of hosts and devices, have no owner: they are not shown to this login.",)
+        head, troubles = [], replace(troubles, empty=empty, notes=notes)
     empty = "No verdict of this period finds a change that made tokens dearer."
     regressions = verdicts_table("Regressions", report.regressions, empty)
-    return [*head, table_section(now_table(report)), table_section(regressions)]
+    return [*head, table_section(troubles), table_section(regressions)]
 
 
 def _costs(report: ReportFigures, scope: Scope) -> list[Markup]:
@@ -189,7 +197,11 @@ def _costs(report: ReportFigures, scope: Scope) -> list[Markup]:
 
 
 def _savings(report: ReportFigures) -> list[Markup]:
-    tables = (found_table(report), taken_table(report), paying_more_table(report))
+    found = found_table(report)
+    shown = [n for n, name in enumerate(found.columns) if name in FOUND_COLUMNS]
+    rows = tuple(tuple(row[n] for n in shown) for row in found.rows)
+    found = replace(found, columns=tuple(found.columns[n] for n in shown), rows=rows)
+    tables = (found, taken_table(report), paying_more_table(report))
     return [table_section(_linked(table, "/savings/")) for table in tables]
 
 
@@ -212,13 +224,14 @@ def _plan(plan: Plan | None, window_s: int, scope: Scope) -> list[Markup]:
             step.where,
             format_usd(step.spend_before),
             format_usd(step.spend_after),
+            money_text(step.capacity) if any(step.capacity) else "",
             step.effort,
             step.risk,
             "accepted" if step.accepted else "",
         )
         for step in plan.steps
     )
-    columns = ("id", "change", "where", ">bill before", ">bill after", "work", "risk", "state")
+    columns = ("id", "change", "where", ">bill before", ">bill after", ">capacity", "work", "risk", "state")
     table = Table("Steps", columns, rows, "No step lowers the bill.", "pertoken plan", (plan_headline(plan),))
     return [table_section(table), _section(Section("In full", tuple(plan_text(plan, window_s).splitlines())))]
 
