@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from pertoken.advisor.plan.plan import Plan
 from pertoken.advisor.planning import Planner, PlanRequest
@@ -60,7 +61,7 @@ NAMES = {
     "/receipts": "Receipts",
     "/rules": "Rules",
 }
-FOUND_COLUMNS = ("id", "change", "target", ">bankable/month", ">capacity/month", ">if confirmed/month")
+ADVICE_COLUMNS = ("id", "change", "target", ">bankable/month", ">capacity/month", ">if confirmed/month", "forecast")
 """Columns of open advice; the page of each has the rest."""
 _DETAIL = re.compile(r"/(savings|receipts)/([0-9a-f]{4,16})")
 
@@ -156,8 +157,8 @@ class TeamPages:
             *advice_sheet(row, self._now(), with_keys=False),
             Section("Journal", tuple(journal_line(entry) for entry in entries)),
         ]
-        own = [receipt for receipt in part.receipts if receipt.recommendation_id == row.recommendation_id]
-        tables = [table_section(_receipts_table(own))] if own else []
+        receipts = [receipt for receipt in part.receipts if receipt.recommendation_id == row.recommendation_id]
+        tables = [table_section(_receipts_table(receipts))] if receipts else []
         return _page(row.change, [*map(_section, sections), *tables], part.report, scope)
 
 
@@ -197,11 +198,11 @@ def _costs(report: ReportFigures, scope: Scope) -> list[Markup]:
 
 
 def _savings(report: ReportFigures) -> list[Markup]:
-    found = found_table(report)
-    shown = [n for n, name in enumerate(found.columns) if name in FOUND_COLUMNS]
-    rows = tuple(tuple(row[n] for n in shown) for row in found.rows)
-    found = replace(found, columns=tuple(found.columns[n] for n in shown), rows=rows)
-    tables = (found, taken_table(report), paying_more_table(report))
+    open_advice = found_table(report)
+    kept = [name in ADVICE_COLUMNS for name in open_advice.columns]
+    rows = tuple(tuple(compress(row, kept)) for row in open_advice.rows)
+    open_advice = replace(open_advice, columns=tuple(compress(open_advice.columns, kept)), rows=rows)
+    tables = (open_advice, taken_table(report), paying_more_table(report))
     return [table_section(_linked(table, "/savings/")) for table in tables]
 
 
