@@ -53,7 +53,7 @@ def test_every_page_is_linked_from_every_page_and_none_has_a_script_or_another_a
 
 def test_hostile_names_are_shown_and_not_run(where: StoreLocation) -> None:
     pages = pages_of(where)
-    for path in ("/costs", "/savings", "/rules", f"/savings/{full_id(OWN)}"):
+    for path in ("/costs", "/savings", "/rules", "/receipts", f"/savings/{full_id(OWN)}"):
         html = pages.html(path, EVERYTHING) or ""
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html and HOSTILE not in html and "\x1b" not in html
 
