@@ -14,9 +14,9 @@ from pertoken.lake import questions
 from pertoken.lake.engines import Engine, EngineFailed, engine
 from pertoken.lake.files import LakeFiles
 from pertoken.lake.reading import DayFault, Days, Range, Tables, checked, days_of, verified
-from pertoken.lake.tables import ADVICE, COSTS, SAVINGS, TOKENS
+from pertoken.lake.tables import ADVICE, COSTS, KINDS, SAVINGS, TOKENS
 
-ASKED = (COSTS, TOKENS, SAVINGS, ADVICE)
+ASKED = (COSTS, TOKENS, KINDS, SAVINGS, ADVICE)
 """Tables that questions read."""
 Row = dict[str, Any]
 
