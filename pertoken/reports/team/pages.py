@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from pertoken.advisor.plan.plan import Plan
 from pertoken.advisor.planning import Planner, PlanRequest
@@ -30,6 +31,7 @@ from pertoken.reports.tables import (
     figures_table,
     found_table,
     models_table,
+    money_text,
     now_table,
     paying_more_table,
     spend_table,
@@ -59,6 +61,8 @@ NAMES = {
     "/receipts": "Receipts",
     "/rules": "Rules",
 }
+ADVICE_COLUMNS = ("id", "change", "target", ">bankable/month", ">capacity/month", ">if confirmed/month", "forecast")
+"""Columns of open advice; the page of each has the rest."""
 _DETAIL = re.compile(r"/(savings|receipts)/([0-9a-f]{4,16})")
 
 
@@ -153,8 +157,8 @@ class TeamPages:
             *advice_sheet(row, self._now(), with_keys=False),
             Section("Journal", tuple(journal_line(entry) for entry in entries)),
         ]
-        own = [receipt for receipt in part.receipts if receipt.recommendation_id == row.recommendation_id]
-        tables = [table_section(_receipts_table(own))] if own else []
+        receipts = [receipt for receipt in part.receipts if receipt.recommendation_id == row.recommendation_id]
+        tables = [table_section(_receipts_table(receipts))] if receipts else []
         return _page(row.change, [*map(_section, sections), *tables], part.report, scope)
 
 
@@ -162,16 +166,21 @@ def _page(heading: str, sections: Sequence[Markup], report: ReportFigures, scope
     links = [
         tag("a", name, href=target, aria_current="page" if target == path else None) for target, name in NAMES.items()
     ]
-    services = "" if scope.owners is None else f" · services of {', '.join(scope.owners) or 'nobody'}"
-    under = f"{report.period.text} · {report.source}{services}"
-    return document(heading, [under], [tag("nav", *links), *sections], f"{heading}, pertoken")
+    extent = report.source if scope.owners is None else f"services of {', '.join(scope.owners) or 'nobody'}"
+    return document(
+        heading, [f"{report.period.text} · {extent}"], [tag("nav", *links), *sections], f"{heading}, pertoken"
+    )
 
 
 def _now(report: ReportFigures, scope: Scope) -> list[Markup]:
-    head = [headline_list(report)] if scope.owners is None else []
+    head, troubles = [headline_list(report)], now_table(report)
+    if scope.owners is not None:
+        empty = "Nothing is wrong with a deployment of these services."
+        notes = ("Alerts, and troubles of hosts and devices, have no owner: they are not shown to this login.",)
+        head, troubles = [], replace(troubles, empty=empty, notes=notes)
     empty = "No verdict of this period finds a change that made tokens dearer."
     regressions = verdicts_table("Regressions", report.regressions, empty)
-    return [*head, table_section(now_table(report)), table_section(regressions)]
+    return [*head, table_section(troubles), table_section(regressions)]
 
 
 def _costs(report: ReportFigures, scope: Scope) -> list[Markup]:
@@ -189,7 +198,11 @@ def _costs(report: ReportFigures, scope: Scope) -> list[Markup]:
 
 
 def _savings(report: ReportFigures) -> list[Markup]:
-    tables = (found_table(report), taken_table(report), paying_more_table(report))
+    open_advice = found_table(report)
+    kept = [name in ADVICE_COLUMNS for name in open_advice.columns]
+    rows = tuple(tuple(compress(row, kept)) for row in open_advice.rows)
+    open_advice = replace(open_advice, columns=tuple(compress(open_advice.columns, kept)), rows=rows)
+    tables = (open_advice, taken_table(report), paying_more_table(report))
     return [table_section(_linked(table, "/savings/")) for table in tables]
 
 
@@ -212,13 +225,14 @@ def _plan(plan: Plan | None, window_s: int, scope: Scope) -> list[Markup]:
             step.where,
             format_usd(step.spend_before),
             format_usd(step.spend_after),
+            money_text(step.capacity) if any(step.capacity) else "",
             step.effort,
             step.risk,
             "accepted" if step.accepted else "",
         )
         for step in plan.steps
     )
-    columns = ("id", "change", "where", ">bill before", ">bill after", "work", "risk", "state")
+    columns = ("id", "change", "where", ">bill before", ">bill after", ">capacity", "work", "risk", "state")
     table = Table("Steps", columns, rows, "No step lowers the bill.", "pertoken plan", (plan_headline(plan),))
     return [table_section(table), _section(Section("In full", tuple(plan_text(plan, window_s).splitlines())))]
 

@@ -53,7 +53,7 @@ def test_every_page_is_linked_from_every_page_and_none_has_a_script_or_another_a
 
 def test_hostile_names_are_shown_and_not_run(where: StoreLocation) -> None:
     pages = pages_of(where)
-    for path in ("/costs", "/savings", "/rules", f"/savings/{full_id(OWN)}"):
+    for path in ("/costs", "/savings", "/rules", "/receipts", f"/savings/{full_id(OWN)}"):
         html = pages.html(path, EVERYTHING) or ""
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html and HOSTILE not in html and "\x1b" not in html
 
@@ -103,6 +103,7 @@ def test_an_owner_sees_nothing_of_another_owner_on_any_page(where: StoreLocation
         html = pages.html(path, SEARCH) or ""
         assert "services of search" in html and "target other" not in html and "rule-3" not in html, path
         assert "target chat" not in (pages.html(path, ADS) or ""), path
+    assert "with a deployment of these services" in (pages.html("/", ADS) or "") and str(where) not in html
     assert "does not read it" in (pages.html("/plan", SEARCH) or "")
     assert "tenant" not in (pages.html("/costs", SEARCH) or "")
     assert pages.html(f"/savings/{full_id(OWN)}", SEARCH) and not pages.html(f"/savings/{full_id(OWN)}", ADS)
