@@ -96,7 +96,9 @@ class LakeSession:
 
     def _read_tables(self) -> Tables:
         tables = {name: self._engine.table(name, self._days.paths(name)) for name in ASKED}
-        return tables | {name: questions.within(tables[name], self.asked) for name in (COSTS, TOKENS)}
+        return tables | {
+            name: questions.with_owners(questions.within(tables[name], self.asked)) for name in (COSTS, TOKENS)
+        }
 
     def __enter__(self) -> Self:
         return self

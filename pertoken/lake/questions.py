@@ -169,6 +169,11 @@ def faulty_days(tables: Tables) -> Any:
     return costs.filter(wrong).select("cell", "day").distinct()
 
 
+def with_owners(table: Any) -> Any:
+    """Return a table whose workloads are named `NAMESPACE/NAME`: two namespaces may use one name."""
+    return table.mutate(workload=ibis.coalesce(table.namespace + "/" + table.workload, table.workload))
+
+
 def within(table: Any, asked: Range) -> Any:
     """Return the rows of a table with `day` and `hour` that lie in a range of whole hours."""
     (first_day, first_hour), (last_day, last_hour) = (
