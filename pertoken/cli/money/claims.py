@@ -32,8 +32,8 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
     from pertoken.catalog.claims import claims as listed
     from pertoken.catalog.market import load_market
     from pertoken.claims.checking import checked
-    from pertoken.claims.fleet import on_fleet
-    from pertoken.claims.shown import Row, claims_text, claims_values
+    from pertoken.claims.fleet import OnService, on_fleet
+    from pertoken.claims.shown import claims_text, claims_values
     from pertoken.costs.prices.stored import market_of
     from pertoken.errors import BadInput
     from pertoken.proof.stored import standing
@@ -46,18 +46,17 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
         raise BadInput(f"{word!r}: no claim has this word; topics are {topics}")
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    market = load_market()
-    rows = [checked(claim, market) for claim in selected]
-    if db is None and at is None and not where.exists("telemetry"):
-        shown: list[Row] = [(row, ()) for row in rows]
-    else:
+    services_by_id: dict[str, tuple[OnService, ...]] = {}
+    if db is not None or at is not None or where.exists("telemetry"):
         moment, store = as_of(at), open_store(where)
         check_recorded(moment, store)
         own_market = market_of(store, settings.market_provider, settings.market_region)
         window_s = int(settings.advisor_since)
         planned = Planned(store, own_market, settings, window_s, moment.ts, moment.dated)
         ground = ground_of_advice(planned, standing(store, moment.ts if moment.dated else None))
-        shown = [(row, on_fleet(row.claim, ground)) for row in rows]
+        services_by_id = {claim.id: on_fleet(claim, ground) for claim in selected}
+    market = load_market()
+    shown = [(checked(claim, market), services_by_id.get(claim.id, ())) for claim in selected]
     if as_json:
         echo_json(claims_values(shown))
     else:
