@@ -191,8 +191,8 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
 @click.option(
     "--as",
     "form",
-    type=click.Choice(["kustomize", "helm", "keda", "issue"]),
-    help="kustomize: patches; helm: values of the vLLM Production Stack; keda: a ScaledObject; issue: Markdown.",
+    type=click.Choice(["kustomize", "helm", "keda", "hpa", "issue"]),
+    help="kustomize: patches; helm: values of the vLLM Production Stack; keda, hpa: an autoscaler; issue: Markdown.",
 )
 @db_option
 def export(config_file: str | None, db: str | None, advice_id: str, form: str | None) -> None:
@@ -210,7 +210,7 @@ def export(config_file: str | None, db: str | None, advice_id: str, form: str | 
     from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
 
     if form is None:
-        raise click.UsageError("--as is missing: choose kustomize, helm, keda or issue")
+        raise click.UsageError("--as is missing: choose kustomize, helm, keda, hpa or issue")
     settings, now_ts = settings_of(config_file, db=db), int(time.time())
     where = locate(settings.db, settings.advice)
     store = open_store(where)
