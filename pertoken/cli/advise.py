@@ -238,12 +238,14 @@ def serve_advice(
     from functools import partial
 
     from pertoken.advisor.configuration import check, configuration_of
-    from pertoken.advisor.first_run import may_start
+    from pertoken.advisor.first_run import may_start, reason_to_wait
     from pertoken.advisor.service import serve
     from pertoken.cli.reporting.beside import alert_jobs, exports, team_pages
 
     if not adopt:
         check(where, configuration_of(settings))
+    if where.folder is not None and (reason := reason_to_wait(where)) is not None and not with_parent:
+        echo(f"pertoken advisor: waits until there is telemetry: {reason}", err=True)
     run = partial(_run_and_report, where, settings, rule_files, adopt=adopt)
     ready = (lambda: True) if at_once else partial(may_start, where, settings.advisor_every)
     with exports(where, settings) as pushes, team_pages(where, settings):
