@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pertoken.plugins.encoders import encoder_refusal
-from pertoken.plugins.formats import SIXTEEN_BIT_OR_MORE, smaller_formats
+from pertoken.plugins.formats import SIXTEEN_BIT_OR_MORE, smaller_formats, stores_kv_in_fp8
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     WEIGHT_BYTES,
@@ -140,6 +140,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
                     moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count, weight_dtype=dtype)
                     risk = "availability" if dtype == now.weight_dtype else "quality"
                     yield propose(moved.resized(), risk=risk, effort="high")
+                    # Weights that fit on fewer devices leave little room for a cache of 16 bits.
+                    if dtype == "fp8" and not 0 < fewest_now <= count and _may_halve_kv(now, accelerator):
+                        yield propose(moved.but(kv_dtype="fp8").resized(), risk=risk, effort="high")
     if not_offered:
         where = provider or "any provider"
         reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
@@ -157,6 +160,12 @@ def _formats(now: Deployment, accelerator: Accelerator, market: Market, *, few: 
     smaller = smaller_formats(now.engine, accelerator, few=few) if now.weight_dtype in SIXTEEN_BIT_OR_MORE else []
     runs = (dtype for dtype in smaller if market.not_run(now.engine, dtype, accelerator.name) is None)
     return [now.weight_dtype or "", *runs]
+
+
+def _may_halve_kv(now: Deployment, accelerator: Accelerator) -> bool:
+    """Return whether the cache of 16-bit weights is in 16 bits too, of a size that matters, and FP8 runs there."""
+    is_large = now.kv_dtype in (None, *SIXTEEN_BIT_OR_MORE) and now.model.n_kv_heads != 1
+    return is_large and stores_kv_in_fp8(now.engine, accelerator)
 
 
 def _listed(offers: Sequence[Offer]) -> float:
