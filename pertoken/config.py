@@ -12,7 +12,7 @@ from typing import Any
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
-from pertoken.settings import fleet, screens, values
+from pertoken.settings import fleet, pages, screens, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
@@ -172,6 +172,22 @@ class Settings:
     advisor_metrics_cert_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics.pem"')
     """Certificate of the endpoint, PEM: it then speaks TLS."""
     advisor_metrics_key_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics.key"')
+    """Key of that certificate, PEM, where the certificate's file does not hold it."""
+    advisor_pages_listen: tuple[str, int] | None = _setting("advisor", read_listen, None, '"127.0.0.1:9404"')
+    """Address at which the advisor service serves the team's pages (docs/team-pages.md). One that other hosts reach
+    needs `pages_readers`, and `pages_cert_file` or `pages_proxies`."""
+    advisor_pages_readers: tuple[pages.PageReader, ...] = _setting(
+        "advisor", values.tables(pages.read_readers), (), '[{token_file = "/etc/pertoken/pages", owners = ["search"]}]'
+    )
+    """Logins to these pages, as tables: `token_file` (its first line is the token) or `user` (as a proxy names them,
+    "*" for any), and `owners` (of [services."NAME"]) whose services they read; without it they read everything."""
+    advisor_pages_proxies: tuple[str, ...] = _setting("advisor", values.networks, (), '["10.0.0.7", "10.0.1.0/28"]')
+    """Addresses of proxies that name the user in a header. Without a certificate, only they may connect."""
+    advisor_pages_user_header: str = _setting("advisor", pages.read_header_name, "X-Forwarded-User", '"X-Auth-User"')
+    """Header in which such a proxy names the user. It must replace what a client sent under that name."""
+    advisor_pages_cert_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/pages.pem"')
+    """Certificate of the pages, PEM: they are then served over TLS."""
+    advisor_pages_key_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/pages.key"')
     """Key of that certificate, PEM, where the certificate's file does not hold it."""
     advisor_otlp_endpoint: str | None = _setting("advisor", values.text, None, '"http://127.0.0.1:4318/v1/metrics"')
     """OTLP/HTTP collector that the advisor service pushes dollars to each minute (needs pertoken[otlp])."""
@@ -363,4 +379,10 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
         if listen is not None and not is_loopback(listen[0]) and not values.get(f"{section}_metrics_token_file"):
             where = set_by[f"{section}_metrics_listen"]
             raise BadInput(f"{where}: {listen[0]} is no loopback address: set {section}.metrics_token_file, too")
-    return Settings(**values, set_by=set_by)
+    settings = Settings(**values, set_by=set_by)
+    if settings.advisor_pages_listen is not None:
+        readers, proxies = settings.advisor_pages_readers, settings.advisor_pages_proxies
+        host, cert_file = settings.advisor_pages_listen[0], settings.advisor_pages_cert_file
+        if (fault := pages.unsafe_pages(host, readers, proxies, cert_file)) is not None:
+            raise BadInput(f"{set_by['advisor_pages_listen']}: {fault}")
+    return settings

@@ -33,6 +33,12 @@ class Page:
         """Load a page."""
         _ask("POST", f"{self._url}/url", {"url": url})
 
+    def resize(self, width: int, height: int) -> None:
+        """Show pages in a window of this size, in CSS pixels."""
+        params = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": params}
+        _ask("POST", f"{self._url}/goog/cdp/execute", command)
+
     def prepare(self, script: str) -> None:
         """Run a script in every page that is loaded from now on, before any of its own."""
         command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}}

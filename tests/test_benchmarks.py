@@ -239,6 +239,23 @@ def test_histories_of_the_proof_benchmark_depend_on_the_seed_alone() -> None:
     assert len(one.siblings) == 1
 
 
+def test_real_noise_is_judged_in_units_of_time_and_of_work_per_time(tmp_path: Path) -> None:
+    random, lines = np.random.default_rng(1), ["series,suite,unit,hours,value"]
+    for series, unit, power in (("a", "ms", 1), ("b", "Requests Per Second", -1)):
+        for run_at in range(0, 7 * 168, 2):
+            lines.append(f"{series},made,{unit},{run_at},{(100 * np.exp(random.normal(0, 0.02))) ** power}")
+    file = tmp_path / "nulls.csv"
+    file.write_text("\n".join([*lines, "c,made,ms,0,1", ""]))
+    result = run("proof", "--nulls", str(file))
+    assert {target["id"]: target["value"] for target in result["targets"]} == {
+        "proof.nulls_false_realized": 0.0,
+        "proof.nulls_false_regressed": 0.0,
+        "proof.nulls_conclusive": 1.0,
+        "proof.nulls_power_20": 1.0,
+    }
+    assert "real noise, effect -20%, 2 histories" in {row["method"] for row in result["rows"]}
+
+
 def test_the_upper_bound_of_a_share_is_that_of_clopper_and_pearson() -> None:
     assert upper_95(0, 100) == pytest.approx(1 - 0.05 ** (1 / 100))
     assert upper_95(5, 100) == pytest.approx(0.1022, abs=1e-4)

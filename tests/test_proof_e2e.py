@@ -1,8 +1,9 @@
 """Proof over real engines in compressed time: an hour is 5 s, a week 28 buckets, and the gates keep their counts.
 
-Two llama.cpp servers serve every token, an agent records every row. One gets the 8-bit weights that a rule proposes,
-which nobody declares; the other loses its 8-bit weights, which nobody proposed. Two more get 8-bit weights of which one
-is broken and one ends its outputs sooner. It takes 23 minutes:
+Three llama.cpp servers serve every token, an agent records every row. One gets the 8-bit weights that a rule proposes,
+which nobody declares; another loses its 8-bit weights, which nobody proposed. The third gets another context length
+alone, and so little more than a restart. All are restarted as they are each week before. Two more get 8-bit weights of
+which one is broken and one ends its outputs sooner. It takes 30 minutes:
 `PERTOKEN_E2E_PROOF=1 python -m pytest -n 0 -s tests/test_proof_e2e.py`.
 
 What makes an hour of 5 s noisy is the machine, not the engine: an engine that the scheduler moves between CPUs, or that
@@ -47,7 +48,7 @@ WEEK = Cycle(bucket_s=5, buckets=28)
 BASELINE_S = 4 * WEEK.week_s
 """Enough for twenty placebo dates."""
 SHAPE = Shape(width=192, heads=6, layers=4, hidden=512)
-REQUESTS = 60
+REQUESTS = 40
 """To each engine in a bucket. A third would give the 1,000 tokens that a bucket needs to count; more of them make what
 disturbs a single request a smaller share of the bucket's cost."""
 PROMPT = 8
@@ -129,27 +130,30 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     folder = tmp_path / "db"
     faster = LlamaServer(full, slots=1, alias="faster")
     slower = LlamaServer(quantized, slots=1, alias="slower")
-    words = [word for server in (faster, slower) for word in ("--engine", server.url)]
+    same = LlamaServer(full, slots=1, alias="same")
+    servers = faster, slower, same
+    words = [word for server in servers for word in ("--engine", server.url)]
     with on(ALL_ELSE), ExitStack() as running:
         with on(ENGINES, first=True):
-            running.enter_context(faster)
-            running.enter_context(slower)
+            for server in servers:
+                running.enter_context(server)
         running.enter_context(agent(folder, *words, PERTOKEN_AGENT_DISCOVER="false"))
-        running.enter_context(load(faster, slower))
+        running.enter_context(load(*servers))
         until(lambda: (scalar(folder, rows_of(faster, func.count())) or 0) >= 5, "the first ticks", 90)
         began = time.time()
         until(lambda: proposed(folder), "8-bit weights to be proposed", 180, 10)
+        for week in (1, 2, 3):
+            until(lambda: time.time() - began > week * WEEK.week_s, f"week {week}", BASELINE_S, 1)  # noqa: B023
+            restart(*servers)
         until(lambda: time.time() - began > BASELINE_S, "four weeks before the change", BASELINE_S + 60, 1)
-        faster.model, slower.model = quantized, full
-        with on(ENGINES, first=True):
-            faster.restart()
-            slower.restart()
+        faster.model, slower.model, same.context = quantized, full, same.context + 256
+        restart(*servers)
         changed = time.time()
-        until(lambda: detected(folder) == 2, "both changes to be detected", 60, 2)
+        until(lambda: detected(folder) == 3, "all changes to be detected", 60, 2)
         (applied,) = (row for row in rows(folder) if row.state is State.APPLIED)
         assert applied.rule_id == RULE and applied.target == "faster"
         until(lambda: time.time() - changed > 7 * WEEK.day_s, "a week after the change", 300, 1)
-        until(lambda: judged(folder) == 2, "both verdicts", 4 * WEEK.week_s + 60, WEEK.day_s)
+        until(lambda: judged(folder) == 3, "all verdicts", 4 * WEEK.week_s + 60, WEEK.day_s)
     by_name = {verdict.name.partition(" ")[0]: verdict for verdict in verdicts(folder)}
     print()
     for verdict in by_name.values():
@@ -162,6 +166,7 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     assert by_name["faster"].judgement.result is Result.CHEAPER
     assert by_name["faster"].recommendation_id == applied.recommendation_id
     assert by_name["slower"].judgement.result is Result.DEARER
+    assert by_name["same"].judgement.result in (Result.NO_EFFECT, Result.INCONCLUSIVE)
     assert by_name["slower"].recommendation_id is None
     (after,) = (row for row in rows(folder) if row.recommendation_id == applied.recommendation_id)
     assert after.state is State.REALIZED and after.estimate == applied.estimate
@@ -197,6 +202,13 @@ def test_a_broken_server_and_a_terser_one_are_caught_by_the_output_guard(tmp_pat
     assert {judgement.result for judgement in by_name.values()} == {Result.OUTPUT_CHANGED}
     assert str(by_name["broken"].reason).startswith("outputs are longer")
     assert str(by_name["terser"].reason).startswith("outputs are terser")
+
+
+def restart(*servers: LlamaServer) -> None:
+    """Restart servers as they are now set."""
+    with on(ENGINES, first=True):
+        for server in servers:
+            server.restart()
 
 
 def proposed(folder: Path) -> bool:

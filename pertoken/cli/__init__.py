@@ -125,7 +125,13 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "check": "check",
         "demo": "demo",
     },
-    "Save": {"advise": "advise", "plan": "plan.command", "size": "money.size", "rules": "rules"},
+    "Save": {
+        "advise": "advise",
+        "plan": "plan.command",
+        "size": "money.size",
+        "claims": "money.claims",
+        "rules": "rules",
+    },
     "Decide on a recommendation": {
         "accept": "decisions.lifecycle",
         "snooze": "decisions.lifecycle",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.open import Store
 
-BILL_BY = ("tenant", "team", "model", "gpu")
+BILL_BY = ("tenant", "team", "model", "gpu", "namespace", "workload")
 """What the lines of a bill can be grouped by."""
 LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "service"))
 
@@ -82,11 +82,12 @@ def costs(
     or without tokens has no cost; an hour without recorded rows is left out. Dollars are marked as estimated where the
     price changed within an hour whose minutes were deleted: they are then divided by time.
 
-    With --by tenant, team, model or gpu the lines cover all the hours together and sum to the bill of all priced
-    devices. Tenants and teams come from gateways (docs/gateways.md); tokens that no gateway saw are unattributed. Other
-    programs on a device, and time in which a device was not allocated, are lines of their own. --by host prints the
-    dollars of all devices of each host and the tokens of its engines. --by service prints hours, and adds up the models
-    of each [services] table of the settings.
+    With --by tenant, team, model, gpu, namespace or workload the lines cover all the hours together and sum to the bill
+    of all priced devices. Namespaces and workloads are those of the Kubernetes pod that a deployment ran in; one in no
+    known pod has no owner. Tenants and teams come from gateways (docs/gateways.md); tokens that no gateway saw are
+    unattributed. Other programs on a device, and time in which a device was not allocated, are lines of their own.
+    --by host prints the dollars of all devices of each host and the tokens of its engines. --by service prints hours,
+    and adds up the models of each [services] table of the settings.
 
     --figures prints a line for each model over all the hours: dollars per Mtok of requests within the SLO, tokens per
     dollar, dollars per 1,000 requests, joules per token and idle dollars; an unknown figure is given with its reason.

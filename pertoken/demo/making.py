@@ -131,14 +131,24 @@ def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[Eng
     restore(writer, t.epoch_device, ((epoch.epoch_id, device_id) for epoch in epochs for device_id in epoch.device_ids))
     gaps = [gap for host in hosts for gap in host.capabilities]
     restore(writer, t.capability, (_row(t.capability, {**_values(gap), "since_ts": span.start_ts}) for gap in gaps))
-    restore(writer, t.event, (row for engine in engines for row in _events(engine)))
+    restore(writer, t.event, (row for engine in engines for row in _events(engine, span.end_ts)))
 
 
-def _events(engine: EngineRows) -> Iterator[tuple[Any, ...]]:
-    """Yield the events of an engine that an agent would store: discovered, and restarted at its change."""
+WEEK_S = 7 * 24 * HOUR_S
+
+
+def _events(engine: EngineRows, end_ts: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the events of an engine that an agent would store: discovered, restarted each week, and at its change.
+
+    Without earlier restarts nothing could be proven of a change.
+    """
     row, host_id = engine.row, engine.host.host_id
     what = f"{row.kind} at {row.base_url}"
     events = [(engine.start_ts, "engine_found", f"{what} found")]
+    events += [
+        (ts, "engine_restarted", f"{what}: its process was restarted")
+        for ts in range((engine.changed_ts or end_ts) - WEEK_S, engine.start_ts, -WEEK_S)
+    ]
     if engine.changed_ts is not None:
         events += [
             (engine.changed_ts, "engine_stopped", f"{what} stopped"),

@@ -33,7 +33,7 @@ class MetricsServer:
     ) -> None:
         """Bind the port. Raises OSError, BadInput for a token or certificate that cannot be read."""
         token = None if token_file is None else _token(token_file)
-        context = None if cert_file is None else _context(cert_file, key_file)
+        context = None if cert_file is None else tls_context(cert_file, key_file, "metrics_cert_file")
         self._server = _Server(address, page, token, context)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
@@ -65,12 +65,13 @@ def _token(file: str) -> bytes:
     return text
 
 
-def _context(cert_file: str, key_file: str | None) -> ssl.SSLContext:
+def tls_context(cert_file: str, key_file: str | None, setting: str) -> ssl.SSLContext:
+    """Return the TLS side of a server. Raises BadInput that names the setting of a certificate it cannot use."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert_file, key_file)
     except (OSError, ssl.SSLError) as error:
-        raise BadInput(f"metrics_cert_file: {cert_file}: cannot be used: {error.strerror or error}") from None
+        raise BadInput(f"{setting}: {cert_file}: cannot be used: {error.strerror or error}") from None
     return context
 
 

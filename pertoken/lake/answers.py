@@ -14,9 +14,9 @@ from pertoken.lake import questions
 from pertoken.lake.engines import Engine, EngineFailed, engine
 from pertoken.lake.files import LakeFiles
 from pertoken.lake.reading import DayFault, Days, Range, Tables, checked, days_of, verified
-from pertoken.lake.tables import ADVICE, COSTS, SAVINGS, TOKENS
+from pertoken.lake.tables import ADVICE, COSTS, KINDS, SAVINGS, TOKENS
 
-ASKED = (COSTS, TOKENS, SAVINGS, ADVICE)
+ASKED = (COSTS, TOKENS, KINDS, SAVINGS, ADVICE)
 """Tables that questions read."""
 Row = dict[str, Any]
 
@@ -96,7 +96,9 @@ class LakeSession:
 
     def _read_tables(self) -> Tables:
         tables = {name: self._engine.table(name, self._days.paths(name)) for name in ASKED}
-        return tables | {name: questions.within(tables[name], self.asked) for name in (COSTS, TOKENS)}
+        return tables | {
+            name: questions.with_owners(questions.within(tables[name], self.asked)) for name in (COSTS, TOKENS)
+        }
 
     def __enter__(self) -> Self:
         return self

@@ -9,13 +9,13 @@ from typing import Any
 
 from pertoken.errors import StoreError
 from pertoken.lake.files import LakeFiles
-from pertoken.lake.tables import ADVICE, COSTS, SAVINGS, TOKENS
+from pertoken.lake.tables import ADVICE, COSTS, KINDS, SAVINGS, TOKENS
 
 COLUMNS = ("namespace", "service", "model", "workload")
 """Columns whose names can be deleted."""
 HIDDEN = "(deleted)"
 """What stands in lines of the bill where a name was: the dollars stay, so that the bill still adds up."""
-_LINES = (COSTS, TOKENS)
+_LINES = (COSTS, TOKENS, KINDS)
 _NAME_OF = {SAVINGS: "model", ADVICE: "target"}
 """Column that names the subject, of tables whose rows are deleted."""
 Name = tuple[str, str]

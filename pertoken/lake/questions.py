@@ -11,10 +11,11 @@ from typing import Any
 
 import ibis
 
+from pertoken.costs.kinds import KindDollars
 from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, USES
 from pertoken.lake.manifest import day_of
 from pertoken.lake.reading import Range, Tables
-from pertoken.lake.tables import ADVICE, COSTS, MAX_NANO_USD, SAVINGS, TOKENS, UNPRICED
+from pertoken.lake.tables import ADVICE, COSTS, KINDS, MAX_NANO_USD, SAVINGS, TOKENS, UNPRICED
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import DAY
 
@@ -38,49 +39,20 @@ def dollars(tables: Tables, by: Sequence[str]) -> Any:
 def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
     """Return dollars and tokens by `by`, and by hour: those from which dollars per million tokens follow.
 
-    An hour of a cell counts where all devices that `by` held have a price and its tokens are known; a deployment whose
-    tokens are not known is left out with its dollars.
+    An hour of a cell counts where all devices that `by` held have a price and its tokens are known; an epoch whose
+    tokens are not known is left out with its dollars. Those of worker ranks count as their head rank's do.
     """
-    costs, tokens = tables[COSTS], tables[TOKENS]
-    key = ("cell", "day", "hour", "deployment_id", "group")
-    paid = costs.filter(costs.deployment_id.notnull()).select(
-        "cell", "day", "hour", "deployment_id",
-        group=costs[by],
-        nano_usd=costs.nano_usd,
-        unpriced=(costs.use == UNPRICED).cast("int64"),
-        held=ibis.literal(1, "int64"),
-        prompt=ibis.null("int64"),
-        cached=ibis.null("int64"),
-        generated=ibis.null("int64"),
-    )  # fmt: skip
-    served = tokens.select(
-        "cell", "day", "hour", "deployment_id",
-        group=tokens[by],
-        nano_usd=ibis.null("int64"),
-        unpriced=ibis.literal(0, "int64"),
-        held=ibis.literal(0, "int64"),
-        prompt=tokens.prompt_tokens,
-        cached=tokens.cached_tokens,
-        generated=tokens.generated_tokens,
-    )  # fmt: skip
-    rows = ibis.union(paid, served, distinct=False)
-    deployments = rows.group_by(key).agg(
-        nano_usd=exact_sum(rows.nano_usd),
-        unpriced=rows.unpriced.max(),
-        held=rows.held.max(),
-        prompt=rows.prompt.sum(),
-        cached=rows.cached.sum(),
-        generated=rows.generated.sum(),
-    )
-    counted = deployments.prompt.notnull() & deployments.generated.notnull()
-    groups = deployments.group_by(["cell", "day", "hour", "group"]).agg(
-        nano_usd=exact_sum(deployments.nano_usd, where=counted),
-        unpriced=deployments.unpriced.max(),
-        held=deployments.held.max(),
-        n_counted=counted.cast("int64").max(),
-        prompt=exact_sum(deployments.prompt, where=counted),
-        cached=exact_sum(deployments.cached, where=counted),
-        generated=exact_sum(deployments.generated, where=counted),
+    epochs = _epoch_hours(tables, by)
+    has_tokens = epochs.prompt.notnull() & epochs.generated.notnull()
+    counted = has_tokens | epochs.epoch_id.isnull()
+    groups = epochs.group_by(["cell", "day", "hour", "group"]).agg(
+        nano_usd=exact_sum(epochs.nano_usd, where=counted),
+        unpriced=epochs.unpriced.max(),
+        held=epochs.held.max(),
+        n_counted=has_tokens.cast("int64").max(),
+        prompt=exact_sum(epochs.prompt, where=has_tokens),
+        cached=exact_sum(epochs.cached, where=has_tokens),
+        generated=exact_sum(epochs.generated, where=has_tokens),
     )
     known = groups.filter((groups.unpriced == 0) & (groups.held == 1) & (groups.n_counted == 1))
     time = ["day", "hour"] if hourly else []
@@ -95,6 +67,49 @@ def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
         .order_by([ibis.desc("nano_usd"), "group", *time])
         .rename({by: "group"})
     )
+
+
+def _epoch_hours(tables: Tables, by: str) -> Any:
+    """Return dollars and tokens of each epoch and hour, with the value of a column as `group`."""
+    costs, tokens = tables[COSTS], tables[TOKENS]
+    key = ("cell", "day", "hour", "epoch_id")
+    no_count, no, yes = ibis.null("int64"), ibis.literal(0, "int64"), ibis.literal(1, "int64")
+    paid = costs.filter(costs.deployment_id.notnull()).select(
+        *key,
+        group=costs[by],
+        nano_usd=costs.nano_usd,
+        unpriced=(costs.use == UNPRICED).cast("int64"),
+        held=yes,
+        prompt=no_count,
+        cached=no_count,
+        generated=no_count,
+    )
+    served = tokens.select(
+        *key,
+        group=tokens[by],
+        nano_usd=no_count,
+        unpriced=no,
+        held=no,
+        prompt=tokens.prompt_tokens,
+        cached=tokens.cached_tokens,
+        generated=tokens.generated_tokens,
+    )
+    rows = ibis.union(paid, served, distinct=False)
+    return rows.group_by([*key, "group"]).agg(
+        nano_usd=exact_sum(rows.nano_usd),
+        unpriced=rows.unpriced.max(),
+        held=rows.held.max(),
+        prompt=rows.prompt.sum(),
+        cached=rows.cached.sum(),
+        generated=rows.generated.sum(),
+    )
+
+
+def by_kind(tables: Tables, by: str) -> Any:
+    """Return the dollars of deployments by kind of work, grouped by a column, of the days that lie in the range."""
+    kinds = tables[KINDS]
+    sums = {f"{kind}_nano_usd": exact_sum(kinds[f"{kind}_nano_usd"]) for kind in KindDollars.NAMES}
+    return kinds.group_by(by).agg(**sums).order_by([ibis.desc("decode_nano_usd"), by])
 
 
 def months(tables: Tables) -> Any:
@@ -152,6 +167,11 @@ def faulty_days(tables: Tables) -> Any:
         | (costs.nano_usd.isnull() != (costs.use == UNPRICED))
     )
     return costs.filter(wrong).select("cell", "day").distinct()
+
+
+def with_owners(table: Any) -> Any:
+    """Return a table whose workloads are named `NAMESPACE/NAME`: two namespaces may use one name."""
+    return table.mutate(workload=ibis.coalesce(table.namespace + "/" + table.workload, table.workload))
 
 
 def within(table: Any, asked: Range) -> Any:

@@ -14,9 +14,10 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import placements, service_name
+from pertoken.costs.kinds import KindDollars
 from pertoken.costs.lines import IDLE, BilledBuckets
 from pertoken.errors import StoreError
-from pertoken.lake.tables import ADVICE, COPIED, COSTS, SAVINGS, TOKENS, UNPRICED, Copied, schema
+from pertoken.lake.tables import ADVICE, COPIED, COSTS, KINDS, SAVINGS, TOKENS, UNPRICED, Copied, schema
 from pertoken.proof.judging.banked import off_the_bill, readable
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
@@ -67,11 +68,12 @@ class DayRows:
         }
 
     def tables(self) -> Mapping[str, Any]:
-        """Return `costs` and `tokens` as Arrow tables."""
+        """Return `costs`, `tokens` and `kinds` as Arrow tables."""
         billed = self._bill.by_bucket(HOUR)
         return {
             COSTS: arrow(COSTS, sorted(self._costs(billed), key=_order)),
             TOKENS: arrow(TOKENS, sorted(self._tokens(billed), key=_order)),
+            KINDS: arrow(KINDS, sorted(self._kinds(), key=lambda row: row[2])),
         }
 
     def _costs(self, billed: BilledBuckets) -> Iterator[tuple[Any, ...]]:
@@ -93,6 +95,7 @@ class DayRows:
             device.host_name,
             place.provider,
             place.region,
+            epoch_id if epoch_id in self._counting else None,
             *(_NOBODY if owner is None else owner.values()),
             use,
             nano_usd,
@@ -113,7 +116,15 @@ class DayRows:
         host_of = {row.epoch_id: row.host_id for row in self._bill.inventory.epochs}
         for (epoch_id, hour), values in sums.items():
             place = self._places.get(host_of[epoch_id], _NO_PLACE)
-            yield hour, place.provider, place.region, *self._owners[epoch_id].values(), *values
+            yield hour, place.provider, place.region, epoch_id, *self._owners[epoch_id].values(), *values
+
+    def _kinds(self) -> Iterator[tuple[Any, ...]]:
+        newest = self._bill.inventory.newest
+        for deployment_id, dollars in self._bill.kinds.items():
+            place = self._places.get(newest[deployment_id].host_id, _NO_PLACE)
+            owner = self._owners[newest[deployment_id].epoch_id]
+            amounts = (getattr(dollars, kind) for kind in KindDollars.NAMES)
+            yield place.provider, place.region, *owner.values(), *amounts
 
     def prices(self) -> Iterator[tuple[int, list[int | None]]]:
         """Yield the prices of all devices that are paid for at the start of the day and at each change in it."""
@@ -215,10 +226,8 @@ def _advice(row: Recommendation, provider: str | None) -> tuple[Any, ...] | None
 
 def _owners(inventory: Inventory, settings: Settings) -> Iterator[tuple[int, _Owner]]:
     """Yield the owner of each epoch; a worker rank's is the deployment of its head rank."""
-    heads = {row.deployment_id: row for row in inventory.served}
     for row in inventory.epochs:
-        deployment_id = inventory.heads.get(row.epoch_id, row.deployment_id)
-        head = row if row.epoch_id in inventory.deployment_of else heads.get(deployment_id, row)
+        deployment_id, head = inventory.heads.get(row.epoch_id, row.deployment_id), inventory.head_rows[row.epoch_id]
         workload = parsed(json.loads(head.knobs).get(WORKLOAD))
         service = service_name(head.served_model, settings)
         yield row.epoch_id, _Owner(deployment_id, head.served_model, service, workload)

@@ -13,10 +13,11 @@ from typing import Any
 
 from sqlalchemy import Boolean, Table, Text
 
+from pertoken.costs.kinds import KindDollars
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.schema.rollup_tables import HOUR
 
-COSTS, TOKENS, SAVINGS, ADVICE = "costs", "tokens", "savings", "advice"
+COSTS, TOKENS, KINDS, SAVINGS, ADVICE = "costs", "tokens", "kinds", "savings", "advice"
 UNPRICED = "unpriced"
 """Use of a line of a deployment's device time that has no price: its dollars are NULL."""
 MAX_NANO_USD = 10**15
@@ -25,15 +26,28 @@ _OWNER = (("deployment_id", "int64"), ("model", "string"), ("service", "string")
 _PLACE = (("provider", "string"), ("region", "string"))
 _LINES: Mapping[str, Sequence[tuple[str, str]]] = {
     # Allocated lines of the bill; `use` is one of `costs.lines.USES` or `UNPRICED`. Only lines of a deployment have
-    # an owner. `hour` counts from the start of the day.
+    # an owner. `hour` counts from the start of the day. `epoch_id` is the epoch whose engine counts the tokens of a
+    # line; NULL: a worker rank, whose tokens its head rank counts.
     COSTS: (
         *(("hour", "int8"), ("device_id", "int64"), ("accelerator", "string"), ("host", "string")),
-        *(*_PLACE, *_OWNER, ("workload", "string"), ("use", "string"), ("nano_usd", "int64")),
+        *(*_PLACE, ("epoch_id", "int64"), *_OWNER, ("workload", "string"), ("use", "string"), ("nano_usd", "int64")),
     ),
     # Tokens of each deployment and hour; NULL: not counted.
     TOKENS: (
-        *(("hour", "int8"), *_PLACE, *_OWNER, ("workload", "string"), ("prompt_tokens", "int64")),
+        *(
+            ("hour", "int8"),
+            *_PLACE,
+            ("epoch_id", "int64"),
+            *_OWNER,
+            ("workload", "string"),
+            ("prompt_tokens", "int64"),
+        ),
         *(("cached_tokens", "int64"), ("generated_tokens", "int64"), ("observed_ms", "int64")),
+    ),
+    # Dollars of each deployment on that day by kind of work, which sum to all of its dollars.
+    KINDS: (
+        *(*_PLACE, *_OWNER, ("workload", "string")),
+        *((f"{kind}_nano_usd", "int64") for kind in KindDollars.NAMES),
     ),
     # Receipts of that day: what they measured in the hours compared, and what left the bill by it.
     SAVINGS: (

@@ -29,6 +29,11 @@ VIEWS: Mapping[str, View] = {
         "Hours in which a device has no price, or tokens are not known, are left out of both.",
     ),
     "cell": View("Dollars by cell, and what of them was idle", partial(questions.unused, by=["cell"])),
+    "kinds": View(
+        "Dollars by model and kind of work",
+        partial(questions.by_kind, by="model"),
+        "Prefill and decode are upper bounds where requests ran together; unsplit: the engine counts no times.",
+    ),
     "provider": _bill("provider"),
     "namespace": _bill("namespace"),
     "services": View("Services that pay most for idle devices", partial(questions.unused, by=["cell", "service"])),

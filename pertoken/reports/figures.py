@@ -1,15 +1,15 @@
 """All figures of a report, read once: the bill, models, tenants, savings and verdicts of a period."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from pertoken.config import Settings
-from pertoken.costs.bill import bill
+from pertoken.costs.bill import Bill, bill
 from pertoken.costs.fleet import objectives
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
-from pertoken.costs.hours.spend import Spend, spend_of
+from pertoken.costs.hours.spend import NO_OWNER, OWNERS, Spend, naming, spend_of
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.figures import ModelFigures, model_figures
 from pertoken.costs.report.fleet_report import fleet_report
@@ -79,6 +79,8 @@ class ReportFigures:
     models: Spend
     tenants: Spend
     teams: Spend
+    owners: tuple[Spend, ...]
+    """By namespace and by workload; empty where no deployment ran in a known pod."""
     figures: tuple[ModelFigures, ...]
     nano_usd_per_mtok: int | None
     """Of all models with known dollars and tokens."""
@@ -107,6 +109,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
     with bill(store, period.start, period.end, dated=period.dated) as priced:
         served = model_hours(priced)
         by = {name: spend_of(priced, served, name, teams) for name in ("model", "tenant", "team")}
+        owners = tuple(_owners(priced))
         figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings))
         daily = charges(priced)
         source = shown_place(store.location, priced.inventory)
@@ -132,6 +135,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         models=by["model"],
         tenants=by["tenant"],
         teams=by["team"],
+        owners=owners,
         figures=figures,
         nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known.values())),
         served=together(hour.served._replace(good_share=good_share.get(model)) for model, hour in known.items()),
@@ -140,6 +144,14 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         troubles=troubles,
         verdicts=verdicts_of(store, period.start, period.end, period.end if period.dated else None),
     )
+
+
+def _owners(priced: Bill) -> Iterator[Spend]:
+    """Yield the bill by each kind of owner that a deployment of the period has."""
+    for by in OWNERS:
+        name_of = naming(priced.inventory, by)
+        if any(name_of(row) != NO_OWNER for row in priced.inventory.epochs):
+            yield spend_of(priced, model_hours(priced, name_of), by, {})
 
 
 def read_troubles(store: Store, settings: Settings, end_ts: int, dated: bool = False) -> tuple[Trouble, ...]:

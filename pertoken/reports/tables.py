@@ -40,6 +40,7 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
         figures_table(report, f"pertoken costs --figures {hours}"),
         spend_table("Chargeback by team", report.teams, f"pertoken costs --by team {hours}"),
         spend_table("Chargeback by tenant", report.tenants, f"pertoken costs --by tenant {hours}"),
+        *(spend_table(f"By {bill.by}", bill, f"pertoken costs --by {bill.by} {hours}") for bill in report.owners),
         found_table(report),
         taken_table(report),
         verdicts_table(

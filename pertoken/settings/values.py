@@ -11,6 +11,7 @@ from typing import Any
 from pertoken.access import Access, read_access
 from pertoken.settings import fleet
 from pertoken.settings.alerts import read_destinations, webhook_url
+from pertoken.settings.pages import read_networks
 from pertoken.units import format_duration, parse_duration_s
 
 PROBES = ("nvidia", "amd", "gaudi")
@@ -181,6 +182,11 @@ def tables(read: Any) -> Any:
             raise Unrepeated(str(error)) from None
 
     return parse
+
+
+def networks(value: object) -> tuple[str, ...]:
+    """Return addresses and networks of proxies."""
+    return read_networks(items_of(value))
 
 
 def probes(value: object) -> tuple[str, ...]:

@@ -96,6 +96,14 @@ class Inventory:
         return workers
 
     @cached_property
+    def head_rows(self) -> Mapping[int, Any]:
+        """Row that names the model and owner of each epoch: of a worker rank the newest of its head rank."""
+        return {
+            row.epoch_id: self.newest.get(self.heads[row.epoch_id], row) if row.epoch_id in self.heads else row
+            for row in self.epochs
+        }
+
+    @cached_property
     def epoch_devices(self) -> Mapping[int, tuple[int, ...]]:
         """Devices of each epoch, those of its worker ranks included."""
         return ranks.devices(self.own_devices, self.epochs, self.heads)

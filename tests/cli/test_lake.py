@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,8 +7,9 @@ from click.testing import CliRunner
 
 from pertoken.cli import main
 from pertoken.cli.lake import _cell_of
-from pertoken.store.connect.location import locate
+from pertoken.store.connect.location import StoreLocation, locate
 from tests.lake.lakes import END, host
+from tests.scenario import LOW_BATCH_70B, seed
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
 AT = "2026-09-21T02:00Z"
@@ -50,6 +52,23 @@ def test_a_lake_is_grouped_by(by: str, lake: str) -> None:
     values = json.loads(run("costs", "--db", f"lake:{lake}", "--hours", "5", "--at", AT, "--by", by, "--json"))
     assert sum(row["nano_usd"] for row in values["tables"][f"Dollars by {by}"]) == 40_000_000_000
     assert by in run("costs", "--db", f"lake:{lake}", "--hours", "5", "--at", AT, "--by", by, "--csv").splitlines()[0]
+
+
+@pytest.mark.parametrize(("by", "owners"), [("namespace", {"prod", "dev"}), ("workload", {"prod/chat", "dev/chat"})])
+def test_owners_of_a_lake_are_those_of_its_database(tmp_path: Path, by: str, owners: set[str]) -> None:
+    where: Path | StoreLocation = tmp_path / "owned"
+    for name in ("prod", "dev"):
+        pod = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "workload": f"Deployment {name}/chat"})
+        where = seed(where, pod, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END, host=name)
+    url, asked = str(tmp_path / "lake"), ("--hours", "5", "--at", AT, "--by", by, "--json")
+    run("lake", "publish", url, "--cell", "eu-1", "--db", str(tmp_path / "owned"))
+    values = json.loads(run("costs", "--db", f"lake:{url}", *asked))
+    own = json.loads(run("costs", "--db", str(tmp_path / "owned"), *asked))
+    assert {line["name"] for line in own} == owners
+    rows = values["tables"][f"Dollars by {by}"]
+    assert {row[by]: row["nano_usd"] for row in rows} == {line["name"]: round(line["usd"] * 1e9) for line in own}
+    prices = values["tables"][f"Dollars per Mtok by {by}"]
+    assert {row["prompt_tokens"] + row["generated_tokens"] for row in prices} == {line["tokens"] for line in own}
 
 
 def test_reports_and_screens_of_a_lake_hold_all_its_tables(tmp_path: Path, lake: str) -> None:

@@ -41,6 +41,8 @@ ENGINES = tuple(
     for n, pid in enumerate((101, 201, 301))
 )
 MODELS = ("one", "two", "two")
+WORKLOADS = ("Deployment prod/chat", "? dev/?")
+"""Of the first engines; the last has no owner."""
 SLICES = (428_571, 285_714)
 """Parts of the first GPU, in millionths; the rest of it is free."""
 FOREIGN = 999
@@ -127,7 +129,9 @@ def devices(stretch: Stretch, ticks: int) -> Iterator[DeviceReading]:
 
 def engines(stretch: Stretch, tokens: Sequence[int]) -> Iterator[EngineReading]:
     for n in sorted(stretch.live):
-        knobs = {"max_num_seqs": stretch.batch}
+        knobs: dict[str, object] = {"max_num_seqs": stretch.batch}
+        if n < len(WORKLOADS):
+            knobs["workload"] = WORKLOADS[n]
         gauges = {"running": float(stretch.rates[n] > 0), "waiting": 0.0}
         counters = engine(tokens[n], tokens[n] // 2).counters
         if n != 1:  # the second engine counts no time of its work

@@ -19,7 +19,7 @@ from tests.llama import free_port
 
 NAMES = (
     *("token", "variable", "ship", "credential", "gateway", "hook", "query", "signing", "header", "collector"),
-    *("metrics", "mail"),
+    *("metrics", "mail", "pages"),
 )
 SECRETS = {name: f"planted-{name}-s3cret" for name in NAMES}
 CAPTURE = (Path(__file__).parents[1] / "captures/vllm-0.32.0-metrics-after.prom").read_bytes()
@@ -33,7 +33,7 @@ HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 
 
 def settings(folder: Path, url: str) -> Path:
-    for name in ("token", "gateway", "metrics", "mail"):
+    for name in ("token", "gateway", "metrics", "mail", "pages"):
         (folder / name).write_text(SECRETS[name])
     file = folder / "pertoken.toml"
     file.write_text(f"""
@@ -52,6 +52,8 @@ metrics_listen = "127.0.0.1:{free_port()}"
 metrics_token_file = "{folder}/metrics"
 otlp_endpoint = "{url}/collector?key={SECRETS["collector"]}"
 [advisor]
+pages_listen = "127.0.0.1:{free_port()}"
+pages_readers = [{{token_file = "{folder}/pages", owners = ["search"]}}]
 otlp_endpoint = "{url}/collector?key={SECRETS["collector"]}"
 [[gateways]]
 url = "{url}/gateway"

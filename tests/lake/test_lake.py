@@ -85,6 +85,8 @@ def test_a_lake_answers_as_the_bills_of_its_database_whatever_happens_at_once(
     seen = {row["cell"]: {use: row[f"{use}_nano_usd"] for use in USES} for row in rows if row["nano_usd"]}
     expected = {use: by_use[use] for use in USES}
     assert seen == ({cell: expected for cell in ("one", "two")} if sum(by_use.values()) else {})
+    kinds = asked(folder / "lake", partial(questions.by_kind, by="cell"), end=end)
+    assert {sum(row[name] for name in row if name != "cell") for row in kinds} <= {by_use["busy"] + by_use["idle"]}
     known = asked(folder / "lake", partial(questions.per_mtok, by="model"), end=end)
     found = {row["model"]: (row["nano_usd"], row["prompt_tokens"] + row["generated_tokens"]) for row in known}
     assert found == {model: (2 * usd, 2 * tokens) for model, (usd, tokens) in by_model.items()}

@@ -79,8 +79,8 @@ def test_found_changes_state_what_their_forecasts_rest_on_and_what_lifts_it(tmp_
     report = figures(tmp_path / "db")
     row = advice(1, 10 * NANO_USD, "host:x")
     stated = replace(row, variants=(replace(row.variants[0], tier=tiers()["stated"]),))
-    table = found_table(replace(report, savings=replace(report.savings, proposed=(stated,))))
+    table = found_table(replace(report, savings=replace(report.savings, proposed=(stated,), folds=folded([stated]))))
     assert table.rows[0][table.columns.index("forecast")] == tiers()["stated"].short
     assert "`pertoken probe` lifts them" in table.notes[-1]
-    plain = found_table(replace(report, savings=replace(report.savings, proposed=(row,))))
+    plain = found_table(replace(report, savings=replace(report.savings, proposed=(row,), folds=folded([row]))))
     assert plain.rows[0][plain.columns.index("forecast")] == "" and not any("probe" in note for note in plain.notes)

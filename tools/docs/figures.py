@@ -1,4 +1,4 @@
-"""Figures of hand-written pages, taken from committed results of benchmarks.
+"""Figures of hand-written pages, taken from committed results of benchmarks, and the table of checked claims.
 
 Such a page has blocks between `<!-- figures NAME -->` and `<!-- end of figures -->`; what is between is written by
 `python -m tools.docs` from the newest result of that name.
@@ -10,9 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pertoken.catalog.claims import claims
+from pertoken.catalog.market import load_market
+from pertoken.claims.checking import checked
+from pertoken.claims.shown import claims_table
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
-PAGES = ("README.md", "docs/gateways.md", "docs/scale.md", "docs/how-savings-are-proven.md")
+PAGES = ("README.md", "docs/gateways.md", "docs/scale.md", "docs/how-savings-are-proven.md", "docs/claims.md")
 _BLOCK = re.compile(r"(<!-- figures (?P<name>[a-z_]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 Result = Mapping[tuple[str, str], Any]
 
@@ -272,9 +277,15 @@ def _tenant_shares() -> str:
     )
 
 
+def _claims() -> str:
+    market = load_market()
+    return claims_table(checked(claim, market) for claim in claims())
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent": _agent,
     "agent_beside": _agent_beside,
+    "claims": _claims,
     "forecast": _forecast,
     "hours": _hours,
     "guard": _guard,

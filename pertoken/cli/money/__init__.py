@@ -1,1 +1,1 @@
-"""Commands about dollars: sizing, budget, invoice and receipts."""
+"""Commands about dollars: sizing, claims, budget, invoice and receipts."""

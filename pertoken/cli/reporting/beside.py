@@ -1,4 +1,4 @@
-"""Jobs that run beside repeated advice: exports of dollars, and alerts."""
+"""Jobs and servers that run beside repeated advice: exports of dollars, alerts, and the team's pages."""
 
 from __future__ import annotations
 
@@ -47,6 +47,30 @@ def exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
             pushes.append(Job("metrics push", pusher.push, PUSH_EVERY_S, beside=True))
             stack.callback(pusher.end)
         yield pushes
+
+
+@contextlib.contextmanager
+def team_pages(where: StoreLocation, settings: Settings) -> Iterator[None]:
+    """Serve the team's pages where an address is set. Raises BadInput, OSError."""
+    if settings.advisor_pages_listen is None:
+        yield
+        return
+    from pertoken.reports.team.login import Login
+    from pertoken.reports.team.pages import TeamPages
+    from pertoken.reports.team.server import TeamServer
+
+    server = TeamServer(
+        settings.advisor_pages_listen,
+        TeamPages(where, settings).html,
+        Login(settings),
+        cert_file=settings.advisor_pages_cert_file,
+        key_file=settings.advisor_pages_key_file,
+    )
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def alert_jobs(where: StoreLocation, settings: Settings) -> list[Job]:

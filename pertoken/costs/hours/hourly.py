@@ -20,6 +20,6 @@ def hourly(
     """
     start = first_hour(hours, now_ts)
     with bill(store, start, now_ts, dated=dated) as priced:
-        by_model = model_hours(priced, named)
+        by_model = model_hours(priced, lambda row: named(row.served_model))
     models = (ModelHours(model, start, tuple(hours_of_model)) for model, hours_of_model in by_model.items())
     return tuple(sorted(models, key=lambda model: (-(model.together.nano_usd or 0), natural_key(model.model))))

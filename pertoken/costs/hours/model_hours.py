@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise, repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from pertoken.window.ranks import follows
 _COUNTS = ("prompt_tokens", "generated_tokens", "observed_ms", "cached_tokens", "requests_finished")
 
 
-def model_hours(bill: Bill, named: Callable[[str], str] = str) -> dict[str, list[ModelHour | None]]:
+def model_hours(
+    bill: Bill, named: Callable[[Any], str] = attrgetter("served_model")
+) -> dict[str, list[ModelHour | None]]:
     """Return the cost and tokens of each model's deployments in each hour of the clock that the window touches.
 
-    `named` gives the name under which a served model is counted: its service, or its own. Dollars are lines of the
-    bill: the hours of deployments whose devices all have a price sum to what these carry of it.
+    `named` gives the name under which the row of an epoch is counted: its model, service or owner. Dollars are lines
+    of the bill: the hours of deployments whose devices all have a price sum to what these carry of it.
 
     None stands for an hour of which nothing is known; a model without any other is left out.
     """
@@ -35,7 +38,7 @@ def model_hours(bill: Bill, named: Callable[[str], str] = str) -> dict[str, list
 class _Hours:
     """Hours by dense numbers: a slot is an epoch in an hour, a cell a model in an hour."""
 
-    def __init__(self, billed: BilledBuckets, prices: PriceBook, named: Callable[[str], str]) -> None:
+    def __init__(self, billed: BilledBuckets, prices: PriceBook, named: Callable[[Any], str]) -> None:
         self._billed, self._prices = billed, prices
         self._window, self._inventory = billed.window, billed.window.inventory
         self._first = self._window.start // HOUR
@@ -44,10 +47,10 @@ class _Hours:
         self._epoch_ids = np.array([row.epoch_id for row in rows], np.int64)
         self._counts = np.array([not follows(row) for row in rows], bool)
         """Worker ranks hold devices, and their head rank counts their tokens."""
-        self._name_of = {model: named(model) for model in {row.served_model for row in rows}}
-        self._models = sorted(set(self._name_of.values()))
+        names = [named(row) for row in rows]
+        self._models = sorted(set(names))
         number = {model: n for n, model in enumerate(self._models)}
-        self._model_of = np.array([number[self._name_of[row.served_model]] for row in rows], np.int64)
+        self._model_of = np.array([number[name] for name in names], np.int64)
         self._n_cells = len(self._models) * self._n_hours
 
     def by_model(self) -> dict[str, list[ModelHour | None]]:
@@ -151,11 +154,13 @@ class _Hours:
     def _expected_ms(self) -> Ints:
         """Return for how long deployments of each model should have been read in each hour, added up."""
         expected_ms = np.zeros(self._n_cells, np.int64)
-        for (model, first, last), n in Counter(_spans(self._inventory, self._window.start, self._window.end)).items():
+        number = dict(zip(self._epoch_ids.tolist(), self._model_of.tolist(), strict=True))
+        spans = _spans(self._inventory, self._window.start, self._window.end)
+        for (model, first, last), n in Counter((number[epoch], *span) for epoch, *span in spans).items():
             if first >= last:
                 continue  # by a clock that was ahead, it begins after the window
             begin, end = first // HOUR, -(-last // HOUR)
-            at = self._models.index(self._name_of[model]) * self._n_hours - self._first
+            at = model * self._n_hours - self._first
             expected_ms[at + begin : at + end] += n * HOUR_MS
             expected_ms[at + begin] -= 1000 * n * (first - begin * HOUR)
             expected_ms[at + end - 1] -= 1000 * n * (end * HOUR - last)
@@ -175,8 +180,8 @@ def _any(slots: Ints, n: int) -> Any:
     return present
 
 
-def _spans(inventory: Inventory, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-    """Yield (model, first, last): when each epoch that counts tokens should have been read.
+def _spans(inventory: Inventory, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (epoch, first, last): when each epoch that counts tokens should have been read.
 
     On a host that reports, an open epoch lasts as long as its deployment was there; on one that stopped nobody knows,
     so that it should have been read until now.
@@ -188,4 +193,4 @@ def _spans(inventory: Inventory, start: int, end: int) -> Iterator[tuple[str, in
         silent = row.end_ts is None and start <= last < end - STALE_TICKS * MINUTE
         if silent and row.host_id not in inventory.reporting:
             last = end
-        yield row.served_model, max(start, row.start_ts), min(end, last)
+        yield row.epoch_id, max(start, row.start_ts), min(end, last)

@@ -1,8 +1,10 @@
-"""The bill of some hours by tenant, team, model or device: lines that sum to it exactly."""
+"""The bill of some hours by tenant, team, model, owner or device: lines that sum to it exactly."""
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.hours.attribution import Attribution, TenantShare, attribute, by_model
@@ -12,16 +14,20 @@ from pertoken.costs.kinds import NO_TIMES, KindDollars, TokenWeights, token_weig
 from pertoken.costs.money import Money
 from pertoken.costs.served import Served
 from pertoken.printable import natural_key
+from pertoken.state.workload import Workload, parsed
 from pertoken.store.connect.open import Store
+from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import first_hour, format_count
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory
 from pertoken.window.tenants.tokens import Tenant
 
-BY = ("tenant", "team", "model", "gpu")
+OWNERS = ("namespace", "workload")
+BY = ("tenant", "team", "model", "gpu", *OWNERS)
 _KINDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
-UNATTRIBUTED, OTHER, UNALLOCATED = "unattributed", "other work", "unallocated"
-"""Lines of what no gateway saw, of foreign processes, and of time in which nothing held a device."""
+UNATTRIBUTED, NO_OWNER, OTHER, UNALLOCATED = "unattributed", "no owner", "other work", "unallocated"
+"""Lines of what no gateway saw, of deployments in no known pod, of foreign processes, and of time without a
+process on a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, st
     `teams`: team of each key, namespace or team of a gateway. Raises StoreError.
     """
     with bill(store, first_hour(hours, now_ts), now_ts, dated=dated) as priced:
-        served = {} if by == "gpu" else model_hours(priced)
+        served = {} if by == "gpu" else model_hours(priced, naming(priced.inventory, by))
         return spend_of(priced, served, by, teams)
 
 
@@ -88,16 +94,16 @@ def spend_of(
     by: str,
     teams: Mapping[str, str],
 ) -> Spend:
-    """Return a bill that starts with an hour, by one of `BY`. `served`: `model_hours` of it."""
+    """Return a bill that starts with an hour, by one of `BY`. `served`: `model_hours` of it under `naming` of `by`."""
     window, money, inventory, start = priced.window, priced.money, priced.inventory, priced.window.start
     lines: list[SpendLine] = []
     notes = _unpriced(money, inventory)
     if by == "gpu":
         lines = _by_device(money, inventory)
     else:
-        dollars = _by_model(money, inventory)
+        dollars = _by_name(money, naming(inventory, by), inventory)
         models = [ModelHours(model, start, tuple(served.get(model, ()))) for model in sorted({*served, *dollars})]
-        if by == "model":
+        if by in ("model", *OWNERS):
             lines = [
                 SpendLine(
                     model.model,
@@ -109,6 +115,8 @@ def spend_of(
                 )
                 for model in models
             ]
+            if by in OWNERS and dollars.keys() | served.keys() == {NO_OWNER}:
+                notes.append(f"No deployment of this time ran in a pod whose {by} the agent could read.")
         else:
             counts = window.tenant_tokens()
             counted, elsewhere = by_model([model.model for model in models], counts.rows)
@@ -126,24 +134,37 @@ def spend_of(
                 "Name it once in [[gateways]]."
                 for names in counts.several_names
             ]
-    lines.sort(key=lambda line: (line.name == UNATTRIBUTED, -line.nano_usd, natural_key(line.name)))
+    lines.sort(key=lambda line: (line.name in (UNATTRIBUTED, NO_OWNER), -line.nano_usd, natural_key(line.name)))
     if by != "gpu":
         rest = (SpendLine(OTHER, money.other), SpendLine(UNALLOCATED, money.unallocated))
         lines += [line for line in rest if line.nano_usd]
     return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes)
 
 
-def _by_model(money: Money, inventory: Inventory) -> dict[str, int]:
-    """Return what each served model's deployments carry of the bill, their worker ranks included."""
-    model_of = {row.epoch_id: row.served_model for row in inventory.epochs}
-    model_of |= {
-        epoch: inventory.newest[head].served_model
-        for epoch, head in inventory.heads.items()
-        if head in inventory.newest
-    }
+def naming(inventory: Inventory, by: str) -> Callable[[Any], str]:
+    """Return a function from the row of an epoch to its owner, for `by` of `OWNERS`, else to its served model.
+
+    Worker ranks have the name of their head rank. A workload is named with its namespace, as names repeat among them.
+    """
+
+    def name_of(row: Any) -> str:
+        head = inventory.head_rows[row.epoch_id]
+        if by not in OWNERS:
+            return str(head.served_model)
+        workload = parsed(json.loads(head.knobs).get(WORKLOAD)) or Workload()
+        if by == "namespace":
+            return workload.namespace or NO_OWNER
+        return "/".join(filter(None, (workload.namespace, workload.name))) if workload.name else NO_OWNER
+
+    return name_of
+
+
+def _by_name(money: Money, name_of: Callable[[Any], str], inventory: Inventory) -> dict[str, int]:
+    """Return what the epochs of each name carry of the bill."""
+    row_of = {row.epoch_id: row for row in inventory.epochs}
     nano_usd: dict[str, int] = defaultdict(int)
     for epoch_id, nano in money.by_epoch.items():
-        nano_usd[model_of[epoch_id]] += nano
+        nano_usd[name_of(row_of[epoch_id])] += nano
     return nano_usd
 
 

@@ -30,6 +30,8 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
     most quality: run your own evaluation.
     ## How to apply
     vLLM: serve a checkpoint quantized by llm-compressor, or `--quantization fp8`. llama.cpp: a Q8_0 or Q4_K_M file.
+    Where your evaluation fails in 4 bits, prefer a checkpoint whose publisher trained it with quantization (QAT), or
+    train one: it costs GPU hours, which no saving here contains.
     ## Sources
     1. "Give Me BF16 or Give Me Death?", arXiv 2411.02355: W8A8 suits high load, W4A16 few concurrent requests.
     2. vLLM 0.32 `config/`: quantization methods by hardware.

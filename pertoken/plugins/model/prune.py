@@ -28,7 +28,8 @@ def prune(seen: Evidence, service: Service, market: Market, options: Options) ->
     evaluation.
     ## How to apply
     Evaluate the checkpoint, serve it beside the whole model with 1 to 5 % of the traffic, then move the rest. Undo:
-    serve the whole model again.
+    serve the whole model again. Tensor decomposition (low-rank factors in place of matrices) is no lever: no supported
+    engine serves decomposed weights.
     ## Sources
     1. (code) vLLM 0.32.0 `compressed_tensors/schemes`: none supports 2:4 any more. SGLang 0.5.23, llama.cpp, TGI: none.
        TensorRT-LLM: not verified.

@@ -46,7 +46,8 @@ def shorten_prompts(seen: Evidence, service: Service, options: Options) -> Itera
     can be left out, so no saving is stated, only the break-even, until you supply `kept`.
     ## How to apply
     In the application: shorter system prompts, fewer and shorter passages, tools by retrieval, a summarised history, or
-    a prompt compressor (LLMLingua). Compare outputs on a sample. Undo: send the previous prompts.
+    a prompt compressor (LLMLingua). Quarantine what tools and subtasks return in a context of its own, and pass on
+    only the validated result. Compare outputs on a sample. Undo: send the previous prompts.
     ## Sources
     1. (calculated) Prefill saved is 1 - 1/r of the uncached prompt tokens, at r times shorter prompts.
     2. (calculated) From 8k to 128k tokens: 16 times the tokens, 33 times the prefill FLOPs of a 70B, 16 times its KV

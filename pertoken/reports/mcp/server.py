@@ -19,6 +19,7 @@ INSTRUCTIONS = (
     "counts all rows, and `next` is the `start` of those that follow, null after the last."
 )
 
+By = Literal["model", "tenant", "team", "gpu", "namespace", "workload"]
 Which = Literal["found", "folded", "unconfirmed", "paying_more", "taken"]
 
 
@@ -30,10 +31,8 @@ def server_of(replies: Replies) -> MCPServer[Any]:
     )
 
     @server.tool(annotations=read_only)
-    def costs(
-        hours: int = 24, by: Literal["model", "tenant", "team", "gpu"] = "model", start: int = 0
-    ) -> dict[str, Any]:
-        """Return the bill of the last hours of the clock by model, tenant, team or gpu: dollars, tokens, $/Mtok."""
+    def costs(hours: int = 24, by: By = "model", start: int = 0) -> dict[str, Any]:
+        """Return the bill of the last hours by model, tenant, team, gpu or owner: dollars, tokens, $/Mtok."""
         with _explained():
             return replies.costs(hours, by, start)
 

@@ -30,7 +30,7 @@ USE_NAMES = {
 
 def page(report: ReportFigures) -> str:
     """Return the report as a whole HTML document."""
-    sections = (_headlines(report), *_plots(report), *(table_section(table) for table in tables(report)))
+    sections = (headline_list(report), *plots(report), *(table_section(table) for table in tables(report)))
     title = f"pertoken, {report.period.text}"
     return document("What our tokens cost", [f"{report.period.text} · {report.source}"], sections, title)
 
@@ -58,12 +58,14 @@ def _style() -> str:
     return (files("pertoken.reports.page") / "report.css").read_text(encoding="utf-8")
 
 
-def _headlines(report: ReportFigures) -> Markup:
+def headline_list(report: ReportFigures) -> Markup:
+    """Return the figures at the head of a report."""
     figures = (tag("li", tag("b", headline.value), tag("span", headline.name)) for headline in headlines(report))
     return tag("ul", *figures, class_="figures")
 
 
-def _plots(report: ReportFigures) -> list[Markup]:
+def plots(report: ReportFigures) -> list[Markup]:
+    """Return the plots of a report; a sentence in their place where no device has a price."""
     parts = [(name, f"use-{name}") for name in USES]
     if report.bill is None:
         return [tag("section", tag("h2", "Spend"), tag("p", "No device has a price: `pertoken prices set` gives one."))]

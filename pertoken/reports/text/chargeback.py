@@ -1,4 +1,4 @@
-"""Chargeback as CSV: lines by model, team and tenant, each set of which sums to the bill."""
+"""Chargeback as CSV: lines by model, team, tenant and owner, each set of which sums to the bill."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ def chargeback_csv(report: ReportFigures) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for spend in (report.models, report.teams, report.tenants):
+    for spend in (report.models, report.teams, report.tenants, *report.owners):
         writer.writerows(_rows(report, spend))
     return out.getvalue()
 

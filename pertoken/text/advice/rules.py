@@ -55,22 +55,27 @@ class RuleLine:
         return self.listed.entry.state == "disabled"
 
 
+def rule_counts(advice: Sequence[Recommendation]) -> Mapping[str, tuple[int, int, int]]:
+    """Return the numbers of proposals, refusals and failures of each rule with advice."""
+    proposals, refusals, failures = (
+        Counter(row.rule_id for row in advice if row.state in states)
+        for states in (_PROPOSED, _SILENT, (State.FAILED,))
+    )
+    return {rule: (proposals[rule], refusals[rule], failures[rule]) for rule in {row.rule_id for row in advice}}
+
+
 def rule_lines(
     rules: Iterable[ListedRule], advice: Sequence[Recommendation], records: Mapping[str, Record], now_ts: float
 ) -> tuple[RuleLine, ...]:
     """Return a line for each rule: rules that do not run first, then by number of proposals."""
-    proposals = Counter(row.rule_id for row in advice if row.state in _PROPOSED)
-    refusals = Counter(row.rule_id for row in advice if row.state in _SILENT)
-    failures = Counter(row.rule_id for row in advice if row.state is State.FAILED)
+    counts = rule_counts(advice)
     newest: dict[str, int] = {}
     for row in advice:
         newest[row.rule_id] = max(row.updated_ts, newest.get(row.rule_id, 0))
     lines = [
         RuleLine(
             rule,
-            proposals[rule.entry.id],
-            refusals[rule.entry.id],
-            failures[rule.entry.id],
+            *counts.get(rule.entry.id, (0, 0, 0)),
             newest.get(rule.entry.id) or None,
             records.get(rule.entry.id),
             now_ts,

@@ -29,10 +29,11 @@ _WHY = {
 }
 
 
-def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sheet:
+def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = (), *, with_keys: bool = True) -> Sheet:
     """Return the details of a recommendation in the order of `answers`, then its evidence and its commands.
 
-    The `computed` sections follow the evidence. Sections without content are left out.
+    The `computed` sections follow the evidence. Sections without content are left out. `with_keys`: the state has the
+    keys of the decisions that are possible.
     """
     best = row.chosen or Variant("", "")
     is_priced = row.chosen is not None
@@ -44,7 +45,7 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sh
                 *((("owner", literal(row.owner)),) if row.owner else ()),
                 ("rule", literal(row.rule_id)),
                 ("read more", f"`pertoken rules explain {literal(row.rule_id)}`"),
-                ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
+                ("state", described(row) + (f"  ({decisions})" if with_keys and (decisions := possible(row)) else "")),
                 *((("proposed", literal(row.title)),) if row.change != row.title else ()),
                 *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
                 *(_change(line, best.changes) for line in best.changes),

@@ -1,11 +1,17 @@
 """Jobs beside repeated advice: only those that settings ask for."""
 
+import contextlib
+import http.client
+import socket
 from pathlib import Path
 
-from pertoken.cli.reporting.beside import alert_jobs, exports
+import pytest
+
+from pertoken.cli.reporting.beside import alert_jobs, exports, team_pages
 from pertoken.config import Settings
 from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate
+from tests.llama import free_port
 
 
 def test_without_settings_only_default_alerts_are_evaluated_beside_advice(tmp_path: Path) -> None:
@@ -22,3 +28,16 @@ def test_dollars_are_pushed_and_alerts_evaluated_beside_the_next_run(tmp_path: P
     with exports(where, settings) as pushes:
         assert [(job.name, job.beside) for job in pushes] == [("metrics push", True)]
     assert [(job.name, job.beside) for job in alert_jobs(where, settings)] == [("alerts", True)]
+
+
+def test_team_pages_are_served_while_the_advisor_runs_where_an_address_is_set(tmp_path: Path) -> None:
+    where, port = locate(str(tmp_path)), free_port()
+    with team_pages(where, Settings()), pytest.raises(ConnectionError):
+        socket.create_connection(("127.0.0.1", port))
+    with team_pages(where, Settings(advisor_pages_listen=("127.0.0.1", port))):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", "/none")
+            assert connection.getresponse().status == 404
+    with pytest.raises(ConnectionError):
+        socket.create_connection(("127.0.0.1", port))

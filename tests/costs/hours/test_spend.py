@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hours.spend import BY, OTHER, UNALLOCATED, UNATTRIBUTED, Spend, spend, team_of
+from pertoken.costs.hours.spend import BY, NO_OWNER, OTHER, UNALLOCATED, UNATTRIBUTED, Spend, spend, team_of
 from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.units import NANO_USD
 from pertoken.window.tenants.tokens import Tenant
-from tests.scenario import LOW_BATCH_70B, seed
+from tests.scenario import LOW_BATCH_70B, Serving, seed
 from tests.tenants import count, metric
 
 END = 1_790_000_400 // 3600 * 3600 + 3600
@@ -144,3 +145,42 @@ def test_a_gateway_that_is_read_under_two_names_is_counted_once_and_named(tmp_pa
     assert dollars(report) == pytest.approx({"a": HOURLY, UNATTRIBUTED: HOURLY, UNALLOCATED: 2 * HOURLY})
     *_, note = report.notes
     assert note.startswith("http://gw.internal:4000 and http://gw:4000 are one gateway")
+
+
+def in_pod(workload: str | None) -> Serving:
+    return replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, **({"workload": workload} if workload else {})})
+
+
+@pytest.fixture(scope="module")
+def owned(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    where: Path | StoreLocation = tmp_path_factory.mktemp("owned")
+    pods = {"a": "Deployment prod/llama", "b": "Deployment dev/llama", "c": "? prod/?", "d": None}
+    for host, workload in pods.items():
+        where = seed(where, in_pod(workload), gpus=3, usd_per_hour=6.88, minutes=60, end_ts=END, host=host)
+    assert isinstance(where, StoreLocation)
+    return open_store(where)
+
+
+@pytest.mark.parametrize(
+    ("by", "lines"),
+    [
+        ("namespace", {"prod": 2, "dev": 1, NO_OWNER: 1}),
+        ("workload", {"prod/llama": 1, "dev/llama": 1, NO_OWNER: 2}),
+    ],
+)
+def test_owners_pay_for_their_deployments_and_what_has_none_is_a_line(
+    owned: Store, by: str, lines: dict[str, int]
+) -> None:
+    report = of(owned, by)
+    hours = {name: HOURLY * n for name, n in lines.items()}
+    assert dollars(report) == pytest.approx({**hours, UNALLOCATED: 4 * 6.88})
+    assert sum(line.nano_usd for line in report.lines) == report.nano_usd
+    assert {line.name: line.tokens for line in report.lines[:-1]} == {name: TOKENS * n for name, n in lines.items()}
+    assert [line.name for line in report.lines[-2:]] == [NO_OWNER, UNALLOCATED]
+    assert not report.notes
+
+
+def test_a_bill_of_which_no_deployment_has_an_owner_explains_it(store: Store) -> None:
+    report = of(store, "namespace")
+    assert dollars(report) == pytest.approx({NO_OWNER: 2 * HOURLY, UNALLOCATED: 4 * 6.88})
+    assert report.notes == ["No deployment of this time ran in a pod whose namespace the agent could read."]

@@ -107,6 +107,8 @@ def test_changed_outputs_are_a_reason_to_go_back_however_cheap_a_token_is(tmp_pa
     with kept.target.writing() as connection:
         receipts = read_receipts(connection)
     (proposal,) = proposals(kept, kept.verdicts(), receipts)
-    assert str(proposal.reason).startswith("since 2026-10-26 00:00Z outputs are longer: output tokens per prompt token")
+    assert str(proposal.reason).startswith(
+        "since 2026-10-26 00:00Z outputs are longer: mean length of outputs 250 → 750"
+    )
     assert str(proposal.reason).endswith("check their quality before you keep it")
     assert proposal.variants[0].commands and not proposal.variants[0].throughput_ratio

@@ -182,7 +182,7 @@ def test_a_saving_whose_outputs_got_terser_banks_nothing_and_is_named(tmp_path: 
     assert judged(kept, CHANGED + WEEK) == 1
     (row,), (verdict,), (stored,) = kept.rows(), kept.verdicts(), receipts(kept)
     assert (row.state, verdict.judgement.result) == (State.OUTPUT_CHANGED, Result.OUTPUT_CHANGED)
-    assert str(verdict.judgement.reason).startswith("outputs are terser: output tokens per prompt token 0.333 → 0.2")
+    assert str(verdict.judgement.reason).startswith("outputs are terser: mean length of outputs 250 → 150")
     assert verdict.judgement.label.endswith("output changed")
     assert stored.read().finding.verdict is Proven.OUTPUT_CHANGED and banked([stored], [row]).nano_usd is None
     check = stored.check()

@@ -1,13 +1,23 @@
 import csv
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pertoken.config import Settings
+from pertoken.costs.hours.spend import OWNERS, UNALLOCATED
+from pertoken.reports.figures import read_figures
+from pertoken.reports.tables import tables
 from pertoken.reports.text.chargeback import COLUMNS, chargeback_csv, dollars
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD
-from tests.reports.builders import figures
+from tests.reports.builders import END, figures, period
+from tests.scenario import LOW_BATCH_70B, seed
+
+OWNED = (("namespace", "prod"), ("workload", "prod/chat"))
 
 
 def test_lines_of_models_teams_and_tenants_each_sum_to_the_bill(tmp_path: Path) -> None:
@@ -17,6 +27,22 @@ def test_lines_of_models_teams_and_tenants_each_sum_to_the_bill(tmp_path: Path) 
     for by in ("model", "team", "tenant"):
         sums = sum((Decimal(row["usd"]) for row in rows if row["by"] == by), Decimal(0))
         assert sums * NANO_USD == report.bill.paid
+
+
+def test_lines_of_owners_sum_to_the_bill_where_a_deployment_has_one(tmp_path: Path) -> None:
+    knobs = {**LOW_BATCH_70B.knobs, "workload": "Deployment prod/chat"}
+    seed(tmp_path, replace(LOW_BATCH_70B, knobs=knobs), gpus=4, usd_per_hour=6.88, minutes=120, end_ts=END)
+    report = read_figures(open_store(locate(str(tmp_path))), Settings(), period())
+    rows = [row for row in csv.DictReader(chargeback_csv(report).splitlines()) if row["by"] in OWNERS]
+    lines = {(row["by"], row["name"]): row["usd"] for row in rows}
+    assert lines.keys() == {(by, name) for by, owner in OWNED for name in (owner, UNALLOCATED)}
+    assert report.bill is not None
+    assert {sum(Decimal(row["usd"]) * NANO_USD for row in rows if row["by"] == by) for by in OWNERS} == {
+        report.bill.paid
+    }
+    titles = [table.title for table in tables(report)]
+    assert {"By namespace", "By workload"} <= set(titles)
+    assert not figures(tmp_path / "without").owners
 
 
 def test_dollars_without_a_price_are_empty(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_an_issue_has_the_worth_the_commands_and_no_name_that_formats_or_mention
         proposing(commands=(PATCH,), undo=(UNDO,)), target="@all <img src=x> [x](https://evil)\n# heading"
     )
     text = file_of(hostile, FileFormat.ISSUE, COST, NOW)
-    assert f"    {PATCH}" in text and f"    {UNDO}" in text and "\n## Worth, per month\n" in text
+    assert f"    {PATCH}" in text and f"    {UNDO}" in text and "\nWorth a month, low / likely / high" in text
     prose = [line for line in text.splitlines() if not line.startswith("    ")]
     assert not [line for line in prose if re.search(r"(?<!\\)[<\[@]", line) or line == "# heading"]
 

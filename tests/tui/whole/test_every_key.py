@@ -48,7 +48,7 @@ def confirming(pilot: Pilot[None]) -> bool:
 SAVINGS = (("2", "Serve FP8"),)
 PLAN = (("3", "Least certain"),)
 RULES = (("4", "use-spot"),)
-OPENED = (*SAVINGS, ("enter", "Worth, per month"))
+OPENED = (*SAVINGS, ("enter", "How much a month"))
 WITH_COMMANDS = (*SAVINGS, ("down", "Serve FP8"), ("enter", "How to apply it"))
 DECIDED = (("2", "Decided (1)"), ("tab", "Serve FP8"))
 EFFECTS: dict[str, Effect] = {

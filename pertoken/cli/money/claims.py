@@ -1,0 +1,63 @@
+"""`pertoken claims`: figures that the field repeats, checked with the catalog and the forecast."""
+
+from __future__ import annotations
+
+import click
+
+from pertoken.cli.options import (
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    settings_of,
+)
+
+
+@click.command(short_help="Check claims of the field about the cost of serving.")
+@click.argument("word", required=False)
+@db_option
+@at_option
+@json_option
+def claims(word: str | None, config_file: str | None, db: str | None, at: str | None, as_json: bool) -> None:
+    """Check figures that articles repeat about the cost of serving, with verdict, our own figure and the reason.
+
+    WORD selects claims by id, topic, text or rule: batch, H200, quantize-weights. Figures are of reference deployments
+    and list prices. With a database, each service has its own figure of a claim that is forecast, and the stored
+    recommendations that would realise it.
+    """
+    from pertoken.advisor.planning import Planned, ground_of_advice
+    from pertoken.catalog.claims import claims as listed
+    from pertoken.catalog.market import load_market
+    from pertoken.claims.checking import checked
+    from pertoken.claims.fleet import OnService, on_fleet
+    from pertoken.claims.shown import claims_text, claims_values
+    from pertoken.costs.prices.stored import market_of
+    from pertoken.errors import BadInput
+    from pertoken.proof.stored import standing
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    selected = [claim for claim in listed() if word is None or claim.mentions(word)]
+    if not selected:
+        topics = ", ".join(dict.fromkeys(claim.topic for claim in listed()))
+        raise BadInput(f"{word!r}: no claim has this word; topics are {topics}")
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    services_by_id: dict[str, tuple[OnService, ...]] = {}
+    if db is not None or at is not None or where.exists("telemetry"):
+        moment, store = as_of(at), open_store(where)
+        check_recorded(moment, store)
+        own_market = market_of(store, settings.market_provider, settings.market_region)
+        window_s = int(settings.advisor_since)
+        planned = Planned(store, own_market, settings, window_s, moment.ts, moment.dated)
+        ground = ground_of_advice(planned, standing(store, moment.ts if moment.dated else None))
+        services_by_id = {claim.id: on_fleet(claim, ground) for claim in selected}
+    market = load_market()
+    shown = [(checked(claim, market), services_by_id.get(claim.id, ())) for claim in selected]
+    if as_json:
+        echo_json(claims_values(shown))
+    else:
+        echo(claims_text(shown))

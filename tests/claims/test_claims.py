@@ -1,0 +1,149 @@
+"""Claims are checked with the catalog and the forecast: ten rows by hand, and what changes with a price or a rate."""
+
+import json
+import math
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pertoken.catalog.claims import Claim, claims
+from pertoken.catalog.market import Market, load_market
+from pertoken.catalog.offers import Offer
+from pertoken.claims.arithmetic import value
+from pertoken.claims.checking import Case, Checked, checked
+from pertoken.claims.shown import claims_text, claims_values, number
+from pertoken.units import NANO_USD
+
+MARKET: Market = load_market()
+BY_ID = {claim.id: claim for claim in claims()}
+
+
+def figures(claim_id: str, market: Market = MARKET) -> list[float]:
+    """Return the likely figure of each case."""
+    return [case.figure[1] for case in checked(BY_ID[claim_id], market).cases if case.figure is not None]
+
+
+@pytest.mark.parametrize(
+    ("claim_id", "by_hand", "verdict"),
+    [
+        # $55.04 an hour, $98.32 before: 1 - 0.5598
+        ("aws-cut", [0.4402], "holds here"),
+        # 143,771 MiB * 1,048,576 * 0.9 = 135.7e9 bytes, over 141.2e9 of 16-bit weights, and over 70.6e9 of 8-bit ones
+        ("h200-70b-fits", [0.961, 1.922], "holds under: FP8"),
+        # 8,000 GB/s / 3,350; 10,000 TFLOP/s in FP4 / 1,979 in FP8; 15,000 / 1,979
+        ("blackwell-30", [2.388, 5.053, 7.580], "does not hold: it is less"),
+        # 3,350 / 2,039
+        ("h100-a100-bandwidth", [1.643], "holds here"),
+        # 2 bytes * 68.98e9; 4 bytes * 68.98e9
+        ("llama2-70b-bytes", [137.96, 275.9], "holds under: FP16"),
+        # 4 bits of 32; 4 of 16; 4.25 of 16
+        ("gptq-bytes", [0.875, 0.75, 0.7344], "holds under: against FP32"),
+        # 64 query heads on 8; on 1
+        ("mqa", [8, 64], "holds under: Llama 3.3 70B, grouped"),
+        # 0.85 / 0.5; 0.85 / 0.4
+        ("edge-use", [1.7, 2.125], "holds here"),
+        # 1e9 tokens * $0.001 * 365
+        ("billion-tokens", [365e6], "holds here"),
+        # $18,000 / 24 h / ($27.447 / 8) for a device-hour
+        ("spotify-a100s", [218.6], "does not hold: it is more"),
+        # 200 bytes * 1e6 tokens = 0.2 GB * $0.09 = $0.018, over $0.72
+        ("egress", [0.025], "does not hold: it is less"),
+        # 1 - 3,350e9 / 989e12; 1 - 2,039e9 / 312e12
+        ("idle-products", [0.9966, 0.9935], "does not hold: it is more"),
+    ],
+)
+def test_a_row_gives_what_a_calculator_gives(claim_id: str, by_hand: list[float], verdict: str) -> None:
+    assert figures(claim_id) == pytest.approx(by_hand, rel=2e-3)
+    assert checked(BY_ID[claim_id], MARKET).verdict == verdict
+
+
+def test_every_claim_that_is_checkable_has_a_figure_and_the_rest_a_reason() -> None:
+    without_figure = {claim.id for claim in claims() if claim.check != "not checkable" and not figures(claim.id)}
+    assert without_figure <= {"azure-spot", "gcp-committed-h200"}, "their lists have no such price"
+
+
+def test_a_changed_price_changes_the_verdict() -> None:
+    ratio = checked(BY_ID["h100-a100-price"], MARKET).verdict
+    h100, a100 = (
+        Offer("lambda", f"test-{name}", name, 1, "any", "on_demand", usd * NANO_USD, date(2026, 11, 1), "test")
+        for name, usd in (("H100 SXM5", 25), ("A100 80GB SXM4", 10))
+    )
+    alone = replace(MARKET, all_offers=(h100, a100))
+    assert ratio == "holds under: gcp"
+    assert checked(BY_ID["h100-a100-price"], alone).verdict == "holds here"
+
+
+def test_a_cost_is_the_price_ratio_over_the_rate_ratio() -> None:
+    """An H100 that costs as much as an A100 saves what it is faster by."""
+    equal = tuple(
+        Offer("lambda", name, name, 1, "any", "on_demand", NANO_USD, date(2026, 11, 1), "test")
+        for name in ("H100 SXM5", "A100 80GB SXM4")
+    )
+    speeds = figures("h100-a100-speed")[:2]
+    costs = figures("h100-a100-cost", replace(MARKET, all_offers=equal))[:2]
+    assert costs == pytest.approx([1 - 1 / speed for speed in speeds])
+
+
+def test_a_device_without_an_offer_is_not_compared_by_price() -> None:
+    result = checked(BY_ID["mi300x-cost"], replace(MARKET, all_offers=()))
+    assert result.verdict == "not checkable"
+    assert {case.missing for case in result.cases} == {"no provider lists both H100 SXM5 and MI300X"}
+
+
+CLAIM: Claim = replace(BY_ID["edge-use"], claimed=(2.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("likely", "verdict"),
+    [
+        ((2.5, 2.9), "holds here"),
+        ((2.5, 9.0), "holds under: a"),
+        ((1.0, 9.0), "depends on: a; b"),
+        ((1.0, 1.1), "does not hold: it is less"),
+        ((8.0, 9.0), "does not hold: it is more"),
+    ],
+)
+def test_a_verdict_follows_from_the_cases(likely: tuple[float, float], verdict: str) -> None:
+    cases = tuple(Case(words, (size, size, size)) for words, size in zip("ab", likely, strict=True))
+    assert Checked(CLAIM, cases).verdict == verdict
+
+
+def test_a_wide_interval_does_not_make_a_claim_hold_that_is_far_from_the_likely_figure() -> None:
+    assert not Case("a", (1.0, 5.0, 9.0)).meets((8.5, 8.5))
+    assert Case("a", (1.0, 5.0, 9.0)).meets((6.5, 6.5))
+
+
+def test_a_bound_is_met_without_rounding() -> None:
+    assert not Case("a", (0.97, 0.97, 0.97)).meets((1, math.inf))
+
+
+@pytest.mark.parametrize(
+    "expression", ["__import__('os')", "params.x", "[1]", "(lambda: 1)()", "memory('no such device')"]
+)
+def test_an_expression_is_nothing_but_arithmetic_over_the_catalog(expression: str) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        value(expression, MARKET)
+
+
+def test_text_and_json_have_the_verdict_the_figure_and_the_source() -> None:
+    rows = [(checked(BY_ID["batch-32-cost"], MARKET), ())]
+    text, (values,) = claims_text(rows), claims_values(rows)
+    assert "does not hold: it is more. Weights are read once" in text and "Introl" in text and "% less" in text
+    assert values["verdict"] == "does not hold: it is more" and values["cases"][0]["tier"] == "stated"
+
+
+def test_json_has_no_infinity() -> None:
+    (values,) = claims_values([(checked(BY_ID["7b-fits"], MARKET), ())])
+    assert values["claimed"] == [1, None]
+    json.dumps(values, allow_nan=False)
+
+
+def test_a_cost_that_rises_is_shown_as_more() -> None:
+    assert (number(0.284, "less"), number(-0.2, "less"), number(1.437, "times")) == ("28 % less", "20 % more", "1.44")
+
+
+def test_the_page_has_every_claim() -> None:
+    page = (Path(__file__).parents[2] / "docs/claims.md").read_text(encoding="utf-8")
+    assert [claim.id for claim in claims() if f"| {claim.text} |" not in page] == []
