@@ -44,7 +44,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     ## Why it saves
     Decoding waits on memory: an H200 reads 1.43 times as fast as an H100 and holds far more sequences, often at a
     smaller difference in price. For a small load an older, cheaper device may be enough, the more so with weights in
-    fewer bits.
+    fewer bits. FP8 weights that need fewer devices than the present format are tried with a KV cache in FP8 too.
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
