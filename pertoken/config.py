@@ -177,7 +177,7 @@ class Settings:
     """Address at which the advisor service serves the team's pages (docs/team-pages.md). One that other hosts reach
     needs `pages_readers`, and `pages_cert_file` or `pages_proxies`."""
     advisor_pages_readers: tuple[pages.PageReader, ...] = _setting(
-        "advisor", values.tables(pages.read_readers), (), '[{token_file = "/etc/pertoken/pages", owners = ["search"]}]'
+        "advisor", values.tables(pages.read_readers), (), '[{token_file = "/etc/pertoken/pages", owners = ["ml-ops"]}]'
     )
     """Logins to these pages, as tables: `token_file` (its first line is the token) or `user` (as a proxy names them,
     "*" for any), and `owners` (of [services."NAME"]) whose services they read; without it they read everything."""

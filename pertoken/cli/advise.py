@@ -192,11 +192,10 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     "--as",
     "form",
     type=click.Choice(["kustomize", "helm", "keda", "issue"]),
-    required=True,
     help="kustomize: patches; helm: values of the vLLM Production Stack; keda: a ScaledObject; issue: Markdown.",
 )
 @db_option
-def export(config_file: str | None, db: str | None, advice_id: str, form: str) -> None:
+def export(config_file: str | None, db: str | None, advice_id: str, form: str | None) -> None:
     """Print one recommendation as a file for a pull request or an issue, with what each number of replicas costs.
 
     Nothing is applied. Names that pertoken cannot read are written in capitals and explained at the head of the file.
@@ -210,6 +209,8 @@ def export(config_file: str | None, db: str | None, advice_id: str, form: str) -
     from pertoken.store.connect.open import open_store
     from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
 
+    if form is None:
+        raise click.UsageError("--as is missing: choose kustomize, helm, keda or issue")
     settings, now_ts = settings_of(config_file, db=db), int(time.time())
     where = locate(settings.db, settings.advice)
     store = open_store(where)

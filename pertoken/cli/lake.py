@@ -258,7 +258,7 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
         note = view.note
         if name == "months" and budget_usd is not None:
             spent = max((row["month"] for row in rows), default=None)
-            total = sum(row["nano_usd"] for row in rows if row["month"] == spent) / NANO_USD
+            total = sum(row["nano_usd"] or 0 for row in rows if row["month"] == spent) / NANO_USD
             note = f"{spent}: ${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
         tables.append(LakeTable(view.title, rows, note))
     return tables

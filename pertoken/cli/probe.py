@@ -108,6 +108,8 @@ def base_url(endpoint: str) -> str:
 
     from pertoken.errors import BadInput
 
+    if "@" in endpoint:  # it is not repeated: it may hold a password
+        raise BadInput("a server's address holds no user name or password; write it as http://127.0.0.1:8000")
     url = endpoint if "://" in endpoint else f"http://{endpoint}"
     url = url.rstrip("/").removesuffix("/v1")
     try:

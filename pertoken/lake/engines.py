@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -49,7 +50,7 @@ def engine(name: str, lake: LakeFiles) -> Engine:
     raise BadInput(f"--engine {short(name)}: choose {DUCKDB} or spark://HOST:PORT")
 
 
-class _Engine:
+class _Engine(ABC):
     """What the engines share: an Ibis backend."""
 
     name: str
@@ -68,8 +69,9 @@ class _Engine:
         with _failing():
             return self._connection.to_pyarrow(expression)
 
+    @abstractmethod
     def _read(self, paths: Sequence[str]) -> Any:
-        raise NotImplementedError
+        """Return the Ibis table of at least one file."""
 
     def _empty(self, name: str) -> Any:
         import ibis

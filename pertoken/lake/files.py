@@ -126,7 +126,10 @@ def _parts(url: str) -> tuple[str, str]:
     """Return the scheme of a URL, and its folder or bucket with prefix. Raises BadInput."""
     scheme, separator, _ = url.partition("://")
     if not separator:
-        return "file", str(Path(url).expanduser().absolute())
+        try:
+            return "file", str(Path(url).expanduser().absolute())
+        except RuntimeError:
+            raise BadInput(f"{short(url)}: there is no such user; write the folder out") from None
     if scheme not in SCHEMES:
         raise BadInput(f"{short(url)}: a lake is a folder, file:///FOLDER or s3://BUCKET/PREFIX")
     parts = urlsplit(url)

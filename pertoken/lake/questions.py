@@ -28,11 +28,13 @@ EXACT = "decimal(38, 0)"
 
 def dollars(tables: Tables, by: Sequence[str]) -> Any:
     """Return the bill by columns of `GROUPS`, `day` and `hour`: all that was paid, its use, and how many hours of
-    devices that a deployment held have no price."""
+    devices that a deployment held have no price. Dollars are NULL where no device has one."""
     costs = tables[COSTS]
     uses = {f"{use}_nano_usd": exact_sum(costs.nano_usd, where=costs.use == use) for use in USES}
     unpriced = (costs.use == UNPRICED).sum()
     bill = costs.group_by([*by]).agg(nano_usd=exact_sum(costs.nano_usd), **uses, unpriced_device_hours=unpriced)
+    # A use without a line is 0 where something was paid.
+    bill = bill.mutate(**{name: ibis.coalesce(bill[name], (bill.nano_usd * 0).cast(EXACT)) for name in uses})
     return bill.order_by([ibis.desc("nano_usd"), *by])
 
 
@@ -184,5 +186,5 @@ def within(table: Any, asked: Range) -> Any:
 
 
 def exact_sum(column: Any, where: Any = None) -> Any:
-    """Return the sum of a column as a whole decimal; 0 where there is nothing to add."""
-    return column.cast(EXACT).sum(where=where).cast(EXACT).fill_null(ibis.literal(0).cast(EXACT))
+    """Return the sum of a column as a whole decimal; NULL where no value is known."""
+    return column.cast(EXACT).sum(where=where).cast(EXACT)

@@ -46,7 +46,7 @@ def prune(lake: LakeFiles, before: date | None, now_us: int) -> Iterator[Deleted
 
 
 def forget(lake: LakeFiles, column: str, text: str, now_us: int) -> Iterator[Deleted]:
-    """Write every day anew that holds a name, and delete the files that held it. Raises StoreError.
+    """Write every day again that holds a name, and delete the files that held it. Raises StoreError.
 
     `column` is one of `forgotten.COLUMNS`. The dollars of its lines stay, under `forgotten.HIDDEN`. The name stays out
     when a day is published again.

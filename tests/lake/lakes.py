@@ -49,7 +49,7 @@ def asked(url: Path | str, question: Any, start: int = 0, end: int = END, engine
 def paid(url: Path | str, engine: str = "duckdb", **bounds: int) -> int:
     """Return all nano-dollars of a lake."""
     rows = asked(url, lambda tables: questions.dollars(tables, ["cell"]), engine=engine, **bounds)
-    return sum(row["nano_usd"] for row in rows)
+    return sum(row["nano_usd"] or 0 for row in rows)
 
 
 def files_of(lake: Path) -> dict[str, bytes]:

@@ -370,7 +370,7 @@ def test_dollars_per_mtok_follow_from_the_sums(lake: Path) -> None:
 def test_devices_without_a_price_are_counted_not_taken_for_free(tmp_path: Path) -> None:
     published(host(tmp_path / "db", usd_per_hour=None), tmp_path / "lake")
     (row,) = [r for r in asked(tmp_path / "lake", partial(questions.dollars, by=["model"])) if r["model"]]
-    assert (row["nano_usd"], row["unpriced_device_hours"]) == (0, 10)
+    assert (row["nano_usd"], row["unpriced_device_hours"]) == (None, 10)
     assert asked(tmp_path / "lake", partial(questions.per_mtok, by="model")) == []
 
 

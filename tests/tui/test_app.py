@@ -46,7 +46,7 @@ async def test_rows_and_pages_are_walked_with_j_k_g_and_capital_g() -> None:
         assert rows.cursor_row == 1
         await pilot.press("2", "G", "j")
         tables = pilot.app.screen.query_one("#open", Rows)
-        assert tables.cursor_row == 3
+        assert tables.cursor_row == 2
         await pilot.press("g")
         assert tables.cursor_row == 0
         await pilot.press("question_mark", "G")

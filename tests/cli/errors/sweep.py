@@ -117,7 +117,7 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
     }
     seen: Counter[tuple[str, str]] = Counter()
     for words, command in commands(main):
-        if words[:2] in (("agent", "install"), ("agent", "uninstall")):
+        if words[0] in ("agent", "advisor") and words[1:2] in (("install",), ("uninstall",)):
             continue  # they change this host
         if words == ("demo",):
             continue  # it takes half a minute wherever it may write; `test_demo` has its bad input
@@ -138,6 +138,8 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
             values = (*fit.get(str(option.metavar), NUMBERS), *TEXTS)
             if words in (("up",), ("agent",)) and name == "--db":
                 values = tuple(value for value in values if value not in repaired | NAMES)  # an agent records there
+            if words == ("advisor",) and name == "--db":
+                values = tuple(value for value in values if "://" in value)  # it waits for a folder to be readable
             shared = (name, str(option.metavar))
             step = min(WITH_THIS_OPTION[shared], 8)
             for value in values[seen[shared] % step :: step]:

@@ -64,7 +64,7 @@ async def test_details_are_decided_on_by_the_same_keys() -> None:
         await pilot.press("2", "tab")
         await until_shown(pilot, "accepted")
         await pilot.press("enter")
-        await until_shown(pilot, "last change")
+        await until_shown(pilot, "read more")
         await pilot.press("u")
         assert await notices(pilot) == ["It is accepted: possible now: T trial, b reopen, m applied."]
         await pilot.press("m")

@@ -63,8 +63,8 @@ async def test_every_text_of_a_hostile_plugin_is_shown_as_text(hostile: FixedSou
     assert states["proposes"] == "OPEN"
     for size in ((80, 24), (120, 40)):
         async with running(hostile, size) as pilot:
-            await pilot.press("2")
-            for tab, fewest in (("open", 1), ("silent", 4)):
+            await pilot.press("2", "tab")
+            for tab, fewest in (("silent", 4), ("folded", 1)):
                 table: Rows[object] = pilot.app.screen.query_one(f"#{tab}", Rows)
                 await until(pilot, partial(getattr, table, "has_focus"), f"the tab {tab}")
                 assert table.row_count >= fewest

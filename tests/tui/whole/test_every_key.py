@@ -49,7 +49,7 @@ SAVINGS = (("2", "Serve FP8"),)
 PLAN = (("3", "Least certain"),)
 RULES = (("4", "use-spot"),)
 OPENED = (*SAVINGS, ("enter", "How much a month"))
-WITH_COMMANDS = (*SAVINGS, ("down", "Serve FP8"), ("enter", "How to apply it"))
+WITH_COMMANDS = (*SAVINGS, ("down", "Serve FP8"), ("enter", "How much a month"))
 DECIDED = (("2", "Decided (1)"), ("tab", "Serve FP8"))
 EFFECTS: dict[str, Effect] = {
     "fleet": Effect("run/wait", SAVINGS),

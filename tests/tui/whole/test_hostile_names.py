@@ -19,7 +19,7 @@ WALK = (
     (("escape", "g", "tab", "enter"), "Its host"),
     (("escape", "dollar_sign"), "cost you"),
     (("escape", "2"), "Bankable"),
-    (("enter",), "Worth"),
+    (("enter",), "How much a month"),
     (("a",), "Accept this recommendation?"),
     (("escape", "escape", "3"), "bill now"),
     (("down", "enter"), "How to undo it"),
