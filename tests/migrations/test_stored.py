@@ -132,7 +132,9 @@ PRICED = ("0009", "0011")
 
 @pytest.fixture(scope="module")
 def receipts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Rows of two receipts in dollars: of a quantized engine, and of a released device."""
+    """Rows of receipts in dollars, each of a quantized engine and of a released device: as the first method of
+    verification stored them, and as the present one does.
+    """
     folder = tmp_path_factory.mktemp("receipts")
     changed = Changed(written(folder / "changed", -0.10, weeks_after=1), changed_after(5))
     price: dict[str, Any] = {"selector": GPU.uuid, "nano_usd_per_device_hour": 3_600_000_000, "set_by": "ann"}
@@ -141,7 +143,7 @@ def receipts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     judge_changes(open_store(changed.where), changed.target, Settings(), NOW)
     released = Released(recorded(folder / "released"))
     released.judge(NOW)
-    rows = []
+    rows: list[dict[str, Any]] = json.loads((STORED / "receipts-0009.json").read_text())
     for target in (changed.target, released.target):
         with target.writing() as connection:
             rows += [dict(row._mapping) for row in connection.execute(select(a.receipt))]
@@ -177,7 +179,8 @@ def assert_kept(where: StoreLocation, receipts: list[dict[str, Any]]) -> None:
         advice = {row.state: row for row in proof_stored.stored(connection)}
     before = {row["receipt_id"]: json.loads(row["body"]) for row in receipts}
     assert {row.receipt_id: {"receipt": row.text, "inputs": row.inputs} for row in found} == before
-    assert [row.check() for row in found] == [Check(intact=True, reproduced=True)] * 2
+    assert [row.check() for row in found] == [Check(intact=True, reproduced=True)] * 4
+    assert sorted(row.read().method for row in found) == [1, 1, 2, 2]
     made = {name: value for row in found for name, value in row.values()["receipt"].items() if value}
     assert made["measured_in_window"]["likely"] and made["release"]["measured_per_month"]["likely"], "both have dollars"
     assert advice.keys() == {State.ACCEPTED, State.EXPIRED} and advice[State.EXPIRED].reason == NOT_NET
