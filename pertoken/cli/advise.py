@@ -255,7 +255,7 @@ def run_quietly(where: StoreLocation, settings: Settings) -> None:
 
 
 class AdviseRun(NamedTuple):
-    """What an advice run gave, and what was read after it at one moment."""
+    """Results of an advice run, and costs read after it at one moment."""
 
     report: FleetReport
     advice: Advice

@@ -11,7 +11,7 @@ from pertoken.proof.verification.question import Covariate
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What differs between the methods of verification."""
+    """Constants in which the methods of verification differ."""
 
     number: int
     level_sd: float
