@@ -52,6 +52,8 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "confidence": None if chosen is None else how_sure(chosen),
         "slower": [] if chosen is None else list(slower(chosen)),
         "could_break": [] if chosen is None else list(could_break(chosen)),
+        "moving": [] if chosen is None else list(chosen.moving),
+        "moving_once_usd": _usd(chosen.moving_once) if chosen and chosen.moving_once else None,
         "affected": None if chosen is None else affected(recommendation, chosen),
         "evidence": [series_label(line.series) for line in recommendation.evidence if line.missing is None],
         "commands": [] if chosen is None else list(chosen.commands),

@@ -200,6 +200,7 @@ class Verifier:
             recommendation=None if row is None else short_id(row),
             correction=1.0 if estimate is None or estimate.record is None else estimate.record.ratio,
             estimated_per_month=None if estimate is None or not estimate.net else NanoUsd(*estimate.net),
+            moving=() if estimate is None else estimate.moving,
         )
 
     def _payers(self, window: Window, deployment_id: int) -> Sequence[Priced]:
