@@ -23,7 +23,7 @@ from pertoken.advisor.plan.plan import Plan, Step
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.inputs import Source
+from pertoken.advisor.worker.child import Source
 from pertoken.config import Settings
 from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context

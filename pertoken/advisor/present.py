@@ -11,7 +11,7 @@ from typing import Any
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.probed.cpus import with_cpus
 from pertoken.advisor.probed.stored import probe_points
-from pertoken.advisor.worker.inputs import Measured, SubjectKey
+from pertoken.advisor.worker.child import Measured, SubjectKey
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
