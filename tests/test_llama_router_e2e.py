@@ -38,7 +38,7 @@ def router(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
     port, log = free_port(), folder.with_suffix(".log")
     options = (
         "--models-dir",
-        folder,
+        str(folder),
         "--port",
         str(port),
         "--metrics",
