@@ -29,6 +29,8 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
             "generated_tokens": line.generated_tokens,
             "reasoning_tokens": line.reasoning_tokens,
             "audio_tokens": line.audio_tokens,
+            "images": line.images,
+            "video_s": None if line.video_ms is None else line.video_ms / 1000,
             "weighted": not line.unweighted if line.team or line.key or line.user else None,
         }
 
