@@ -103,6 +103,15 @@ class Settings:
     Of those that cover a URL the longest base URL counts, of equal ones the first."""
     agent_discover: bool = _setting("agent", values.flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
+    agent_pod_labels: tuple[str, ...] = _setting(
+        "agent", values.pod_labels, (), '["team", "app.kubernetes.io/part-of"]'
+    )
+    """Labels of engines' pods that are stored as owners for `--by label:NAME`; no other label is read. A pod shows its
+    labels to the agent in a downward API volume at /etc/podinfo (docs/gateways.md)."""
+    agent_hpc_job_mapping_dir: str | None = _setting("agent", values.text, None, '"/run/gpu-jobs"', option="--hpc")
+    """Folder in which the prolog of a batch system writes the ids of the jobs on each GPU, to a file named by its
+    number (as for dcgm-exporter's --hpc-job-mapping-dir), for `--by job`. Slurm jobs are also read from the control
+    group and environment of an engine's process."""
     agent_probes: tuple[str, ...] = _setting("agent", values.probes, values.PROBES, '["nvidia"]')
     """Vendors whose devices are read; [] reads the host and its CPUs alone."""
     agent_cloud_metadata: bool = _setting("agent", values.flag, True, "true")

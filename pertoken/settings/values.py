@@ -18,6 +18,8 @@ PROBES = ("nvidia", "amd", "gaudi")
 """Vendors whose devices the agent can read; the host and its CPUs are always read."""
 TLS = ("verify-full", "verify-ca", "require", "disable")
 """How far a server's certificate is believed, in libpq's words."""
+LABEL_NAME = re.compile(r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""Name of a pod label. Source: Kubernetes documents, "Labels and Selectors"."""
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and what Python makes of bytes that are not UTF-8; tables may hold tabs and line ends."""
 
@@ -152,6 +154,15 @@ def texts(what: str) -> Any:
         return tuple(item.strip() for item in items)
 
     return parse
+
+
+def pod_labels(value: object) -> tuple[str, ...]:
+    """Return names of pod labels."""
+    names: tuple[str, ...] = texts("names of pod labels")(value)
+    for name in names:
+        if not LABEL_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a pod label, such as team or app.kubernetes.io/part-of")
+    return names
 
 
 def forbidden(value: object) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from pertoken.catalog.knobs import (
     variables,
 )
 from pertoken.printable import short
-from pertoken.store.schema.words import WORKLOAD
+from pertoken.state.workload import WORKLOAD
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
