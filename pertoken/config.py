@@ -12,7 +12,7 @@ from typing import Any
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
-from pertoken.settings import fleet, pages, screens, values
+from pertoken.settings import fleet, owners, pages, screens, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
@@ -245,6 +245,11 @@ class Settings:
     """Objective for the median time per output token, milliseconds."""
     budget_usd_per_month: float | None = _setting("budget", values.positive, None, "50000")
     """What all devices together may cost in a calendar month (UTC), dollars. `pertoken budget` compares with it."""
+    budget_owners: tuple[tuple[str, float], ...] = _setting(
+        "budget", values.tables(owners.read_owner_budgets), (), '{"label:team=search" = 8000, "namespace=prod" = 5000}'
+    )
+    """What the devices of an owner may cost in a calendar month, dollars by BASIS=NAME (docs/gateways.md lists the
+    bases). `pertoken budget` compares with each."""
     budget_power_w: float | None = _setting("budget", values.positive, None, "12000")
     """What all devices that engines hold may draw together, watts, each at its power cap or else its power limit.
     `pertoken plan` refuses steps that would exceed it."""

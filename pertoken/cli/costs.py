@@ -28,6 +28,7 @@ from pertoken.cli.options import (
 )
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 from pertoken.printable import csv_cell
+from pertoken.settings.owners import BASES, LABEL, is_basis
 from pertoken.units import NANO_USD, first_hour
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.open import Store
 
-OWNERS = ("namespace", "workload", "job", "job:user", "job:account", "job:partition", "slice")
-"""As in `pertoken.state.owner`, which is not loaded for `--help`."""
-BILL_BY = ("tenant", "team", "model", "gpu", *OWNERS)
+BILL_BY = ("tenant", "team", "model", "gpu", *BASES)
 """What the lines of a bill can be grouped by, beside `label:NAME`."""
 LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "service"))
 
@@ -50,8 +49,6 @@ class GroupingType(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the grouping. Raises UsageError."""
-        from pertoken.state.owner import LABEL, is_basis
-
         return value if value.startswith(LABEL) and is_basis(value) else super().convert(value, param, ctx)
 
 
@@ -162,8 +159,6 @@ _Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
 
 def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: AsOf) -> _Lines:
     """Read costs by hour, by host, or as one bill."""
-    from pertoken.state.owner import is_basis
-
     if by is not None and (by in BILL_BY or is_basis(by)):
         from pertoken.costs.hours.spend import spend
         from pertoken.reports.values import bill_values

@@ -82,7 +82,7 @@ class ReportFigures:
     tenants: Spend
     teams: Spend
     owners: tuple[Spend, ...]
-    """By each basis of `state.owner` by which a deployment has an owner."""
+    """By each basis of `settings.owners` by which a deployment has an owner."""
     figures: tuple[ModelFigures, ...]
     nano_usd_per_mtok: int | None
     """Of all models with known dollars and tokens."""

@@ -11,6 +11,7 @@ from typing import Any
 from pertoken.access import Access, read_access
 from pertoken.settings import fleet
 from pertoken.settings.alerts import read_destinations, webhook_url
+from pertoken.settings.owners import LABEL_NAME
 from pertoken.settings.pages import read_networks
 from pertoken.units import format_duration, parse_duration_s
 
@@ -18,8 +19,6 @@ PROBES = ("nvidia", "amd", "gaudi")
 """Vendors whose devices the agent can read; the host and its CPUs are always read."""
 TLS = ("verify-full", "verify-ca", "require", "disable")
 """How far a server's certificate is believed, in libpq's words."""
-LABEL_NAME = re.compile(r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-"""Name of a pod label. Source: Kubernetes documents, "Labels and Selectors"."""
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and what Python makes of bytes that are not UTF-8; tables may hold tabs and line ends."""
 

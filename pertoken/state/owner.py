@@ -3,20 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pertoken.settings.values import LABEL_NAME
+from pertoken.settings.owners import BASES, JOB, JOB_FACTS, LABEL, SLICE
 from pertoken.state.workload import WORKLOAD, Workload, parsed
-
-LABEL = "label:"
-"""What the basis of a pod label begins with; the name of the label follows."""
-JOB, SLICE = "job", "slice"
-JOB_FACTS = ("job:user", "job:account", "job:partition")
-BASES = ("namespace", "workload", JOB, *JOB_FACTS, SLICE)
-"""Bases of dollars by owner, beside `label:NAME`. Those after `workload` are knobs of the same name."""
-
-
-def is_basis(name: str) -> bool:
-    """Return whether dollars can be grouped by it: one of `BASES`, or `label:` with the name of a pod label."""
-    return name in BASES or (name.startswith(LABEL) and LABEL_NAME.fullmatch(name.removeprefix(LABEL)) is not None)
 
 
 def is_owner_knob(name: str) -> bool:

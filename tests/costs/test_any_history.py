@@ -1,5 +1,5 @@
 """The bill over histories in which everything happens at once: partitions of a GPU, a GPU that two engines share,
-changed knobs and owners, engines that end, time without ticks, prices that change within an hour, rows that arrive late, and
+changed knobs and owners, engines that end, time without ticks, prices that change within an hour, late rows, and
 tenants."""
 
 import shutil
@@ -21,7 +21,7 @@ from pertoken.costs.kinds import KindDollars
 from pertoken.costs.money import Money
 from pertoken.costs.report.deployment_line import epochs_with_workers
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.state.owner import BASES
+from pertoken.settings.owners import BASES
 from pertoken.store.check import faults
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store

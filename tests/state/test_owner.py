@@ -1,6 +1,7 @@
 import pytest
 
-from pertoken.state.owner import BASES, bases_of, changed_owner, is_basis, is_owner_knob, owner_of
+from pertoken.settings.owners import BASES
+from pertoken.state.owner import bases_of, changed_owner, is_owner_knob, owner_of
 
 POD = {"workload": "Deployment prod/chat", "label:team": "search", "max_num_seqs": 8}
 JOB = {"job": "4711", "job:user": "ann", "job:account": "nlp", "job:partition": "h100", "slice": "ml.slice"}
@@ -21,16 +22,6 @@ def test_an_owner_is_known_by_the_bases_that_its_deployment_has(
     known = {basis: owner_of(knobs, basis) for basis in (*BASES, "label:team")}
     assert {basis: owner for basis, owner in known.items() if owner} == owners
     assert set(bases_of([knobs])) == set(owners)
-
-
-@pytest.mark.parametrize("basis", [*BASES, "label:team", "label:app.kubernetes.io/part-of"])
-def test_a_basis_is_a_word_or_the_name_of_a_pod_label(basis: str) -> None:
-    assert is_basis(basis)
-
-
-@pytest.mark.parametrize("basis", ["label:", "label:a b", "label:-x", "label:a/b/c", "pod", ""])
-def test_anything_else_is_no_basis(basis: str) -> None:
-    assert not is_basis(basis)
 
 
 def test_an_owner_that_is_not_known_has_not_changed() -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from pertoken.settings.owners import JOB, JOB_FACTS, LABEL, SLICE
 from pertoken.state.knobs import is_name
-from pertoken.state.owner import JOB, JOB_FACTS, LABEL, SLICE
 
 KEPT_S = 60.0
 """How long owners are not read again."""

@@ -33,7 +33,7 @@ from pertoken.agent.rows.owners import find_owners
 from pertoken.agent.rows.spread import spread
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.catalog.knobs import layout
-from pertoken.state.owner import JOB
+from pertoken.settings.owners import JOB
 from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     AgentSample,

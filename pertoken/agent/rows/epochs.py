@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pertoken.state.owner import JOB, SLICE, changed_owner, is_owner_knob, owner_of
+from pertoken.settings.owners import JOB, SLICE
+from pertoken.state.owner import changed_owner, is_owner_knob, owner_of
 from pertoken.state.workload import WORKLOAD
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EpochRow

@@ -1,6 +1,5 @@
 """The bill of some hours by tenant, team, model, owner or device: lines that sum to it exactly."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pertoken.costs.kinds import NO_TIMES, KindDollars, TokenWeights, token_weig
 from pertoken.costs.money import Money
 from pertoken.costs.served import Served
 from pertoken.printable import natural_key
-from pertoken.state.owner import is_basis, owner_of
+from pertoken.settings.owners import is_basis
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour, format_count
 from pertoken.window.figures import per_mtok
@@ -22,7 +21,7 @@ from pertoken.window.inventory import Inventory
 from pertoken.window.tenants.tokens import Tenant
 
 BY = ("tenant", "team", "model", "gpu")
-"""What a bill can be by, beside the bases of `state.owner`."""
+"""What a bill can be by, beside the bases of `settings.owners`."""
 _KINDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 UNATTRIBUTED, NO_OWNER, OTHER, UNALLOCATED = "unattributed", "no owner", "other work", "unallocated"
 """Lines of what no gateway saw, of deployments in no known pod, of foreign processes, and of time without a
@@ -141,18 +140,14 @@ def spend_of(
 
 
 def naming(inventory: Inventory, by: str) -> Callable[[Any], str]:
-    """Return a function from the row of an epoch to its owner, for a basis of `state.owner`, else to its served model.
+    """Return a function from the row of an epoch to its owner, for a basis of owners, else to its served model.
 
-    Worker ranks have the model of their head rank, and its owner where they have none of their own.
+    Worker ranks have the model of their head rank.
     """
-
-    def name_of(row: Any) -> str:
-        rows = (row, inventory.head_rows[row.epoch_id])
-        if not is_basis(by):
-            return str(rows[1].served_model)
-        return next(filter(None, (owner_of(json.loads(rank.knobs), by) for rank in rows)), NO_OWNER)
-
-    return name_of
+    if not is_basis(by):
+        return lambda row: str(inventory.head_rows[row.epoch_id].served_model)
+    owners = inventory.owners(by)
+    return lambda row: owners[row.epoch_id] or NO_OWNER
 
 
 def _by_name(money: Money, name_of: Callable[[Any], str], inventory: Inventory) -> dict[str, int]:

@@ -14,7 +14,7 @@ from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
 from pertoken.reports.figures import TAKEN, read_troubles
 from pertoken.reports.values import advice_values, bill_values, trouble_values, verdict_values
-from pertoken.state.owner import BASES, is_basis
+from pertoken.settings.owners import BASES, is_basis
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rollup_tables import HOUR

@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Table, Text
 
+from pertoken.settings.owners import LABEL
 from pertoken.state.knobs import knobs
-from pertoken.state.owner import LABEL, is_owner_knob
+from pertoken.state.owner import is_owner_knob
 from pertoken.state.workload import WORKLOAD
 from pertoken.store.export.pseudonyms import SMALLEST_ID, Pseudonyms, is_loopback
 from pertoken.store.export.vocabulary import TOKEN, Vocabulary
