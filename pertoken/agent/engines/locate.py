@@ -26,7 +26,8 @@ from pertoken.catalog.knobs import (
     variables,
 )
 from pertoken.printable import short
-from pertoken.store.schema.words import CONNECTOR, WORKLOAD
+from pertoken.state.workload import WORKLOAD
+from pertoken.store.schema.words import CONNECTOR
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:

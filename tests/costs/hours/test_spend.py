@@ -151,7 +151,8 @@ def test_a_gateway_that_is_read_under_two_names_is_counted_once_and_named(tmp_pa
 
 
 def in_pod(workload: str | None) -> Serving:
-    return replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, **({"workload": workload} if workload else {})})
+    owner = {} if workload is None else {"workload": workload, "label:team": workload[-1], "job": "7"}
+    return replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, **owner})
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,8 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Store:
     [
         ("namespace", {"prod": 2, "dev": 1, NO_OWNER: 1}),
         ("workload", {"prod/llama": 1, "dev/llama": 1, NO_OWNER: 2}),
+        ("label:team", {"a": 2, "?": 1, NO_OWNER: 1}),
+        ("job", {"7": 3, NO_OWNER: 1}),
     ],
 )
 def test_owners_pay_for_their_deployments_and_what_has_none_is_a_line(
@@ -186,4 +189,4 @@ def test_owners_pay_for_their_deployments_and_what_has_none_is_a_line(
 def test_a_bill_of_which_no_deployment_has_an_owner_explains_it(store: Store) -> None:
     report = of(store, "namespace")
     assert dollars(report) == pytest.approx({NO_OWNER: 2 * HOURLY, UNALLOCATED: 4 * 6.88})
-    assert report.notes == ["No deployment of this time ran in a pod whose namespace the agent could read."]
+    assert report.notes == ["No deployment of this time has a namespace that the agent could read (docs/gateways.md)."]
