@@ -97,7 +97,8 @@ def _from_server_info(config: object) -> dict[str, object]:
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
     knobs["dp"] = _own_replicas(pick(config, "parallel_config"), knobs["dp"])
     known = {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
-    return known | read_words("vllm", {"weight_dtype": weights})
+    attention = text(pick(config, "attention_config", "backend"))
+    return known | read_words("vllm", {"weight_dtype": weights, "attention_backend": attention})
 
 
 def _own_replicas(parallel: object, replicas: object) -> object:
