@@ -187,7 +187,7 @@ _HOUR_COLUMNS = ("hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated
 _HOST_COLUMNS = ("host", "devices", "unpriced_devices", "usd", "tokens", "usd_per_mtok")
 _BILL_COLUMNS = (
     *("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok"),
-    *("cached_tokens", "generated_tokens", "reasoning_tokens", "audio_tokens", "weighted"),
+    *("cached_tokens", "generated_tokens", "reasoning_tokens", "audio_tokens", "images", "video_s", "weighted"),
 )
 
 

@@ -48,6 +48,10 @@ class SpendLine:
     generated_tokens: int | None = None
     requests: int | None = None
     """Requests that ended; gateways do not count them."""
+    images: int | None = None
+    """Images that were generated."""
+    video_ms: int | None = None
+    """Length of the videos that were generated."""
 
     @property
     def served(self) -> Served:
@@ -210,6 +214,8 @@ def _line(key: tuple[str | None, ...] | None, own: Sequence[tuple[TenantShare, b
         sum(share.audio_tokens for share, _ in own),
         any(unweighted for _, unweighted in own),
         sum(share.generated_tokens or 0 for share, _ in own),
+        images=sum(share.images for share, _ in own),
+        video_ms=sum(share.video_ms for share, _ in own),
     )
 
 

@@ -99,6 +99,8 @@ def test_shares_weigh_each_kind_of_token_by_the_device_time_that_it_took(tmp_pat
     counts = {"prompt": prompt * 3 // 4, "cached": prompt // 2, "generated": generated // 4, "reasoning": 9}
     count(where, END - 1800, {metric(word, **own): number for word, number in counts.items()})
     other = {"prompt": prompt // 4, "generated": generated * 3 // 4, "audio": 3, "prompt_audio": 4}
+    pictures = metric("images", model=MODEL, team="chat").replace("_tokens", "")
+    count(where, END - 1600, {pictures: 6, pictures.replace("images", "video_ms"): 2_500})
     count(where, END - 1700, {metric(word, model=MODEL, team="chat"): number for word, number in other.items()})
     report = spend(open_store(where), "team", 2, END, {})
     # Each team computed half of the prompts; a quarter of the time was prefill.
@@ -109,6 +111,7 @@ def test_shares_weigh_each_kind_of_token_by_the_device_time_that_it_took(tmp_pat
     assert not any(line.unweighted for line in report.lines)
     assert (lines["agents"].cached_tokens, lines["agents"].reasoning_tokens) == (prompt // 2, 9)
     assert (lines["chat"].cached_tokens, lines["chat"].audio_tokens) == (0, 7)
+    assert [(lines[name].images, lines[name].video_ms) for name in ("agents", "chat")] == [(0, 0), (6, 2_500)]
 
 
 def test_models_that_no_engine_here_serves_are_named(store: Store) -> None:
