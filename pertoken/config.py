@@ -319,7 +319,7 @@ class Settings:
     energy_usd_per_kwh: float | None = _setting("energy", values.positive, None, "0.12")
     """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
     energy_pue: float = _setting("energy", lambda v: values.at_least(v, 1), 1.0, "1.3")
-    """Power usage effectiveness: energy of the whole facility over that of the devices."""
+    """Power usage effectiveness: energy of the whole facility over that of its servers at the plug."""
     source: Path | None = field(default=None, metadata={"section": None})
     set_by: Mapping[str, str] = field(default_factory=dict, metadata={"section": None})
     """Where each attribute that is not at its default was set, as messages name it: `FILE: rules`, `PERTOKEN_RULES`."""
