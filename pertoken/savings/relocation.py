@@ -34,7 +34,7 @@ NOWHERE: Range = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ProviderRegion:
+class Site:
     """Provider and region; `""` where one is unknown or has none."""
 
     provider: str
@@ -51,8 +51,8 @@ class Relocation:
     """Deployments of a service that move from one place to another."""
 
     service: str
-    source: ProviderRegion
-    destination: ProviderRegion
+    source: Site
+    destination: Site
     moved: tuple[Deployment, ...]
     """As they were before."""
     is_api: bool = False
@@ -136,7 +136,7 @@ def _relocations(before: Fleet, now: Service, to: Service, offers: Sequence[Plac
     after_by_id = {deployment.deployment_id: deployment for deployment in to.deployments}
     known = {deployment.deployment_id for deployment in now.deployments}
     added = [deployment for deployment in to.deployments if deployment.deployment_id not in known]
-    moved: dict[tuple[ProviderRegion, ProviderRegion, bool], list[Deployment]] = {}
+    moved: dict[tuple[Site, Site, bool], list[Deployment]] = {}
     for old in now.deployments:
         new = after_by_id.get(old.deployment_id)
         if new == old:
@@ -151,7 +151,7 @@ def _relocations(before: Fleet, now: Service, to: Service, offers: Sequence[Plac
         yield Relocation(now.name, source, destination, tuple(deployments), is_api)
 
 
-def _destinations(before: Fleet, service: str, deployment: Deployment, offers: Sequence[Placed]) -> set[ProviderRegion]:
+def _destinations(before: Fleet, service: str, deployment: Deployment, offers: Sequence[Placed]) -> set[Site]:
     """Return where a deployment runs after a change: on devices of the fleet, at an API, or on ordered instances."""
     placement = deployment.placement
     parts = before.partition_of
@@ -167,11 +167,11 @@ def _destinations(before: Fleet, service: str, deployment: Deployment, offers: S
     return ordered if ordered and placement.purchase != "per_token" else {_place(placement.provider, placement.region)}
 
 
-def _place(provider: str | None, region: str | None) -> ProviderRegion:
-    return ProviderRegion(provider or "", "" if region in (None, ANYWHERE) else str(region))
+def _place(provider: str | None, region: str | None) -> Site:
+    return Site(provider or "", "" if region in (None, ANYWHERE) else str(region))
 
 
-def _differs(source: ProviderRegion, destination: ProviderRegion) -> bool:
+def _differs(source: Site, destination: Site) -> bool:
     if source.provider != destination.provider:
         return bool(destination.provider)
     return bool(source.region and destination.region) and source.region != destination.region
@@ -190,7 +190,7 @@ def _weights(move: Relocation) -> tuple[str, Range | None]:
     size = sum(sizes.values())
     if rate is None:
         return f"{what}, {size / GB:.3g} GB: {_unknown(move.source, move.to)}", None
-    usual, most = (size * price for price in rate.nano_usd_per_byte)
+    usual, most = (size * nano_usd for nano_usd in rate.nano_usd_per_byte)
     text = f"{what}, {size / GB:.3g} GB: {format_usd(usual)} {_stated(rate)}; nothing where another store has them"
     return text, (0.0, usual, most)
 
@@ -207,7 +207,7 @@ def _data(move: Relocation, context: Context) -> tuple[str, Range | None]:
     text_bytes, streamed_bytes = bytes_per_token()
     prompt, answer = (HOUR_S * sum(pair[part] for pair in known) for part in range(2))
     parts = [
-        tuple(size * price for price in rate.nano_usd_per_byte)
+        tuple(size * nano_usd for nano_usd in rate.nano_usd_per_byte)
         for rate, size in ((out, prompt * text_bytes), (back, answer * streamed_bytes))
         if rate is not None
     ]
@@ -243,7 +243,7 @@ def _terms(moves: Iterable[Relocation]) -> Iterator[str]:
         yield f"{provider} is paid by the token: whether it asks for a minimum is not known: ask it"
 
 
-def _unknown(place: ProviderRegion, to: str) -> str:
+def _unknown(place: Site, to: str) -> str:
     where = "to another of its regions" if to == REGION else "to the internet"
     return f"what data {where} costs at {place.provider or 'its unknown provider'} is not known: ask it"
 
@@ -253,5 +253,5 @@ def _stated(rate: TransferRate) -> str:
 
 
 def _sum(ranges: Sequence[Range]) -> Range:
-    low, likely, high = (sum(values[end] for values in ranges) for end in range(3))
+    low, likely, high = (sum(cost[end] for cost in ranges) for end in range(3))
     return low, likely, high

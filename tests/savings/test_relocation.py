@@ -7,7 +7,7 @@ import pytest
 from pertoken.catalog.transfer import transfer_rate
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
-from pertoken.savings.relocation import ProviderRegion, Relocation, moving, relocations, repaid
+from pertoken.savings.relocation import Relocation, Site, moving, relocations, repaid
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Commitment, Placement
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
@@ -81,7 +81,7 @@ def test_another_region_of_a_provider_costs_its_rate_between_regions() -> None:
 
 
 @pytest.mark.parametrize("to", [Placement(purchase="spot"), Placement(instance_type="p5.4xlarge")])
-def test_a_service_that_stays_in_its_region_moves_no_data(to: Placement) -> None:
+def test_a_change_within_its_region_moves_no_data(to: Placement) -> None:
     assert moved(to).moving.lines == ()
 
 
@@ -89,7 +89,7 @@ def test_an_api_gets_prompts_and_no_weights() -> None:
     fleet, context = known()
     after = fleet.edit(fleet.services[0].on(Placement(provider="bedrock", purchase="per_token")))
     (move,) = relocations(fleet, after, ())
-    assert move == Relocation("chat-1", ProviderRegion("aws", "us-east-1"), ProviderRegion("bedrock"), move.moved, is_api=True)
+    assert move == Relocation("chat-1", Site("aws", "us-east-1"), Site("bedrock"), move.moved, is_api=True)
     costs = moving(fleet, after, (), {"chat-1": 7.0}, context)
     assert not any("weights" in line for line in costs.lines)
     assert any("what data to the internet costs at bedrock is not known" in line for line in costs.lines)
@@ -149,12 +149,12 @@ def test_a_merge_on_the_server_of_another_provider_is_a_move_of_the_other_part()
     fleet = small((1, 0), (1, 2), placement=H100)
     elsewhere = replace(H100, provider="lambda", region="us-east-3")
     second = replace(fleet.hosts[1], placement=elsewhere)
-    moved_engine = replace(fleet.deployments[1], placement=elsewhere)
-    services = (fleet.services[0], replace(fleet.services[1], deployments=(moved_engine,)))
+    moved_part = replace(fleet.deployments[1], placement=elsewhere)
+    services = (fleet.services[0], replace(fleet.services[1], deployments=(moved_part,)))
     fleet = Fleet(services, (fleet.hosts[0], second), fleet.devices)
-    after = fleet.merge(fleet.deployments, moved_engine)
+    after = fleet.merge(fleet.deployments, moved_part)
     (move,) = relocations(fleet, after, ())
-    assert (move.service, move.destination) == ("chat-1", ProviderRegion("lambda", "us-east-3"))
+    assert (move.service, move.destination) == ("chat-1", Site("lambda", "us-east-3"))
     assert states_all(moving(fleet, after, (), {}, present(fleet).context).lines)
 
 

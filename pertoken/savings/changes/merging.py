@@ -61,8 +61,8 @@ def outcome(before: Fleet, merge: Merge, context: Context) -> Outcome:
     base = _moved_part(merge)
     if base is None:
         return _on_present_devices(merge, context)
-    merged_in_place = replace(merge.added, device_ids=base.device_ids, placement=base.placement)
-    known = _on_present_devices(replace(merge, added=merged_in_place), context)
+    unmoved = replace(merge.added, device_ids=base.device_ids, placement=base.placement)
+    known = _on_present_devices(replace(merge, added=unmoved), context)
     if known.infeasible is not None or known.unpriced is not None:
         return known
     placed = place(before, base, merge.added.placement, (1, 1, 1), len(base.device_ids), context)
@@ -70,9 +70,7 @@ def outcome(before: Fleet, merge: Merge, context: Context) -> Outcome:
         return not_placed(placed)
     spot = merge.added.placement.purchase == "spot"
     taken_back = interruptions(merge.added.placement, context.evidence(base.deployment_id).peek("load_s"))
-    low, likely, high = (
-        tuple(deployment for deployment in kept if deployment != merged_in_place) for kept in known.kept
-    )
+    low, likely, high = (tuple(deployment for deployment in kept if deployment != unmoved) for kept in known.kept)
     return replace(
         known,
         kept=(low, likely, high),

@@ -92,13 +92,13 @@ def test_an_unmeasured_part_leaves_a_merge_unpriced() -> None:
 
 
 def moved(to: Placement, **known: Any) -> Estimate:
-    """Return a merge of both services into one engine that moves to other instances in the same step."""
+    """Return the estimate of a merge of both services into one engine that moves in the same step."""
     fleet = twins()
     chat, code = (fleet.deployment(key) for key in (1, 2))
     merged = fleet.merge((chat, code), chat)
     made = next(one for one in merged.deployments if len(one.serves) == 2)
-    moved_engine = replace(made, device_ids=(), placement=to)
-    services = tuple(replace(service, deployments=(moved_engine,)) for service in merged.services)
+    engine = replace(made, device_ids=(), placement=to)
+    services = tuple(replace(service, deployments=(engine,)) for service in merged.services)
     return estimate(fleet, replace(merged, services=services), context(fleet, **known))
 
 
