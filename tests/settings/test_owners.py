@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.settings.owners import BASES, is_basis, read_owner, read_owner_budgets
+from pertoken.settings.owners import BASES, is_basis, read_owner, read_owner_budgets, read_shared
 
 
 @pytest.mark.parametrize("basis", [*BASES, "label:team", "label:app.kubernetes.io/part-of"])
@@ -29,3 +29,23 @@ def test_budgets_of_owners_are_dollars_above_zero() -> None:
     for wrong in ({"namespace=prod": 0}, {"namespace=prod": True}, {"namespace=prod": "5"}, {"prod": 5}, ["x"]):
         with pytest.raises(ValueError, match=r"must be"):
             read_owner_budgets(wrong)
+
+
+def test_shared_lines_are_owners_models_or_what_nobody_holds() -> None:
+    rows = [{"line": "namespace=gateway", "by": "tokens"}, {"line": "unallocated"}, {"line": "model=router"}]
+    read = read_shared(rows)
+    assert [(row.line, row.by) for row in read] == [
+        ("namespace=gateway", "tokens"),
+        ("unallocated", "dollars"),
+        ("model=router", "dollars"),
+    ]
+    for wrong in (
+        {"line": "gateway"},
+        {"line": "model="},
+        {"line": "unallocated", "by": "x"},
+        {"by": "equal"},
+        {"a": 1},
+        1,
+    ):
+        with pytest.raises(ValueError, match=r"must be|no such key"):
+            read_shared([wrong])
