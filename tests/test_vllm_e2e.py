@@ -204,8 +204,13 @@ def half(role: str, connector: str, folder: Path) -> VllmServer:
         **extra,
     }
     side_channel = {"VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
+    one_thread = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # else both wait for the same cores
     return VllmServer(
-        "--max-num-seqs", "8", "--kv-transfer-config", json.dumps(config), environment=side_channel if with_nixl else {}
+        "--max-num-seqs",
+        "8",
+        "--kv-transfer-config",
+        json.dumps(config),
+        environment=one_thread | (side_channel if with_nixl else {}),
     )
 
 

@@ -28,8 +28,8 @@ MAX_MODEL_LEN = 1024
 VERSION = "0.32.0"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 """Variables under which a server asks nobody for models and reports nothing."""
-START_S = 400.0
-"""Longest start; two data-parallel ranks with two API servers take minutes on two cores."""
+START_S = 900.0
+"""Longest start; two data-parallel ranks with two API servers take minutes on two cores, more on busy ones."""
 REQUEST_S = 120.0
 # Packages that pull in CUDA builds and are not needed on CPUs.
 LEFT_OUT = ("torchvision", "torchaudio", "torchcodec", "triton")

@@ -196,7 +196,7 @@ def _milliseconds(where: str, row: Mapping[str, Any], column: str) -> int:
         return 0
     if type(value) not in (int, float) or not 0 <= value <= MAX_TOKENS:
         raise BadInput(f"{where}: {column} {short(repr(value))} is not a number of seconds")
-    return round(1000 * value)
+    return round(1000.0 * float(value))
 
 
 def _time(where: str, row: Mapping[str, Any]) -> int:

@@ -18,6 +18,7 @@ from tests.reports.builders import END, figures, period
 from tests.scenario import LOW_BATCH_70B, seed
 
 OWNED = (("namespace", "prod"), ("workload", "prod/chat"))
+OWNERS = tuple(by for by, _ in OWNED)
 
 
 def test_lines_of_models_teams_and_tenants_each_sum_to_the_bill(tmp_path: Path) -> None:
