@@ -1,4 +1,4 @@
-"""Who pays for a deployment: its pod, pod labels, batch job or systemd slice, as words among the knobs of its epoch."""
+"""Owners of a deployment: its pod, pod labels, batch job or systemd slice, as words among the knobs of its epoch."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from pertoken.state.workload import WORKLOAD, Workload, parsed
 
 
 def is_owner_knob(name: str) -> bool:
-    """Return whether a knob of an epoch says who pays: it changes nothing of what runs."""
+    """Return whether a knob of an epoch names an owner: it changes nothing of what runs."""
     return name in (WORKLOAD, JOB, *JOB_FACTS, SLICE) or name.startswith(LABEL)
 
 

@@ -11,7 +11,7 @@ from pertoken.costs.served import Served, together
 
 @dataclass(frozen=True, slots=True)
 class OwnerUse:
-    """What an owner's deployments carry of the bill, and their tokens; None: not known."""
+    """Dollars and tokens of an owner's deployments; None: not known."""
 
     nano_usd: int | None
     idle_nano_usd: int | None

@@ -70,10 +70,10 @@ def test_figures_of_owners_are_the_dollars_and_tokens_of_their_deployments(tmp_p
     measured = Figures(open_store(where), budgets, 3600, END)
     assert measured.bases == ("label:team",)
     names = [name for name, spec in FIGURES.items() if "owner" in spec.kinds and not name.startswith("budget")]
-    search, nobody = (
+    search, unowned = (
         {name: measured.of(name, "label:team")[owner].value for name in names} for owner in ("search", "no owner")
     )
-    assert search == nobody and search["usd"] == pytest.approx(13.76) and search["tokens"] == 3600 * 200
+    assert search == unowned and search["usd"] == pytest.approx(13.76) and search["tokens"] == 3600 * 200
     assert search["usd_per_mtok"] == pytest.approx(19.111111, abs=1e-5) and search["idle_share"] == pytest.approx(0.4)
     shares = measured.of("budget_share", "label:team")
     assert shares["search"].value == pytest.approx(0.5) and shares["ads"].value is None and len(shares) == 2
