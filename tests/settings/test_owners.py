@@ -19,7 +19,7 @@ def test_an_owner_is_written_as_its_basis_and_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["prod", "namespace=", "team=search", "label:=x", 7])
-def test_what_is_no_owner_is_refused_with_the_form(text: object) -> None:
+def test_a_text_that_is_no_owner_is_refused_with_the_form(text: object) -> None:
     with pytest.raises(ValueError, match="namespace=prod"):
         read_owner(text)
 
