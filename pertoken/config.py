@@ -84,6 +84,15 @@ class Settings:
     )
     """Teams of keys or namespaces, as a table [tenants] from names to teams, for `pertoken costs --by team`. They
     replace the team that a gateway names."""
+    shared: tuple[owners.SharedLine, ...] = _setting(
+        "",
+        values.tables(owners.read_shared),
+        (),
+        '[{line = "namespace=gateway", by = "tokens"}, {line = "unallocated"}]',
+    )
+    """Lines of `pertoken costs --by` that the other lines share, as tables [[shared]]: `line` (model=NAME, an owner
+    such as namespace=gateway, or "unallocated", "other work", "no owner") and `by` ("dollars", the default, "tokens" or
+    "equal"). Lines then have both bases: what was allocated, and the same with their part of the shared lines."""
     rules: tuple[RuleSettings, ...] = _setting(
         "", values.tables(read_rules), (), "{quantize-weights = {few_running = 8}}"
     )

@@ -160,12 +160,13 @@ _Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
 def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: AsOf) -> _Lines:
     """Read costs by hour, by host, or as one bill."""
     if by is not None and (by in BILL_BY or is_basis(by)):
+        from pertoken.costs.hours.shared import with_shared
         from pertoken.costs.hours.spend import spend
         from pertoken.reports.values import bill_values
         from pertoken.text.costs.spend import spend_summary
 
         teams = {tenant.name: tenant.team for tenant in settings.tenants}
-        bill = spend(store, by, hours, moment.ts, teams, dated=moment.dated)
+        bill = with_shared(spend(store, by, hours, moment.ts, teams, dated=moment.dated), settings.shared)
         return list(bill_values(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
     from pertoken.text.summary import hosts_summary, hours_summary
 
@@ -188,6 +189,7 @@ _HOST_COLUMNS = ("host", "devices", "unpriced_devices", "usd", "tokens", "usd_pe
 _BILL_COLUMNS = (
     *("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok"),
     *("cached_tokens", "generated_tokens", "reasoning_tokens", "audio_tokens", "images", "video_s", "weighted"),
+    "usd_with_shared",
 )
 
 

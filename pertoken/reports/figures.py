@@ -10,6 +10,7 @@ from pertoken.costs.bill import Bill, bill
 from pertoken.costs.fleet import objectives
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
+from pertoken.costs.hours.shared import with_shared
 from pertoken.costs.hours.spend import Spend, naming, spend_of
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.figures import ModelFigures, model_figures
@@ -111,7 +112,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
     with bill(store, period.start, period.end, dated=period.dated) as priced:
         served = model_hours(priced)
         by = {name: spend_of(priced, served, name, teams) for name in ("model", "tenant", "team")}
-        owners = tuple(_owners(priced))
+        by = {name: with_shared(lines, settings.shared) for name, lines in by.items()}
+        owners = tuple(with_shared(lines, settings.shared) for lines in _owners(priced))
         figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings))
         daily = charges(priced)
         source = shown_place(store.location, priced.inventory)

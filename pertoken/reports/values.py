@@ -32,6 +32,7 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
             "images": line.images,
             "video_s": None if line.video_ms is None else line.video_ms / 1000,
             "weighted": not line.unweighted if line.team or line.key or line.user else None,
+            "usd_with_shared": None if line.shared_nano_usd is None else line.shared_nano_usd / NANO_USD,
         }
 
 

@@ -1,6 +1,7 @@
 """Names of owners of dollars, as people write them: `namespace=prod`, `label:team=search`, `job:account=nlp`."""
 
 import re
+from dataclasses import dataclass
 
 LABEL = "label:"
 """What the basis of a pod label begins with; the name of the label follows."""
@@ -40,3 +41,38 @@ def read_owner_budgets(value: object) -> tuple[tuple[str, float], ...]:
             raise ValueError(f'"{key}": must be a number above 0')
         budgets[owner] = float(usd)
     return tuple(budgets.items())
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLine:
+    """A line of a bill that the other lines share: a gateway, a router, an idle reserve."""
+
+    line: str
+    """`model=NAME`, `namespace=NAME` and other owners, or one of `UNOWNED_LINES`, of a bill by any of them."""
+    by: str = "dollars"
+    """One of `SHARES`."""
+
+
+UNOWNED_LINES = ("unallocated", "other work", "no owner")
+SHARES = ("dollars", "tokens", "equal")
+"""How a shared line is divided: in proportion to dollars or tokens of the others, or into equal parts."""
+
+
+def read_shared(value: object) -> tuple[SharedLine, ...]:
+    """Return the shared lines of a setting. Raises ValueError naming what is wrong."""
+    if not isinstance(value, list | tuple) or not all(isinstance(row, dict) for row in value):
+        raise ValueError("must be a list of tables, each written [[shared]]")
+    return tuple(_shared(row) for row in value)
+
+
+def _shared(row: dict[str, object]) -> SharedLine:
+    unknown = sorted(row.keys() - {"line", "by"})
+    if unknown:
+        raise ValueError(f"{unknown[0]}: no such key; there are line, by")
+    line, by = row.get("line"), row.get("by", "dollars")
+    basis, _, name = line.partition("=") if isinstance(line, str) else ("", "", "")
+    if line not in UNOWNED_LINES and (not name or (basis != "model" and not is_basis(basis))):
+        raise ValueError(f"line: must be {', '.join(UNOWNED_LINES)}, model=NAME or an owner such as namespace=gateway")
+    if by not in SHARES:
+        raise ValueError(f"by: must be one of {', '.join(SHARES)}")
+    return SharedLine(str(line), str(by))

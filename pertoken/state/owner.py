@@ -1,4 +1,4 @@
-"""Owner that pays for a deployment: its pod, labels, batch job or systemd slice, as words among an epoch's knobs."""
+"""Owners of a deployment: its pod, pod labels, batch job or systemd slice, as words among the knobs of its epoch."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -11,7 +11,7 @@ from pertoken.costs.served import Served, together
 
 @dataclass(frozen=True, slots=True)
 class OwnerUse:
-    """Dollars of the bill that an owner's deployments carry, and their tokens; None: not known."""
+    """Dollars and tokens of an owner's deployments; None: not known."""
 
     nano_usd: int | None
     idle_nano_usd: int | None

@@ -53,6 +53,9 @@ class SpendLine:
     video_ms: int | None = None
     """Length of the videos that were generated."""
 
+    shared_nano_usd: int | None = None
+    """Its dollars with its part of the shared lines, 0 for a shared line; None where none was declared."""
+
     @property
     def served(self) -> Served:
         """Its dollars and tokens."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pertoken.config import Settings
+from pertoken.costs.hours.shared import with_shared
 from pertoken.costs.hours.spend import BY, spend
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State, best_of_each_target
@@ -55,7 +56,7 @@ class Replies:
             raise BadInput(f"by: must be one of {', '.join((*BY, *BASES))} or label:NAME")
         teams = {tenant.name: tenant.team for tenant in self._settings.tenants}
         store, now_ts = open_store(self._where), int(self._now())
-        bill = spend(store, by, hours, now_ts, teams)
+        bill = with_shared(spend(store, by, hours, now_ts, teams), self._settings.shared)
         faults = faults_of_hosts(store, now_ts - hours * HOUR, now_ts, dated=False)
         paid = None if bill.nano_usd is None else bill.nano_usd / NANO_USD
         return {

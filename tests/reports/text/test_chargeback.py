@@ -34,11 +34,11 @@ def test_lines_of_owners_sum_to_the_bill_where_a_deployment_has_one(tmp_path: Pa
     knobs = {**LOW_BATCH_70B.knobs, "workload": "Deployment prod/chat"}
     seed(tmp_path, replace(LOW_BATCH_70B, knobs=knobs), gpus=4, usd_per_hour=6.88, minutes=120, end_ts=END)
     report = read_figures(open_store(locate(str(tmp_path))), Settings(), period())
-    rows = [row for row in csv.DictReader(chargeback_csv(report).splitlines()) if row["by"] in OWNERS]
+    rows = [row for row in csv.DictReader(chargeback_csv(report).splitlines()) if row["by"] in dict(OWNED)]
     lines = {(row["by"], row["name"]): row["usd"] for row in rows}
     assert lines.keys() == {(by, name) for by, owner in OWNED for name in (owner, UNALLOCATED)}
     assert report.bill is not None
-    assert {sum(Decimal(row["usd"]) * NANO_USD for row in rows if row["by"] == by) for by in OWNERS} == {
+    assert {sum(Decimal(row["usd"]) * NANO_USD for row in rows if row["by"] == by) for by in dict(OWNED)} == {
         report.bill.paid
     }
     titles = [table.title for table in tables(report)]
