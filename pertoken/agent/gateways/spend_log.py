@@ -194,7 +194,7 @@ def _milliseconds(where: str, row: Mapping[str, Any], column: str) -> int:
     value = row.get(column)
     if value is None:
         return 0
-    if type(value) not in (int, float) or not 0 <= value <= MAX_TOKENS:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
         raise BadInput(f"{where}: {column} {short(repr(value))} is not a number of seconds")
     return round(1000.0 * float(value))
 
