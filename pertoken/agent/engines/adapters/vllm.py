@@ -24,9 +24,9 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
-from pertoken.agent.readings import CONNECTOR
 from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import merged, read_words
+from pertoken.store.schema.words import CONNECTOR
 
 _CACHE_CONFIG = "vllm:cache_config_info"
 _BY_SOURCE = "vllm:prompt_tokens_by_source_total"
