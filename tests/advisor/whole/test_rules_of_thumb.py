@@ -131,7 +131,14 @@ def test_each_rule_of_thumb_objects_to_what_it_is_about(thumb: Thumb) -> None:
 
 
 def test_two_rows_that_make_one_change_are_objected_to() -> None:
-    row = {"state": "OPEN", "rule_id": "a", "target": "acme", "unconfirmed": None, "evidence": [], "prices": []}
+    row: dict[str, Any] = {
+        "state": "OPEN",
+        "rule_id": "a",
+        "target": "acme",
+        "unconfirmed": None,
+        "evidence": [],
+        "prices": [],
+    }
     (objection,) = objections([{**row, "variants": [FINE]}, {**row, "rule_id": "b", "variants": [FINE]}], Facts())
     assert objection.startswith("twice: b and a")
 
