@@ -106,6 +106,7 @@ def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
         ("prefix-cache", "one-at-a-time", {"shared_share": 0.8}),
         ("prefix-cache", "one-at-a-time", {"planned_share": 0.5}),
         ("speculative-decoding", "bandwidth-bound", {"few_running": 0.1}),
+        ("speculative-decoding", "bandwidth-bound", {"published_batch": 1.0}),
         ("speculative-decoding", "bandwidth-bound", {"spare_flops": 0.01}),
         ("speculative-decoding", "bandwidth-bound", {"min_busy": 0.99}),
         ("speculative-decoding", "bandwidth-bound", {"drafted_tokens": 5}),

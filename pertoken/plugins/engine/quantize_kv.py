@@ -26,9 +26,12 @@ OWN_DEFAULT = ("llama.cpp", "ollama", "lmdeploy")
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of the rule; the default is judgement, from Sources, 3."""
+    """Settings of the rule; the defaults are judgement, from Sources, 3."""
 
     kv_full: float = option(0.85, "KV cache in use (p50) at or above which it delays requests", low=0, high=1)
+    kv_half: float = option(
+        0.5, "KV cache in use (p95) below which preemptions have another cause than its size", low=0, high=1
+    )
 
 
 @rule("quantize-kv")
@@ -73,6 +76,13 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
         counted = "preemptions are not counted" if preempted is None else "0 requests were preempted"
         yield skip(
             "kv-cache-room", f"its KV cache is {used:.0%} full (p50), below {options.kv_full:.0%}, and {counted}"
+        )
+        return
+    if used < options.kv_full and seen.kv_use.p95 < options.kv_half:
+        yield skip(
+            "kv-cache-room",
+            f"{preempted:.2g} requests an hour were preempted, but its KV cache is {seen.kv_use.p95:.0%} full (p95), "
+            f"below {options.kv_half:.0%}: bursts fill it, not its size",
         )
         return
     quantized = service.but(kv_dtype=dtype)
