@@ -404,9 +404,10 @@ def keep_advice(
     the advice of another configuration unless `adopt`, StoreError if a database cannot be read or written.
     """
     changed = claim(target, configuration_of(settings), advice.now_ts, who, adopt=adopt)
-    detect(store, target, market, settings, advice.now_ts)
-    judge_changes(store, target, settings, advice.now_ts)
-    proposals = _proven(store, advice.recommendations, advice.now_ts)
+    with store.hold("telemetry") as held:  # and not advice, which is written meanwhile
+        detect(held, target, market, settings, advice.now_ts)
+        judge_changes(held, target, settings, advice.now_ts)
+        proposals = _proven(held, advice.recommendations, advice.now_ts)
     standing = keep(
         target, proposals, {GO_BACK, LEAVE_HOST, *(rule.name for rule in advice.run.rules)}, advice.now_ts, who
     )

@@ -382,7 +382,8 @@ def _or_missing(measure: Callable[[Evidence], T], seen: Evidence) -> T | NotMeas
         return missing
 
 
-def _measured(now: Deployment, load: MeasuredLoad) -> Measured:
+def _measured(now: Deployment, assumed: MeasuredLoad) -> Measured:
+    load = assumed.calibrated_on or assumed
     return Measured(
         now,
         load.load,

@@ -36,8 +36,8 @@ class _Merge:
 def reapplied(base: Fleet, proposed: Fleet, state: Fleet, key: str) -> Fleet:
     """Return `state` with the changes from `base` to `proposed`; ids of new deployments derive from `key`.
 
-    Proposals that change different fields combine to the same fleet in any order; two that set a field to the same
-    value agree. Raises Conflict if `state` has a third value, or lacks a subject of the proposal.
+    Proposals that change different fields, or parts of a placement, combine to the same fleet in any order; two that
+    set a field to the same value agree. Raises Conflict if `state` has a third value, or lacks a subject of it.
     """
     merge = _Merge(base, proposed, state, key)
     services = _services(merge)
@@ -121,10 +121,24 @@ def _three_way(before: T, after: T, current: T, label: str, names: tuple[str, ..
             continue
         if now != old and name == "device_ids":
             raise Conflict(f"both move {label}")
-        if now != old:
+        joint = new if now == old else _placement(old, new, now) if isinstance(old, Placement) else None
+        if joint is None:
             raise Conflict(f"both set {_label(name)} of {label}: to {_value(name, now)} and to {_value(name, new)}")
-        values[name] = new
+        values[name] = joint
     return replace(current, **values) if values else current
+
+
+def _placement(before: Placement, after: Placement, current: Placement) -> Placement | None:
+    """Return the placement of two changes; None if they set a part otherwise, or one is to an offer of its own."""
+    if any(place.offer or place.purchase == "per_token" for place in (after, current)):
+        return None
+    values: dict[str, Any] = {}
+    for part in _PARTS:
+        old, new, now = ({name: getattr(place, name) for name in part} for place in (before, after, current))
+        if old not in (new, now) and new != now:
+            return None
+        values |= now if new == old else new
+    return Placement(**values)
 
 
 def _hosts(merge: _Merge) -> tuple[Host, ...]:
@@ -170,6 +184,8 @@ _FIELDS: Mapping[type, tuple[str, ...]] = {
     Deployment: _names(Deployment, ("deployment_id", "epoch_id", "expected", "_")),
     Demand: _names(Demand, ()),
 }
+_PARTS = (("provider", "accelerator", "instance_type", "devices_per_instance"), ("region", "purchase"))
+"""Fields of a placement that change together: an instance is of a provider and accelerator, a price of a region."""
 _LABELS = {"replicas": "the number of replicas", "serves": "the shares"}
 
 

@@ -185,7 +185,7 @@ def _method(receipt: Receipt) -> Iterator[str]:
 
 
 def _foot(receipt: Receipt) -> Iterator[str]:
-    yield f"pertoken {receipt.version}, {format_utc(receipt.made_at)}  "
+    yield f"pertoken {receipt.version}, method of verification {receipt.method}, {format_utc(receipt.made_at)}  "
     yield f"inputs SHA-256 {receipt.inputs_sha256}  "
     yield f"receipt SHA-256 {receipt.sha256}"
 

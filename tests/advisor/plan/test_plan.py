@@ -129,6 +129,7 @@ LIMITS_MS = st.sampled_from([None, 10.0, 20.0, 100.0, 300.0, 1500.0])
 TRAFFIC = (0.5, 1.0, 2.0)
 
 
+@example(SHAPES[1], Slo(), 14.0, 20.0, 0.012, "")  # twice the requests would be twice the batch at the measured TPOT
 @given(
     st.sampled_from(SHAPES[:2]),
     st.builds(Slo, ttft_p50_ms=LIMITS_MS, ttft_p95_ms=LIMITS_MS, tpot_p95_ms=LIMITS_MS),

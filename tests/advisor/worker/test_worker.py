@@ -46,7 +46,7 @@ def sources_of(files: tuple[Path, ...]) -> tuple[Source, ...]:
 
 LIMITS = Limits(call_s=1.0, rule_s=2.0, plugin_s=4.0)
 LONG_LIMITS = Limits(call_s=30.0, rule_s=60.0, plugin_s=90.0)
-"""Limits of rules that end by themselves: a busy machine is no fault of theirs."""
+"""Limits of rules that end: a busy machine is no fault of theirs."""
 
 
 def running() -> list[int]:
