@@ -12,7 +12,7 @@ from typing import Any
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
-from pertoken.settings import fleet, pages, screens, values
+from pertoken.settings import fleet, owners, pages, screens, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
@@ -103,6 +103,15 @@ class Settings:
     Of those that cover a URL the longest base URL counts, of equal ones the first."""
     agent_discover: bool = _setting("agent", values.flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
+    agent_pod_labels: tuple[str, ...] = _setting(
+        "agent", values.pod_labels, (), '["team", "app.kubernetes.io/part-of"]'
+    )
+    """Labels of engines' pods that are stored as owners for `--by label:NAME`; no other label is read. A pod shows its
+    labels to the agent in a downward API volume at /etc/podinfo (docs/gateways.md)."""
+    agent_hpc_job_mapping_dir: str | None = _setting("agent", values.text, None, '"/run/gpu-jobs"', option="--hpc")
+    """Folder in which the prolog of a batch system writes the ids of the jobs on each GPU, to a file named by its
+    number (as for dcgm-exporter's --hpc-job-mapping-dir), for `--by job`. Slurm jobs are also read from the control
+    group and environment of an engine's process."""
     agent_probes: tuple[str, ...] = _setting("agent", values.probes, values.PROBES, '["nvidia"]')
     """Vendors whose devices are read; [] reads the host and its CPUs alone."""
     agent_cloud_metadata: bool = _setting("agent", values.flag, True, "true")
@@ -242,6 +251,11 @@ class Settings:
     """Objective for the median time per output token, milliseconds."""
     budget_usd_per_month: float | None = _setting("budget", values.positive, None, "50000")
     """What all devices together may cost in a calendar month (UTC), dollars. `pertoken budget` compares with it."""
+    budget_owners: tuple[tuple[str, float], ...] = _setting(
+        "budget", values.tables(owners.read_owner_budgets), (), '{"label:team=search" = 8000, "namespace=prod" = 5000}'
+    )
+    """What the devices of an owner may cost in a calendar month, dollars by BASIS=NAME (docs/gateways.md lists the
+    bases). `pertoken budget` compares with each."""
     budget_power_w: float | None = _setting("budget", values.positive, None, "12000")
     """What all devices that engines hold may draw together, watts, each at its power cap or else its power limit.
     `pertoken plan` refuses steps that would exceed it."""

@@ -29,7 +29,7 @@ PRONOUNS = frozenset(
 MOMENTS = frozenset(
     [
         ("store/connect/open.py", "transaction"),
-        ("window/series/minutes.py", "operating_points"),
+        ("window/evidence.py", "operating_points"),
         ("forecast/queue/latency.py", "latencies"),
         ("proof/findings.py", "keep"),
     ]

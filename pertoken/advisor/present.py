@@ -11,7 +11,7 @@ from typing import Any
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.probed.cpus import with_cpus
 from pertoken.advisor.probed.stored import probe_points
-from pertoken.advisor.worker.inputs import Measured, SubjectKey
+from pertoken.advisor.worker.child import Measured, SubjectKey
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
@@ -27,9 +27,8 @@ from pertoken.savings.context import Context, EnergyPrice
 from pertoken.savings.forecasts import Forecasts
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
-from pertoken.state.workload import Workload, parsed
+from pertoken.state.workload import WORKLOAD, Workload, parsed
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking

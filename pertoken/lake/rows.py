@@ -23,10 +23,9 @@ from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
 from pertoken.state.placement import Placement
-from pertoken.state.workload import Workload, parsed
+from pertoken.state.workload import WORKLOAD, Workload, parsed
 from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.schema.words import WORKLOAD
 from pertoken.window.columns import NULL
 from pertoken.window.inventory import Inventory
 from pertoken.window.ranks import follows

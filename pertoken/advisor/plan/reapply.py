@@ -60,7 +60,8 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
     for deployment in gone.values():
         if state.deployment_of.get(deployment.deployment_id) != deployment:
             raise Conflict(f"{deployment.name} was changed by another step, and this step merges its earlier state")
-    changed, added = {}, {}
+    changed: dict[int, Deployment] = {}
+    added: dict[int, Deployment] = {}
     for after in deployments_unlike(proposed, base):
         before = base.deployment_of.get(after.deployment_id)
         if before is None:
@@ -69,9 +70,26 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
             continue
         current = state.deployment_of.get(after.deployment_id)
         if current is None:
-            raise Conflict(f"{before.name} is removed by another step")
-        changed[after.deployment_id] = _deployment(before, after, current)
+            before, after, current = _on_merged(before, after, changed, merge)
+        changed[current.deployment_id] = _deployment(before, after, current)
     return tuple(_service(service, unlike.get(service.name), gone, changed, added, merge) for service in state.services)
+
+
+def _on_merged(
+    before: Deployment, after: Deployment, changed: Mapping[int, Deployment], merge: _Merge
+) -> tuple[Deployment, Deployment, Deployment]:
+    """Return a move of a deployment that another step merged, as one of the engine that serves for it, and that.
+
+    Raises Conflict for any other change, or without such an engine.
+    """
+    names = {name for name, _ in before.serves}
+    is_move = replace(before, placement=after.placement, device_ids=after.device_ids) == after
+    for made in merge.state.deployments if is_move else ():
+        if made.deployment_id not in merge.base.deployment_of and names <= {name for name, _ in made.serves}:
+            current = changed.get(made.deployment_id, made)
+            devices = current.device_ids if after.device_ids == before.device_ids else after.device_ids
+            return replace(before, device_ids=current.device_ids), replace(after, device_ids=devices), current
+    raise Conflict(f"{before.name} is removed by another step")
 
 
 def _service(
@@ -83,7 +101,8 @@ def _service(
     merge: _Merge,
 ) -> Service:
     if after is None:
-        return current
+        moved = tuple(changed.get(deployment.deployment_id, deployment) for deployment in current.deployments)
+        return current if moved == current.deployments else replace(current, deployments=moved)
     before = merge.base.service(current.name)
     current = _three_way(before, after, current, current.name, _FIELDS[Service])
     if after.demand != before.demand:

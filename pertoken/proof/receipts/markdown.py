@@ -68,6 +68,7 @@ def _head(receipt: Receipt) -> Iterator[str]:
     yield f"- changed: {format_utc(receipt.changed_at)}; before: {change.before}"
     if change.rule is not None:
         yield f"- proposed by the rule {change.rule}" + (f" ({change.regime})" if change.regime is not None else "")
+    yield from (f"- stated beside it: {line}" for line in change.moving)
 
 
 def _saving(receipt: Receipt) -> Iterator[str]:

@@ -90,6 +90,8 @@ class Change:
     """Ratio that the promise was multiplied by: the track record of its rule then."""
     estimated_per_month: NanoUsd | None = None
     """Estimate that was frozen when it was accepted; it is shown beside the measurement, never added to it."""
+    moving: tuple[str, ...] = ()
+    """Costs of a change of provider or region that were stated with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ def from_text(text: str) -> Receipt:
         del values["objectives_kept"]
         change = values["change"]
         change["estimated_per_month"] = _optional(NanoUsd, change["estimated_per_month"])
-        values["change"] = Change(**change)
+        values["change"] = Change(**{**change, "moving": tuple(change.get("moving", ()))})
         values.setdefault("method", _unnumbered(values["finding"]))
         if values["method"] not in METHODS:
             raise ValueError(f"this receipt is of a newer method of verification, number {values['method']}")

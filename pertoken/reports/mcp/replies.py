@@ -14,6 +14,7 @@ from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
 from pertoken.reports.figures import TAKEN, read_troubles
 from pertoken.reports.values import advice_values, bill_values, trouble_values, verdict_values
+from pertoken.settings.owners import BASES, is_basis
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rollup_tables import HOUR
@@ -50,8 +51,8 @@ class Replies:
     def costs(self, hours: int = 24, by: str = "model", start: int = 0) -> dict[str, Any]:
         """Return the bill of the last hours of the clock, as `pertoken costs --by` prints it. Raises BadInput."""
         _check("hours", hours, 1, MAX_HOURS)
-        if by not in BY:
-            raise BadInput(f"by: must be one of {', '.join(BY)}")
+        if by not in BY and not is_basis(by):
+            raise BadInput(f"by: must be one of {', '.join((*BY, *BASES))} or label:NAME")
         teams = {tenant.name: tenant.team for tenant in self._settings.tenants}
         store, now_ts = open_store(self._where), int(self._now())
         bill = spend(store, by, hours, now_ts, teams)

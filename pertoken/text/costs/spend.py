@@ -76,4 +76,6 @@ def _counts(line: SpendLine) -> tuple[tuple[str, int | None], ...]:
         ("generated", line.generated_tokens),
         ("of them reasoning", line.reasoning_tokens),
         ("audio", line.audio_tokens),
+        ("images", line.images or None),
+        ("seconds of video", round(line.video_ms / 1000) if line.video_ms else None),
     )

@@ -115,6 +115,25 @@ def test_a_merge_after_another_step_gets_ids_of_its_own() -> None:
         reapplied(BASE, other, merged, "y")
 
 
+def test_a_move_after_a_merge_moves_the_engine_that_serves_for_its_parts() -> None:
+    a, b = CHAT.deployments
+    merged = reapplied(BASE, BASE.merge((a, b), a), BASE, "merge")
+    spot = BASE.edit(CHAT.on(Placement(purchase="spot")))
+    moved = reapplied(BASE, spot, merged, "move")
+    (engine,) = moved.service("chat").deployments
+    assert (engine.device_ids, engine.placement.purchase) == ((), "spot")
+    with pytest.raises(Conflict, match="was changed by another step, and this step merges its earlier state"):
+        reapplied(BASE, BASE.merge((a, b), a), spot, "merge")
+
+
+def test_a_move_of_one_service_moves_the_engine_that_serves_two() -> None:
+    both_on = CHAT.deployments[0], CODE.deployments[0]
+    merged = reapplied(BASE, BASE.merge(both_on, both_on[0]), BASE, "merge")
+    moved = reapplied(BASE, BASE.edit(CODE.on(Placement(purchase="spot"))), merged, "move")
+    engines = [service.deployments[-1] for service in moved.services]
+    assert engines[0] == engines[1] and engines[0].placement.purchase == "spot"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "reason"),
     [

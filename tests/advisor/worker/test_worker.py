@@ -19,8 +19,8 @@ from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.rules.load import source_of as source_of_place
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker import confine
-from pertoken.advisor.worker.inputs import Limits, Source
+from pertoken.advisor.worker import child
+from pertoken.advisor.worker.child import Limits, Source
 from pertoken.advisor.worker.run import run_plugins
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
@@ -81,7 +81,7 @@ CONFINED = {"a socket", "a Unix socket", "a file elsewhere", "a file cut off", "
 
 
 @cache
-def confinement() -> confine.Confinement:
+def confinement() -> child.Confinement:
     return run_plugins((source_of(NEIGHBOURS[0]),), None, LIMITS)[0].confinement
 
 
@@ -111,7 +111,7 @@ def test_files_and_processes_of_a_rule_are_gone_with_its_worker(name: str, hosti
 def test_without_a_namespace_nothing_survives_either(
     name: str, hostile: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confine, "separate_processes", lambda: "not allowed")
+    monkeypatch.setattr(child, "separate_processes", lambda: "not allowed")
     advised_rows = advice(hostile(HARMLESS[name]), LONG_LIMITS)
     assert [row.state for row in rows(advised_rows)] == [State.REFUSED]
     assert others(advised_rows) == ALONE

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.config import Settings
-from pertoken.costs.hours.spend import OWNERS, UNALLOCATED
+from pertoken.costs.hours.spend import UNALLOCATED
 from pertoken.reports.figures import read_figures
 from pertoken.reports.tables import tables
 from pertoken.reports.text.chargeback import COLUMNS, chargeback_csv, dollars
@@ -18,6 +18,7 @@ from tests.reports.builders import END, figures, period
 from tests.scenario import LOW_BATCH_70B, seed
 
 OWNED = (("namespace", "prod"), ("workload", "prod/chat"))
+OWNERS = tuple(by for by, _ in OWNED)
 
 
 def test_lines_of_models_teams_and_tenants_each_sum_to_the_bill(tmp_path: Path) -> None:
