@@ -93,7 +93,8 @@ def day_tables(gpus: int, random: np.random.Generator) -> dict[str, pa.Table]:
         "model": _numbered("model-", owners % MODELS), "service": _numbered("service-", owners % 200),
         "namespace": _numbered("team-", owners % 25), "workload": _numbered("chat-", owners % 200),
         "prompt_tokens": generated * 4, "cached_tokens": generated * 2, "generated_tokens": generated,
-        "observed_ms": np.full(len(owners), 3_600_000, np.int64),
+        "observed_ms": np.full(len(owners), 3_600_000, np.int64), "unpriced": np.zeros(len(owners), bool),
+        "nano_usd": np.bincount(deployments, minlength=gpus // 4)[owners] * rate[::4, 0].repeat(24),
     }  # fmt: skip
     return {COSTS: costs, TOKENS: _table(TOKENS, tokens)}
 
