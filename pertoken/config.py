@@ -207,6 +207,12 @@ class Settings:
     """Certificate of the pages, PEM: they are then served over TLS."""
     advisor_pages_key_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/pages.key"')
     """Key of that certificate, PEM, where the certificate's file does not hold it."""
+    advisor_lake_url: str | None = _setting("advisor", values.text, None, '"s3://team-costs/lake"')
+    """Lake into which the advisor service publishes closed hours of this database (docs/lake.md)."""
+    advisor_lake_cell: str | None = _setting("advisor", values.text, None, '"eu-1"')
+    """Name of this database in the lake. Without it the name of the host, or of the database of a fleet."""
+    advisor_lake_every: float = _setting("advisor", values.window, 3600.0, '"1h"')
+    """Time between two publications."""
     advisor_otlp_endpoint: str | None = _setting("advisor", values.text, None, '"http://127.0.0.1:4318/v1/metrics"')
     """OTLP/HTTP collector that the advisor service pushes dollars to each minute (needs pertoken[otlp])."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: values.seconds(v, 0.1), 10.0, '"10s"')

@@ -236,7 +236,7 @@ def serve_advice(
     from pertoken.advisor.configuration import check, configuration_of
     from pertoken.advisor.first_run import may_start, reason_to_wait
     from pertoken.advisor.service import serve
-    from pertoken.cli.reporting.beside import alert_jobs, exports, team_pages
+    from pertoken.cli.reporting.beside import alert_jobs, exports, lake_jobs, team_pages
 
     if not adopt:
         check(where, configuration_of(settings))
@@ -245,7 +245,7 @@ def serve_advice(
     run = partial(_run_and_report, where, settings, rule_files, adopt=adopt)
     ready = (lambda: True) if at_once else partial(may_start, where, settings.advisor_every)
     with exports(where, settings) as pushes, team_pages(where, settings):
-        beside = [*pushes, *alert_jobs(where, settings)]
+        beside = [*pushes, *alert_jobs(where, settings), *lake_jobs(where, settings)]
         serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
