@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ Tables = Mapping[str, Any]
 Cells = Mapping[str, Tables]
 
 
-def manifests(folder: Path, days: list[Cells], again: Tables) -> Iterator[Row]:
+def manifests(folder: Path, days: Sequence[Cells], again: Tables) -> Iterator[Row]:
     """Yield figures of a folder of manifests."""
     lake, read_us = LakeFiles(str(folder)), 0
 
@@ -50,7 +50,7 @@ def manifests(folder: Path, days: list[Cells], again: Tables) -> Iterator[Row]:
     yield from measured(US, folder, days, again, publish, ask)
 
 
-def iceberg(folder: Path, days: list[Cells], again: Tables) -> Iterator[Row]:
+def iceberg(folder: Path, days: Sequence[Cells], again: Tables) -> Iterator[Row]:
     """Yield figures of Iceberg tables whose catalog is a SQLite file."""
     import duckdb
     import pyarrow as pa
@@ -88,7 +88,7 @@ def iceberg(folder: Path, days: list[Cells], again: Tables) -> Iterator[Row]:
 def measured(
     subject: str,
     folder: Path,
-    days: list[Cells],
+    days: Sequence[Cells],
     again: Tables,
     publish: Callable[[str, int, Tables], None],
     ask: Callable[[], int],

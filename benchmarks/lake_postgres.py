@@ -13,7 +13,7 @@ from pertoken.lake.tables import COSTS, TOKENS, schema
 from tests.postgres import durable_server_url
 
 TABLES = (COSTS, TOKENS)
-_TYPES = {"string": 'text COLLATE "C"', "int8": "smallint", "int64": "bigint"}
+_TYPES = {"bool": "boolean", "string": 'text COLLATE "C"', "int8": "smallint", "int64": "bigint"}
 
 
 @contextmanager

@@ -69,11 +69,11 @@ def test_an_engineer_objects_to_no_row_of_a_typical_situation(rule: Rule) -> Non
 def test_the_three_largest_problems_of_a_demo_are_found_by_a_rule_that_they_name(seed: int) -> None:
     problems = truth(draw_fleet(seed, HOSTS, DAYS, MARKET), MARKET)["problems"]
     planted = [problem for problem in problems if problem["kind"] not in NEED_WEEKS]
-    found = {(row["rule_id"], row["target"].partition(" on ")[0]) for row in open_rows(seed)}
+    open_targets = {(row["rule_id"], row["target"].partition(" on ")[0]) for row in open_rows(seed)}
     assert len(planted) >= 3
     for problem in sorted(planted, key=lambda problem: -problem["saves_usd_per_month"])[:3]:
         names = {(rule, problem["target"].partition(" on ")[0]) for rule in problem["rules"]}
-        assert names & found, problem
+        assert names & open_targets, problem
 
 
 FINE: dict[str, Any] = {
@@ -163,7 +163,7 @@ def test_no_model_of_the_catalog_is_replaced_by_one_that_must_not_replace_it(rul
 def test_a_replacement_and_weights_in_fewer_bits_state_the_published_evaluation_or_that_there_is_none() -> None:
     replaced = 0
     rows = [row for seed in SEEDS for row in open_rows(seed)]
-    for row, variant in [(each, variant) for each in rows for variant in each["variants"]]:
+    for row, variant in [(row, variant) for row in rows for variant in row["variants"]]:
         if changed(variant, "model") or changed(variant, "weight_dtype"):
             replaced += 1
             assert any("published evaluation" in note for note in variant["against"]), (row["target"], variant["title"])

@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a fleet beside its rows."""
+    """Facts about a fleet beside its rows."""
 
     down: frozenset[str] = frozenset()
     """Services whose engines are all stuck."""
