@@ -162,8 +162,7 @@ def test_no_model_of_the_catalog_is_replaced_by_one_that_must_not_replace_it(rul
 
 def test_a_replacement_and_weights_in_fewer_bits_state_the_published_evaluation_or_that_there_is_none() -> None:
     replaced = 0
-    rows = [row for seed in SEEDS for row in open_rows(seed)]
-    for row, variant in [(row, variant) for row in rows for variant in row["variants"]]:
+    for row, variant in ((row, variant) for seed in SEEDS for row in open_rows(seed) for variant in row["variants"]):
         if changed(variant, "model") or changed(variant, "weight_dtype"):
             replaced += 1
             assert any("published evaluation" in note for note in variant["against"]), (row["target"], variant["title"])
