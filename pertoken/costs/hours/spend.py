@@ -1,5 +1,6 @@
 """The bill of some hours by tenant, team, model, owner or device: lines that sum to it exactly."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pertoken.costs.money import Money
 from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.settings.owners import is_basis
+from pertoken.state.owner import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour, format_count
 from pertoken.window.figures import per_mtok
@@ -81,6 +83,8 @@ class Spend:
     """The dearest first, then what belongs to nobody."""
     notes: Sequence[str] = ()
     """What is contradictory or missing, as sentences."""
+    bases: Sequence[str] = ()
+    """Bases of `settings.owners` by which a deployment of this time has an owner."""
 
 
 def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, str], *, dated: bool = False) -> Spend:
@@ -143,7 +147,8 @@ def spend_of(
     if by != "gpu":
         rest = (SpendLine(OTHER, money.other), SpendLine(UNALLOCATED, money.unallocated))
         lines += [line for line in rest if line.nano_usd]
-    return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes)
+    bases = bases_of([json.loads(row.knobs) for row in inventory.epochs])
+    return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes, bases)
 
 
 def naming(inventory: Inventory, by: str) -> Callable[[Any], str]:
