@@ -43,7 +43,7 @@ def test_every_command_and_option_it_names_exists() -> None:
 
 def shown_rule(folder: Path) -> Rule:
     (example,) = blocks("python")
-    file = folder / "shorter_context.py"
+    file = folder / "lower_context_limit.py"
     file.write_text(example)
     (rule,) = rules_in(file)
     return rule

@@ -21,6 +21,7 @@ RELEASE_S = 30.0
     multiple=True,
     help="Base URL of an inference server to read besides those discovered (repeatable); its kind is detected.",
 )
+@click.option("--hpc", "hpc_folder", metavar="DIR", help="Folder with the batch jobs of each GPU, a file for each.")
 @click.option("--once", is_flag=True, help="Measure now, print, store nothing.")
 @json_option
 @parent_option
@@ -31,6 +32,7 @@ def agent(
     db: str | None,
     agent_interval: str | None,
     agent_engines: tuple[str, ...],
+    hpc_folder: str | None,
     once: bool,
     as_json: bool,
     with_parent: bool,
@@ -44,7 +46,12 @@ def agent(
 
     if context.invoked_subcommand:
         return
-    options = {"db": db, "agent_interval": agent_interval, "agent_engines": list(agent_engines) or None}
+    options = {
+        "db": db,
+        "agent_interval": agent_interval,
+        "agent_engines": list(agent_engines) or None,
+        "agent_hpc_job_mapping_dir": hpc_folder,
+    }
     if as_json and not once:
         raise BadInput("--json goes with --once: the daemon prints nothing but its log")
     if once:

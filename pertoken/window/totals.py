@@ -134,6 +134,10 @@ class Totals:
         """Return the sums of all epochs of a deployment."""
         return self._by_deployment[deployment_id]
 
+    def of_epochs(self, epoch_ids: Iterable[int]) -> Sums:
+        """Return the sums of some epochs."""
+        return _added([self._by_epoch[epoch_id] for epoch_id in epoch_ids if epoch_id in self._by_epoch])
+
     def busy_ms(self, epoch_id: int) -> int:
         """Return how long an epoch was busy."""
         return self._by_epoch.get(epoch_id, _NONE).get("busy_ms") or 0

@@ -25,6 +25,7 @@ PAGES = (
     "docs/scale.md",
     "docs/how-savings-are-proven.md",
     "docs/claims.md",
+    "docs/lake.md",
 )
 _BLOCK = re.compile(r"(<!-- figures (?P<name>[a-z_]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 Result = Mapping[tuple[str, str], Any]
@@ -225,6 +226,68 @@ def _scale_ticks() -> str:
     return f"Thirty times as many ticks took, as a multiple: {took}\n([{file}](../benchmarks/results/{file})).\n"
 
 
+_QUESTIONS = {
+    "per_mtok_by_model_and_hour": "dollars per Mtok by model and hour",
+    "dollars_by_provider": "dollars by provider",
+    "unused_by_cell": "unused by cell",
+    "spend_by_month": "spend by month",
+    "services_by_idle": "services by what they leave unused",
+}
+
+
+def _lake() -> str:
+    file, rows = newest("lake")
+    sizes = [(gpus, days) for gpus in (10_000, 1_000_000) for days in (1, 30)]
+    header = " | ".join(f"{gpus:,} GPUs, {days} day{'s' * (days > 1)}" for gpus, days in sizes)
+    lines = [f"| | {header} |", "|---|" + "---|" * len(sizes)]
+    for question, label in _QUESTIONS.items():
+        cells = []
+        for gpus, days in sizes:
+            key = f"{question}.{gpus}.{days}d"
+            cells.append(f"{rows['pertoken', key]:.1f} s, {rows['pertoken', f'{key}.peak']:,.0f} MB")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    hours, size = (rows["pertoken", f"{what}.1000000"] for what in ("device_hours", "bytes_per_device_hour"))
+    growth = rows["target", "lake.growth_of_ten_times_the_rows"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{hours:,.0f} device-hours of 100 cells, {size:.2f} bytes each (lines of the bill and tokens). Ten times the "
+            f"rows took",
+            f"{growth:.2f} times as long ([{file}](../benchmarks/results/{file})).",
+            "",
+        ]
+    )
+
+
+def _lake_engines() -> str:
+    file, rows = newest("lake-engines")
+    engines = ("pertoken", "PostgreSQL", "Spark, 1 worker", "Spark, 2 workers")
+    names = ("DuckDB", *engines[1:])
+    lines = [f"| 10,000 GPUs | days | {' | '.join(names)} |", "|---|---|" + "---|" * len(engines)]
+    for question, label in _QUESTIONS.items():
+        for days in (1, 30):
+            seconds = (rows[engine, f"{question}.10000.{days}d"] for engine in engines)
+            lines.append(f"| {label} | {days} | {' | '.join(f'{value:.1f} s' for value in seconds)} |")
+    return "\n".join([*lines, "", f"Every engine gave the same rows ([{file}](../benchmarks/results/{file})).", ""])
+
+
+def _lake_iceberg() -> str:
+    file, rows = newest("lake-iceberg")
+    labels = {
+        "publish_seconds_per_day_of_a_cell": ("publish a day of a cell", "{:.3f} s"),
+        "publish_again_seconds": ("publish it again", "{:.3f} s"),
+        "files_per_day_of_a_cell": ("files of a day of a cell", "{:.1f}"),
+        "bytes_per_day_of_a_cell": ("bytes of a day of a cell", "{:,.0f}"),
+        "dollars_by_model_seconds": ("dollars by model", "{:.2f} s"),
+    }
+    lines = ["| | manifests | Iceberg |", "|---|---|---|"]
+    for what, (label, form) in labels.items():
+        cells = (form.format(rows[subject, what]) for subject in ("pertoken", "pyiceberg"))
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"([{file}](../benchmarks/results/{file}))", ""])
+
+
 def _proof() -> str:
     files = sorted(RESULTS.glob("proof-*.json"))
     results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
@@ -316,6 +379,9 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "forecast": _forecast,
     "headline": _headline,
     "hours": _hours,
+    "lake": _lake,
+    "lake_engines": _lake_engines,
+    "lake_iceberg": _lake_iceberg,
     "guard": _guard,
     "proof": _proof,
     "scale_arriving": _scale_arriving,

@@ -11,7 +11,7 @@ from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.pods import workload_of
 from pertoken.agent.host.processes import HostProcesses, Process
-from pertoken.agent.readings import CONNECTOR, SLEEP_AFTER, Endpoint
+from pertoken.agent.readings import SLEEP_AFTER, Endpoint
 from pertoken.catalog.knobs import (
     connector_argument,
     layout,
@@ -26,7 +26,8 @@ from pertoken.catalog.knobs import (
     variables,
 )
 from pertoken.printable import short
-from pertoken.store.schema.words import WORKLOAD
+from pertoken.state.workload import WORKLOAD
+from pertoken.store.schema.words import CONNECTOR
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
