@@ -162,7 +162,7 @@ class Details:
         return dict(self.sliced)
 
     def slices(self, epoch_id: int) -> Iterator[tuple[int, ...]]:
-        """Yield (start, generated tokens, observed ms) of each slice in which an epoch's tokens are known."""
+        """Yield (start, generated tokens, observed ms, newest row with a token, or 0) of slices with known tokens."""
         return sums.unpacked(self._slices.get(epoch_id, ""))
 
     @cached_property

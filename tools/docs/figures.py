@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
 PAGES = (
     "README.md",
+    "docs/overhead.md",
+    "docs/what-is-measured.md",
     "docs/gateways.md",
     "docs/scale.md",
     "docs/how-savings-are-proven.md",
@@ -48,6 +50,25 @@ def read_result(file: Path) -> Result:
     return rows | {("target", target["id"]): target["value"] for target in result["targets"]}
 
 
+def _headline() -> str:
+    recovery_file, recovery = newest("recovery")
+    decisions_file, decisions = newest("decisions")
+    agent_file, agent = newest("agent-10s")
+    recovered, coverage = (100 * recovery["target", f"recovery.{name}"] for name in ("found", "coverage"))
+    regret, thumb = (100 * decisions["target", f"decisions.{name}"] for name in ("regret", "regret_thumb"))
+    share = 100 * agent["pertoken agent with discovery", "cpu_share"]
+    return (
+        f"- **{recovered:.0f} %** of the problems planted in generated fleets are the first or second advice on their"
+        f" service, and {coverage:.0f} % of the\n  changes save what the interval promised"
+        f" ([result](benchmarks/results/{recovery_file})).\n"
+        f"- **{regret:.1f} %** of the bill is what deciding by its forecast costs more than knowing, on published"
+        f" measurements that chose nothing;\n  a rule of thumb costs {thumb:.1f} %"
+        f" ([result](benchmarks/results/{decisions_file})).\n"
+        f"- **{share:.2f} %** of one core is what the agent takes beside eight GPUs of a stand-in driver"
+        f" ([result](benchmarks/results/{agent_file})).\n"
+    )
+
+
 def _agent() -> str:
     lines = [
         "| interval | discovery | of one core | of nvitop-exporter, same interval | of it, at its 1 s | result |",
@@ -63,7 +84,7 @@ def _agent() -> str:
             default_ratio = "–" if peer_installed is None else f"{share / peer_installed:.2f}"
             lines.append(
                 f"| {interval} | {discovery} | {100 * share:.2f} % | {ratio:.2f} | {default_ratio} | "
-                f"[{file}](benchmarks/results/{file}) |"
+                f"[{file}](../benchmarks/results/{file}) |"
             )
     return "\n".join(lines) + "\n"
 
@@ -85,7 +106,7 @@ def _window() -> str:
     return (
         f"All of it took {rows['target', 'window.seconds']:.0f} s and {rows['target', 'window.peak_mib']:.0f} MiB on "
         f"two loaded cores; a GPU cost {growth:.0f} % more than among 100 GPUs\n"
-        f"([{file}](benchmarks/results/{file})).\n"
+        f"([{file}](../benchmarks/results/{file})).\n"
     )
 
 
@@ -356,6 +377,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent_beside": _agent_beside,
     "claims": _claims,
     "forecast": _forecast,
+    "headline": _headline,
     "hours": _hours,
     "lake": _lake,
     "lake_engines": _lake_engines,
