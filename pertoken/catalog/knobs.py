@@ -224,6 +224,11 @@ def variables(engine: str) -> tuple[str, ...]:
     return tuple(row.name for row in table().variables if row.engine == engine)
 
 
+def layout_variables(engine: str) -> tuple[str, ...]:
+    """Return the names of variables that lay an engine out over devices: a flag that is not set then says nothing."""
+    return tuple(row.name for row in table().variables if row.engine == engine and row.knob in ("tp", "pp"))
+
+
 def read_environment(engine: str, environment: Mapping[str, str]) -> dict[str, object]:
     """Return the knobs that a server's environment sets, in values of `Deployment`; unknown values are absent."""
     knobs = {

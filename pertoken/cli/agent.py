@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of
@@ -43,6 +46,7 @@ def agent(
     a service of this host, and make it release the drivers for a while.
     """
     from pertoken.errors import BadInput
+    from pertoken.printable import short
 
     if context.invoked_subcommand:
         return
@@ -52,6 +56,8 @@ def agent(
         "agent_engines": list(agent_engines) or None,
         "agent_hpc_job_mapping_dir": hpc_folder,
     }
+    if hpc_folder is not None and not (Path(hpc_folder).is_dir() and os.access(hpc_folder, os.R_OK | os.X_OK)):
+        raise BadInput(f"--hpc {short(hpc_folder)}: this is no folder that can be listed")
     if as_json and not once:
         raise BadInput("--json goes with --once: the daemon prints nothing but its log")
     if once:

@@ -252,9 +252,8 @@ def _lake() -> str:
         [
             *lines,
             "",
-            f"{hours:,.0f} device-hours of 100 cells, {size:.2f} bytes each (lines of the bill and tokens). Ten times the "
-            f"rows took",
-            f"{growth:.2f} times as long ([{file}](../benchmarks/results/{file})).",
+            f"{hours:,.0f} device-hours of 100 cells, {size:.2f} bytes each (lines of the bill and tokens).",
+            f"Ten times the rows took {growth:.2f} times as long ([{file}](../benchmarks/results/{file})).",
             "",
         ]
     )

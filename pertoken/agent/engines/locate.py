@@ -15,6 +15,7 @@ from pertoken.agent.readings import SLEEP_AFTER, Endpoint
 from pertoken.catalog.knobs import (
     connector_argument,
     layout,
+    layout_variables,
     model_argument,
     read_absent,
     read_argv,
@@ -71,7 +72,7 @@ def with_process(
     """Return an endpoint with what its process reveals: identity, group, model and knobs of its command line."""
     environment = environment or {}
     knobs = read_environment(empty.kind, environment)
-    if not variables(empty.kind):
+    if not layout_variables(empty.kind):
         knobs |= read_absent(empty.kind, argv)
     knobs |= read_argv(empty.kind, argv)
     model = model_argument(empty.kind, argv) or variable_argument(empty.kind, "model", environment)

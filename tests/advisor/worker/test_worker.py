@@ -259,7 +259,9 @@ def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path])
 def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable[[str], Path]) -> None:
     steps: list[str] = []
     advice(hostile(plugin(f"{NO_ALARM}{LOOP}\nyield")), progress=lambda phase, _: steps.append(phase))
-    assert [step for step in dict.fromkeys(steps) if step.startswith(("running", "pricing"))] == [
+    # A rule of a busy machine may take a second, which is then shown beside its name.
+    ours = [step for step in dict.fromkeys(steps) if step.startswith(("running", "pricing"))]
+    assert [step for step in ours if HOSTILE in step or ": " not in step] == [
         "running release-idle",
         "running use-spot",
         f"running {HOSTILE}",
