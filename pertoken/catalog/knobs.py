@@ -225,7 +225,7 @@ def variables(engine: str) -> tuple[str, ...]:
 
 
 def layout_variables(engine: str) -> tuple[str, ...]:
-    """Return the names of variables that lay an engine out over devices: a flag that is not set then says nothing."""
+    """Return the names of variables that lay an engine out over devices: an unset flag then has no known value."""
     return tuple(row.name for row in table().variables if row.engine == engine and row.knob in ("tp", "pp"))
 
 
