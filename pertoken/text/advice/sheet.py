@@ -102,7 +102,7 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
             _money(best, best.capacity, "more work on the same bill; never added to bankable", "no more than now"),
         ),
         *(("if confirmed", words) for words in _if_confirmed(best)),
-        ("confidence", how_sure(best)),
+        *((("confidence", how_sure(best)),) if best.provenance is not None else ()),
     ]
     if best.tier is not None:
         rows.append(("forecast", literal(best.tier.words)))
