@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -251,8 +251,9 @@ def run_quietly(where: StoreLocation, settings: Settings) -> None:
     """Run every rule once and store the advice, with a progress bar and nothing printed."""
     _run(where, settings, (), as_of(None))
 
+
+class AdviseRun(NamedTuple):
     """Output of an advice run, and the state of the fleet at one moment after it."""
-    """What an advice run gave, and what was read after it at one moment."""
 
     report: FleetReport
     advice: Advice
