@@ -28,9 +28,8 @@ from pertoken.savings.forecasts import Forecasts
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
-from pertoken.state.workload import Workload, parsed
+from pertoken.state.workload import WORKLOAD, Workload, parsed
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking

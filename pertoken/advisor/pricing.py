@@ -285,6 +285,8 @@ class Pricing:
             replicas_needed=money.latency.replicas if money.latency else None,
             replicas=money.replicas,
             released=money.released,
+            moving=money.moving_lines,
+            moving_once=money.moving.once,
             risk=risk_of(possible.proposal, difference),
             effort=effort_of(possible.proposal, difference),
             requires=possible.proposal.requires,

@@ -187,8 +187,8 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
 @click.option(
     "--as",
     "form",
-    type=click.Choice(["kustomize", "helm", "keda", "issue"]),
-    help="kustomize: patches; helm: values of the vLLM Production Stack; keda: a ScaledObject; issue: Markdown.",
+    type=click.Choice(["kustomize", "helm", "keda", "hpa", "issue"]),
+    help="kustomize: patches; helm: values of the vLLM Production Stack; keda, hpa: an autoscaler; issue: Markdown.",
 )
 @db_option
 def export(config_file: str | None, db: str | None, advice_id: str, form: str | None) -> None:
@@ -206,7 +206,7 @@ def export(config_file: str | None, db: str | None, advice_id: str, form: str | 
     from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
 
     if form is None:
-        raise click.UsageError("--as is missing: choose kustomize, helm, keda or issue")
+        raise click.UsageError("--as is missing: choose kustomize, helm, keda, hpa or issue")
     settings, now_ts = settings_of(config_file, db=db), int(time.time())
     where = locate(settings.db, settings.advice)
     store = open_store(where)
@@ -234,16 +234,18 @@ def serve_advice(
     from functools import partial
 
     from pertoken.advisor.configuration import check, configuration_of
-    from pertoken.advisor.first_run import may_start
+    from pertoken.advisor.first_run import may_start, reason_to_wait
     from pertoken.advisor.service import serve
-    from pertoken.cli.reporting.beside import alert_jobs, exports, team_pages
+    from pertoken.cli.reporting.beside import alert_jobs, exports, lake_jobs, team_pages
 
     if not adopt:
         check(where, configuration_of(settings))
+    if where.folder is not None and (reason := reason_to_wait(where)) is not None and not with_parent:
+        echo(f"pertoken advisor: waits until there is telemetry: {reason}", err=True)
     run = partial(_run_and_report, where, settings, rule_files, adopt=adopt)
     ready = (lambda: True) if at_once else partial(may_start, where, settings.advisor_every)
     with exports(where, settings) as pushes, team_pages(where, settings):
-        beside = [*pushes, *alert_jobs(where, settings)]
+        beside = [*pushes, *alert_jobs(where, settings), *lake_jobs(where, settings)]
         serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
@@ -253,7 +255,7 @@ def run_quietly(where: StoreLocation, settings: Settings) -> None:
 
 
 class AdviseRun(NamedTuple):
-    """Output of an advice run, and the state of the fleet at one moment after it."""
+    """Results of an advice run, and costs read after it at one moment."""
 
     report: FleetReport
     advice: Advice

@@ -29,7 +29,15 @@ from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, 
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import LRUCache
 
-from pertoken.errors import CorruptStore, FullStore, ImpossibleValues, StoreError, StoreInaccessible, limit_reached
+from pertoken.errors import (
+    CorruptStore,
+    FullStore,
+    ImpossibleValues,
+    NewerStore,
+    StoreError,
+    StoreInaccessible,
+    limit_reached,
+)
 from pertoken.installed import install_command
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import GROUPS, StoreLocation, trouble
@@ -278,7 +286,7 @@ def check_revision(stored_revision: str | None, group: str, location: StoreLocat
         )
     if stored_revision in known:
         raise StoreError(f"{location}: its {group} is of an older pertoken; run `pertoken db upgrade --db {location}`")
-    raise StoreError(
+    raise NewerStore(
         f"{location}: its {group} was written by a newer pertoken "
         f"(schema {stored_revision}; this one knows {known[-1]}); "
         "upgrade pertoken here"

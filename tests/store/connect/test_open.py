@@ -60,7 +60,7 @@ def test_a_file_that_went_away_is_an_error_that_names_it(tmp_path: Path) -> None
         hosts(store)
 
 
-def test_all_reading_of_a_group_that_is_held_is_of_one_transaction_and_of_one_moment(tmp_path: Path) -> None:
+def test_reads_of_a_held_group_share_one_transaction_and_one_moment(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     store = open_store(where)
     made = opened(store)
