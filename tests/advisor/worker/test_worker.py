@@ -259,16 +259,15 @@ def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path])
 def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable[[str], Path]) -> None:
     steps: list[str] = []
     advice(hostile(plugin(f"{NO_ALARM}{LOOP}\nyield")), progress=lambda phase, _: steps.append(phase))
-    # A rule of a busy machine may take a second, which is then shown beside its name.
-    ours = [step for step in dict.fromkeys(steps) if step.startswith(("running", "pricing"))]
-    assert [step for step in ours if HOSTILE in step or ": " not in step] == [
+    phases = [step for step in dict.fromkeys(steps) if step.startswith(("running", "pricing"))]
+    assert [phase for phase in phases if ": " not in phase] == [
         "running release-idle",
         "running use-spot",
         f"running {HOSTILE}",
-        f"running {HOSTILE}: 1 s",
-        f"running {HOSTILE}: 2 s",
         "pricing",
     ]
+    # On a busy machine any rule may take a second or more, which stands beside its name.
+    assert {f"running {HOSTILE}: 1 s", f"running {HOSTILE}: 2 s"} <= set(phases)
 
 
 def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str], Path]) -> None:
