@@ -258,8 +258,10 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
         note = view.note
         if name == "months" and budget_usd is not None:
             spent = max((row["month"] for row in rows), default=None)
-            total = sum(row["nano_usd"] or 0 for row in rows if row["month"] == spent) / NANO_USD
-            note = f"{spent}: ${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
+            amounts = [row["nano_usd"] for row in rows if row["month"] == spent]
+            total = sum(amount for amount in amounts if amount is not None) / NANO_USD
+            bound = "at least " if None in amounts else ""  # a cell without any price
+            note = f"{spent}: {bound}${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
         tables.append(LakeTable(view.title, rows, note))
     return tables
 

@@ -29,6 +29,13 @@ def test_an_idle_reserve_is_shared_beside_a_gateway_by_their_own_shares() -> Non
     assert shared_of(SharedLine("namespace=gateway"), SharedLine("unallocated", "equal")) == [666, 336, 0, 50, 0]
 
 
+def test_a_line_is_not_divided_by_tokens_that_are_not_known() -> None:
+    bill = Spend("namespace", 0, 3600, 1052, (LINES[0], SpendLine("search", 300), *LINES[2:]))
+    divided = with_shared(bill, (SharedLine("namespace=gateway", "tokens"),))
+    assert [line.shared_nano_usd for line in divided.lines] == [600, 300, 90, 50, 12]
+    assert divided.notes == ["gateway is not divided: the tokens of search are not known."]
+
+
 def test_a_bill_without_such_a_line_has_one_basis() -> None:
     assert shared_of(SharedLine("model=gateway")) == [None] * 5 == shared_of()
 
