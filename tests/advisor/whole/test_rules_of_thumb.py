@@ -90,8 +90,10 @@ def test_the_three_largest_savings_of_a_bill_are_worth_what_the_demo_knows(seed:
         if row["variants"][0]["saving"] is not None
     }
     for problem in sorted(bankable, key=lambda problem: -problem["saves_usd_per_month"])[:3]:
-        (found,) = (likely[rule, problem["target"]] for rule in problem["rules"] if (rule, problem["target"]) in likely)
-        assert 0.95 < found / problem["saves_usd_per_month"] < MORE, problem
+        (saved_usd,) = (
+            likely[rule, problem["target"]] for rule in problem["rules"] if (rule, problem["target"]) in likely
+        )
+        assert 0.95 < saved_usd / problem["saves_usd_per_month"] < MORE, problem
 
 
 FINE: dict[str, Any] = {
