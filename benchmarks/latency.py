@@ -109,10 +109,8 @@ def _compared(earlier: Present, now: Deployment, later: Evidence) -> Iterator[Ju
 def rows_of(known: Sequence[Judged], interval: str = "six hours") -> list[Row]:
     """Return the share inside and the width of the interval, of each figure."""
     rows = []
-    for figure in FIGURES:
+    for figure in dict.fromkeys(one.figure for one in known):
         some = [one for one in known if one.figure == figure]
-        if not some:
-            continue
         how = f"of {len(some)} times {interval} at another load"
         rows.append(Row(US, f"{figure}.inside", _inside(some), "share", how))
         rows.append(Row(US, f"{figure}.high_over_low", _width(some), "ratio", "median"))
@@ -123,6 +121,7 @@ def rows_of(known: Sequence[Judged], interval: str = "six hours") -> list[Row]:
 
 def targets_of(known: Sequence[Judged]) -> list[Target]:
     """Return the two figures of the benchmark."""
+    known = [one for one in known if one.figure in FIGURES]
     return [
         Target("latency.inside", _inside(known), 0.75, ">="),
         Target("latency.high_over_low", _width(known), 2.0, "<="),

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.latency import FIGURES, OTHER_LOAD, Judged, rows_of, targets_of
+from benchmarks.latency import OTHER_LOAD, Judged, rows_of, targets_of
 from benchmarks.report import Row, report
 from benchmarks.site.__main__ import calibrated
 from benchmarks.site.configurations import Configuration
@@ -52,6 +52,8 @@ LOADS = (0.2, 0.75)
 """Least and most requests/s of a block, as a share of what a closed loop of all slots finishes."""
 MINUTE = 60.0
 MAX_OPEN = 256
+SHARES = {"ttft_p50_ms": 0.5, "ttft_p95_ms": 0.95, "tpot_p50_ms": 0.5, "tpot_p95_ms": 0.95}
+"""Quantile of each figure. The targets are those of p95."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +136,17 @@ def measure(seed: int, blocks: int, block_s: float, folder: Path, record: Path) 
     return known
 
 
-def judged(known: dict[str, Any]) -> Iterator[Judged]:
-    """Yield each figure of the later blocks at another load beside its forecast."""
+def judged(known: dict[str, Any], quantile: float | None = 0.95) -> Iterator[Judged]:
+    """Yield each figure of the later blocks at another load beside its forecast.
+
+    `quantile`: of the load by minute at which both are forecast, as the advisor takes it; None: their mean load.
+    """
     rates = {dtype: MeasuredRates(**rate) for dtype, rate in known["rates"].items()}
     market = load_market().with_measured([accelerator(LLAMA_CPP, rates, SERVED.threads)])
     calibration = calibrated(SERVED, market, [OperatingPoint(**point) for point in known["points"]])
     blocks = [[Request(*request) for request in block] for block in known["blocks"]]
     half, block_s = len(blocks) // 2, known["block_s"]
-    earlier = arrivals(blocks[:half], block_s)
+    earlier = arrivals(blocks[:half], block_s, quantile)
     sent = [request for block in blocks[:half] for request in block]
     running_s = sum(request.tpot_ms * request.generated for request in sent) / 1000
     load = Load(
@@ -160,7 +165,7 @@ def judged(known: dict[str, Any]) -> Iterator[Judged]:
         return result
 
     for block in blocks[half:]:
-        later = arrivals([block], block_s)
+        later = arrivals([block], block_s, quantile)
         if 1 / OTHER_LOAD < float(later.requests_per_s) / float(earlier.requests_per_s) < OTHER_LOAD:
             continue
         rate = float(later.requests_per_s) * present.load_share
@@ -169,13 +174,13 @@ def judged(known: dict[str, Any]) -> Iterator[Judged]:
         if after is None or after.refusal is not None:
             note(f"no forecast at {float(later.requests_per_s):.2f} requests/s: {after and after.refusal}")
             continue
-        for figure in FIGURES:
+        for figure in SHARES:
             low_ms, likely_ms, high_ms = getattr(after, figure)
             yield Judged(figure, low_ms, likely_ms, high_ms, measured_ms(block)[figure][1])
 
 
-def arrivals(blocks: Sequence[Block], block_s: float) -> Arrivals:
-    """Return the load of blocks as the advisor takes it: the rate at the p95 of generated tokens/s by minute."""
+def arrivals(blocks: Sequence[Block], block_s: float, quantile: float | None) -> Arrivals:
+    """Return the load of blocks: the rate at a quantile of the generated tokens/s by minute, or at their mean."""
     prompt = from_sample([request.prompt for block in blocks for request in block])
     generated = from_sample([request.generated for block in blocks for request in block])
     minutes = math.ceil(block_s / MINUTE)
@@ -185,16 +190,19 @@ def arrivals(blocks: Sequence[Block], block_s: float) -> Arrivals:
         for block in blocks
         for minute in range(minutes)
     ]
-    return Arrivals(max(float(np.quantile(per_s, 0.95)), float(np.mean(per_s))) / generated.mean, prompt, generated)
+    tok_s = float(np.mean(per_s))
+    if quantile is not None:
+        tok_s = max(float(np.quantile(per_s, quantile)), tok_s)
+    return Arrivals(tok_s / generated.mean, prompt, generated)
 
 
 def measured_ms(requests: Sequence[Request]) -> dict[str, Range]:
-    """Return the p95 of each figure with the 80 % interval of its sample."""
-    half = Z_80 * math.sqrt(0.95 * 0.05 / len(requests))
+    """Return each quantile with the 80 % interval of its sample."""
     known = {}
-    for figure in FIGURES:
-        values = [getattr(request, figure.replace("_p95", "")) for request in requests]
-        low, likely, high = (float(np.quantile(values, share)) for share in (0.95 - half, 0.95, min(1.0, 0.95 + half)))
+    for figure, share in SHARES.items():
+        half = Z_80 * math.sqrt(share * (1 - share) / len(requests))
+        values = [getattr(request, f"{figure[:4]}_ms") for request in requests]
+        low, likely, high = (float(np.quantile(values, q)) for q in (share - half, share, min(1.0, share + half)))
         known[figure] = low, likely, high
     return known
 
@@ -218,16 +226,13 @@ def main() -> None:
             record = asked.record or Path(folder) / "record.json"
             known = measure(asked.seed, asked.blocks, asked.block_s, Path(folder), record)
     results = list(judged(known))
-    rows = rows_of(results, f"{known['block_s']:.0f} s") + [
-        Row(
-            "llama.cpp",
-            f"{one.figure} measured",
-            one.measured_ms,
-            "ms",
-            f"{one.low_ms:.4g} to {one.high_ms:.4g} forecast",
-        )
-        for one in results
-    ]
+    blocks = f"{known['block_s']:.0f} s"
+    rows = rows_of(results, blocks)
+    for row in rows_of(list(judged(known, None)), blocks):
+        rows.append(replace(row, what=f"{row.what}, by mean loads"))
+    for one in results:
+        forecast = f"{one.low_ms:.4g} to {one.high_ms:.4g} forecast"
+        rows.append(Row("llama.cpp", f"{one.figure} measured", one.measured_ms, "ms", forecast))
     text = report("latency_llama", rows, targets_of(results))
     print(text)
     if asked.out:
