@@ -1,6 +1,7 @@
 """Energy and power of devices by week."""
 
 from collections.abc import Collection
+from typing import Any
 
 from sqlalchemy import Connection, case, func, select
 
@@ -21,7 +22,7 @@ def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Rows:
     """
     hours = t.device_rollup[HOUR]
     energy = func.coalesce(hours.c.energy_counter_mj, hours.c.energy_integral_mj)
-    week = ((hours.c.ts - MONDAY_S) // WEEK_S * WEEK_S + MONDAY_S).label("week")
+    week = _week(hours.c.ts)
     sampled = func.coalesce(hours.c.power_mw_n, hours.c.samples)  # NULL: every sample had a value
     measured_ms = func.sum(case((energy.is_not(None), hours.c.duration_ms), else_=0))
     return connection.execute(
@@ -37,3 +38,19 @@ def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Rows:
         .group_by(hours.c.device_id, week)
         .order_by(hours.c.device_id, week)
     ).all()
+
+
+def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> Rows:
+    """Return (host, start of the week, millijoules at the plug, milliseconds of their measurement), oldest first."""
+    hours = t.host_rollup[HOUR]
+    week = _week(hours.c.ts)
+    return connection.execute(
+        select(hours.c.host_id, week, func.sum(hours.c.plug_mj), func.sum(hours.c.plug_ms))
+        .where(hours.c.host_id.in_(list(host_ids)), hours.c.plug_ms > 0)
+        .group_by(hours.c.host_id, week)
+        .order_by(hours.c.host_id, week)
+    ).all()
+
+
+def _week(ts: Any) -> Any:
+    return ((ts - MONDAY_S) // WEEK_S * WEEK_S + MONDAY_S).label("week")
