@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pertoken.config import Settings
+from pertoken.costs.spend.month import RecentMonths
 from pertoken.errors import StoreError
 from pertoken.exposition.page import Family, text_of
 from pertoken.metrics import FIGURES, HEADLINES
@@ -53,6 +54,7 @@ class Dollars:
     ) -> None:
         self._where, self._settings, self._now, self._monotonic = where, settings, now, monotonic
         self._lock = threading.Lock()
+        self._months = RecentMonths()
         self._cached: tuple[float, list[Family]] | None = None
 
     def families(self) -> list[Family]:
@@ -69,7 +71,7 @@ class Dollars:
     def _read(self) -> list[Family]:
         try:
             store, now_ts = open_store(self._where), int(self._now())
-            figures = Figures(store, self._settings, WINDOW_S, now_ts)
+            figures = Figures(store, self._settings, WINDOW_S, now_ts, months=self._months)
             return [
                 *_families(figures, self._settings.headline),
                 _faults(fault_counts(store, now_ts - WINDOW_S, now_ts)),
