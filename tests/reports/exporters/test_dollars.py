@@ -9,6 +9,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.spend import month
 from pertoken.exposition.server import MetricsServer
 from pertoken.reports.exporters.dollars import WINDOW_S, Dollars, known_dollars
+from pertoken.settings.plug import Grid
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from tests.browser import wait_for
@@ -76,6 +77,18 @@ def test_budgets_of_owners_are_read_once_an_hour_and_other_figures_once_a_minute
     now[0] = END + 3600
     page.page()
     assert len(read) == 4
+
+
+def test_energy_and_carbon_of_models_are_those_of_costs(tmp_path: Path) -> None:
+    metered = replace(LOW_BATCH_70B, metered=True, plug_w=2000.0)
+    where = seed(tmp_path / "db", metered, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    grid = Grid(400.0, "Ember", "2025-01-23")
+    exposed = values(Dollars(where, Settings(energy_pue=1.5, energy_grid=grid), now=lambda: END).page())
+    assert exposed["pertoken_model_window_kwh"] == pytest.approx(3)
+    assert exposed["pertoken_model_window_co2e_kg"] == pytest.approx(1.2)
+    assert exposed["pertoken_model_joules_per_token"] == pytest.approx(3 * 3.6e6 / (200 * 3600))
+    unknown = values(Dollars(where, Settings(), now=lambda: END).page())
+    assert "pertoken_model_window_kwh" in unknown and "pertoken_model_window_co2e_kg" not in unknown
 
 
 def test_without_a_database_only_its_absence_is_exposed(tmp_path: Path) -> None:
