@@ -217,7 +217,7 @@ class Pricing:
                 outcome.refusals.append(self._refused(possible, Refusal("fewer-bits", reason)))
             else:
                 best.append((possible, money))
-        return best[:MAX_VARIANTS]
+        return sorted(best[:MAX_VARIANTS], key=_surest)
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
         """Forecast the figures to show for several targets' proposals in one batch.
@@ -410,6 +410,13 @@ def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
     _, money = candidate
     confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()
     return tuple(-dollars for dollars in (*confirmed.rank, *unconfirmed.rank))
+
+
+def _surest(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
+    """Return the sort key of a candidate: largest sure saving first."""
+    _, money = candidate
+    confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()
+    return tuple(-dollars for dollars in (*confirmed.sure_first, *unconfirmed.sure_first))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
