@@ -56,7 +56,7 @@ WORTHLESS = (NO_SAVING, COSTS_MORE)
 FEWER_BITS_GAIN = 1.15
 """Minimum saving of weights below 8 bits over those in 8 bits, which alter outputs less. A judgement."""
 MAX_VARIANTS = 3
-"""Maximum variants of one rule for one target: those that save most are kept."""
+"""Maximum variants of one rule for one target that save most: of those that plans count, and of the others."""
 
 
 @dataclass
@@ -217,7 +217,9 @@ class Pricing:
                 outcome.refusals.append(self._refused(possible, Refusal("fewer-bits", reason)))
             else:
                 best.append((possible, money))
-        return sorted(best[:MAX_VARIANTS], key=_surest)
+        counted = [(possible, money) for possible, money in best if money.uncounted is None]
+        uncounted = [(possible, money) for possible, money in best if money.uncounted is not None]
+        return sorted((*counted[:MAX_VARIANTS], *uncounted[:MAX_VARIANTS]), key=_surest)
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
         """Forecast the figures to show for several targets' proposals in one batch.
