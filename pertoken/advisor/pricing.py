@@ -418,7 +418,7 @@ def _surest(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
     """Return the sort key of a candidate: largest sure saving first."""
     _, money = candidate
     confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()
-    return tuple(-dollars for dollars in (*confirmed.sure_first, *unconfirmed.sure_first))
+    return tuple(-dollars for dollars in (*confirmed.sure_first(), *unconfirmed.sure_first()))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

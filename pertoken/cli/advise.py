@@ -82,9 +82,9 @@ def advise(
 ) -> None:
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
 
-    What is wrong now comes first, then the savings by their low end. A row with a loss as its low end is marked "may
-    rise" and comes after those. Rows without a figure are folded into one line a rule; --all lists them, every other
-    variant, and every refusal with its reason.
+    What is wrong now comes first, then the savings by their low end, of which one that a forecast stands behind counts
+    half. A row with a loss as its low end is marked "may rise" and comes after those. Rows without a figure are folded
+    into one line a rule; --all lists them, every other variant, and every refusal with its reason.
 
     JSON has every proposal, and of each rule the first 4 targets without one; `repeated` counts the others, which
     --all has too.

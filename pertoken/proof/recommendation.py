@@ -224,7 +224,9 @@ class Variant:
         A variant without a saving is between those that save and those that pay more. Capacity to confirm ranks
         nothing: a test that costs minutes comes before another model that leaves the bill as it is.
         """
-        return *(self.saving or Saving()).sure_first, *surest((self.if_confirmed or Saving()).net)
+        forecast = self.tier is not None
+        saving, confirmed = self.saving or Saving(), self.if_confirmed or Saving()
+        return *saving.sure_first(forecast=forecast), *surest(confirmed.net, forecast=forecast)
 
 
 @dataclass(frozen=True)

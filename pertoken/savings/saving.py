@@ -42,16 +42,15 @@ class Saving:
         """Sort key of plans, the largest first: likely net dollars, then likely capacity dollars."""
         return self.net[LIKELY], self.capacity[LIKELY]
 
-    @property
-    def sure_first(self) -> tuple[int, ...]:
-        """Sort key of rows, the largest first: net dollars, then capacity dollars, each as in `surest`."""
-        return *surest(self.net), *surest(self.capacity)
+    def sure_first(self, *, forecast: bool = False) -> tuple[int, ...]:
+        """Return a sort key, the largest first: net dollars, then capacity dollars, each as in `surest`."""
+        return *surest(self.net, forecast=forecast), *surest(self.capacity, forecast=forecast)
 
 
-def surest(money: Money) -> tuple[int, int, int]:
+def surest(money: Money, *, forecast: bool = False) -> tuple[int, int, int]:
     """Return a sort key, the largest first: by the low end; amounts whose low end is a loss follow, by the likely one.
 
-    An amount of nothing follows both.
+    An amount of nothing follows both. A low end that rests on a `forecast` counts half.
     """
     low, likely, _ = money
-    return likely > 0 and low >= 0, max(low, 0), likely
+    return likely > 0 and low >= 0, max(low, 0) // (2 if forecast else 1), likely

@@ -31,8 +31,9 @@ MAY_RISE = "may rise: "
 def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
     """Return the open proposals, those of `paying_more` apart: largest low end of the bankable saving first.
 
-    Then come those whose low end is a loss, by their likely saving; those that free capacity alone; those with a saving
-    if confirmed; those without a price; and those that the last run did not confirm.
+    A low end that rests on a forecast counts half. Then come those whose low end is a loss, by their likely saving;
+    those that free capacity alone; those with a saving if confirmed; those without a price; and those that the last
+    run did not confirm.
     """
     return _surest_first(row for row in advice if not row.pays_more)
 
