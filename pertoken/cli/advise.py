@@ -82,8 +82,9 @@ def advise(
 ) -> None:
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
 
-    What is wrong now comes first, then the largest savings. Rows without a figure are folded into one line a rule;
-    --all lists them, every other variant, and every refusal with its reason.
+    What is wrong now comes first, then the savings by their low end, of which one that a forecast stands behind counts
+    half. A row with a loss as its low end is marked "may rise" and comes after those. Rows without a figure are folded
+    into one line a rule; --all lists them, every other variant, and every refusal with its reason.
 
     JSON has every proposal, and of each rule the first 4 targets without one; `repeated` counts the others, which
     --all has too.
@@ -406,7 +407,7 @@ def values_of(recommendation: Recommendation) -> dict[str, Any]:
 
     from pertoken.proof.recommendation import full_id
 
-    return {"id": full_id(recommendation), **asdict(recommendation)}
+    return {"id": full_id(recommendation), **asdict(recommendation), "may_rise": recommendation.may_rise}
 
 
 def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:

@@ -44,7 +44,7 @@ class Savings:
     """Advice by progress. Money is nano-USD per month, as (low, likely, high)."""
 
     proposed: tuple[Recommendation, ...]
-    """Open recommendations, largest saving first: one for each service or host where nothing was accepted."""
+    """Open recommendations, largest sure saving first: one for each service or host where nothing was accepted."""
     unconfirmed: tuple[Recommendation, ...]
     """Open recommendations that the last advice run did not confirm; they are in no sum."""
     paying_more: tuple[Recommendation, ...]
