@@ -385,6 +385,16 @@ def test_plans_of_random_fleets_save_nearly_what_an_exhaustive_search_saves() ->
     assert next(row["value"] for row in printed["rows"] if row["what"] == "saving") > 10
 
 
+def test_proposals_to_confirm_do_not_push_out_those_that_a_plan_of_half_the_load_holds(tmp_path: Path) -> None:
+    lines = tmp_path / "fleets.jsonl"
+    command = ("best_plan", "--seed", "9043", "--first", "60", "--fleets", "1", "--traffic", "0.5", "--lines")
+    first = run(*command, str(lines))
+    targets = {target["id"]: target["value"] for target in first["targets"]}
+    assert targets["best_plan.not_monotone"] == 0
+    assert run(*command, str(lines))["targets"] == first["targets"]
+    assert len(lines.read_text(encoding="utf-8").splitlines()) == 1, "a fleet in the file is not compared again"
+
+
 def test_the_latency_of_a_real_llama_cpp_is_judged_in_later_blocks_at_another_load() -> None:
     rates = {name: None for name in ("attention_flops", "row_flops", "tile_flops", "expert_flops")}
     alone = OperatingPoint(0, 1.0, token_s=0.002, prompt_len=19.0, generated_len=32.0, cached_share=1.0, probed=True)

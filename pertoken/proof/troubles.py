@@ -78,11 +78,7 @@ def troubles(
 def with_commands(lines: Iterable[Trouble], advice: Sequence[Recommendation]) -> tuple[Trouble, ...]:
     """Return troubles of deployments with the command that shows the open advice against them, where there is any."""
     by_deployment: defaultdict[int | None, list[Recommendation]] = defaultdict(list)
-    for row in sorted(
-        (row for row in advice if row.counted and row.best),
-        key=lambda row: row.best.rank if row.best else (),
-        reverse=True,
-    ):
+    for row in sorted((row for row in advice if row.counted and row.best), key=lambda row: row.rank, reverse=True):
         edits = row.best.edits if row.best else ()
         for deployment_id in {row.deployment_id, *(edit.target for edit in edits if edit.kind == "deployment")}:
             by_deployment[int(deployment_id) if deployment_id is not None else None].append(row)

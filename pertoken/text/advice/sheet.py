@@ -70,6 +70,12 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = (), *, wi
     )
 
 
+_OFF_THE_BILL = {
+    False: "off the bill if demand stays the same",
+    True: "may rise: off the bill if demand stays the same, but the low end is a loss",
+}
+
+
 def _last(row: Recommendation) -> str:
     return "last evaluated" if row.state in SET_BY_RUN else "last change"
 
@@ -95,7 +101,7 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
         (
             ("net", _money(best, best.net, "the bill rises by this: it is in no total"))
             if best.pays_more
-            else ("bankable", _money(best, best.net, "off the bill if demand stays the same", "the bill stays"))
+            else ("bankable", _money(best, best.net, _OFF_THE_BILL[best.may_rise], "the bill stays"))
         ),
         (
             "capacity",
