@@ -21,6 +21,7 @@ from pertoken.cli.options import (
     settings_of,
     text_width,
 )
+from pertoken.cli.progress import progress_bar
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 
 if TYPE_CHECKING:
@@ -333,18 +334,8 @@ def _run(
 @contextlib.contextmanager
 def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     """Show a bar on a terminal, with an equal part for each phase (reading, each plugin, each rule, pricing)."""
-    import sys
-
     seen: dict[str, int] = {}
-    bar: Any
-    with click.progressbar(
-        length=1000,
-        label="Advising",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-        item_show_func=lambda phase: str(phase or ""),
-        show_eta=False,
-    ) as bar:
+    with progress_bar("Advising", 1000) as bar:
 
         def show(phase: str, share: float) -> None:
             before = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time

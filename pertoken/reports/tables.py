@@ -11,6 +11,7 @@ from pertoken.reports.figures import ReportFigures
 from pertoken.text.advice.answers import affected, could_break, how_sure, slower, why
 from pertoken.text.advice.columns import MAY_RISE
 from pertoken.text.amounts import headline, price
+from pertoken.text.costs.model_figures import energy_note
 from pertoken.units import format_count, format_usd, format_utc
 
 UNKNOWN = "–"
@@ -91,15 +92,17 @@ def spend_table(title: str, spend: Spend, command: str) -> Table:
 
 
 def figures_table(report: ReportFigures, command: str) -> Table:
-    """Return the other figures per token and dollar, by model."""
+    """Return the other figures per token and dollar, by model; energy is that of the servers."""
+    grid = report.energy_terms.grid
     rows = [
         (
             figure.model,
             _usd(figure.usd_per_generated_mtok),
             _usd(figure.usd_per_goodput_mtok),
             _usd(figure.usd_per_1000_requests),
-            _number(figure.j_per_token),
-            _number(figure.kwh),
+            _number(figure.server.j_per_token),
+            _number(figure.server.kwh),
+            *(() if grid is None else (_number(figure.server.co2e_kg),)),
             _usd(figure.idle_usd),
         )
         for figure in report.figures
@@ -111,10 +114,11 @@ def figures_table(report: ReportFigures, command: str) -> Table:
         ">$/1,000 requests",
         ">J/token",
         ">kWh",
+        *(() if grid is None else (">kg CO2e",)),
         ">idle dollars",
     )
     empty = "No model was served in this period."
-    return Table("Figures by model", columns, tuple(rows), empty, command)
+    return Table("Figures by model", columns, tuple(rows), empty, command, (energy_note(report.energy_terms),))
 
 
 def found_table(report: ReportFigures) -> Table:
