@@ -16,6 +16,7 @@ from pertoken.reports.period import DAY, Period
 from pertoken.reports.tables import edits_text, judgement_text, money_text
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.text.advice.columns import marked_title
 from pertoken.text.amounts import headline, in_dollars, price
 from pertoken.units import format_count, format_usd
 
@@ -96,7 +97,7 @@ def _changes(proposed: Sequence[Recommendation]) -> list[str]:
     if not best:
         return ["bankable: nothing is proposed  [pertoken advise]"]
     return [
-        f"bankable {money_text(row.best.net if row.best else None)}/month: {literal(row.title)}, "
+        f"bankable {money_text(row.best.net if row.best else None)}/month: {marked_title(row)}, "
         f"{literal(row.target)}{_tier(row)}  [pertoken advise show {short_id(row)}]"
         for row in best
     ]
