@@ -31,7 +31,7 @@ from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.advice.folds import Folded, folded
-from pertoken.text.amounts import price
+from pertoken.text.amounts import in_dollars, price
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory, shown_place
 
@@ -44,7 +44,7 @@ class Savings:
     """Advice by progress. Money is nano-USD per month, as (low, likely, high)."""
 
     proposed: tuple[Recommendation, ...]
-    """Open recommendations, largest saving first: one for each service or host where nothing was accepted."""
+    """Open recommendations, largest sure saving first: one for each service or host where nothing was accepted."""
     unconfirmed: tuple[Recommendation, ...]
     """Open recommendations that the last advice run did not confirm; they are in no sum."""
     paying_more: tuple[Recommendation, ...]
@@ -108,6 +108,7 @@ class ReportFigures:
         return {model.model: _by_day(model) for model in self.hours[:models]}
 
 
+@in_dollars()
 def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigures:
     """Read a period. Raises StoreError."""
     teams = {tenant.name: tenant.team for tenant in settings.tenants}

@@ -9,6 +9,7 @@ from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures
 from pertoken.text.advice.answers import affected, could_break, how_sure, slower, why
+from pertoken.text.advice.columns import MAY_RISE
 from pertoken.text.amounts import headline, price
 from pertoken.text.costs.model_figures import energy_note
 from pertoken.units import format_count, format_usd, format_utc
@@ -216,7 +217,8 @@ def money_text(money: Money | None) -> str:
 
 
 def _marked_title(row: Recommendation) -> str:
-    return row.title if row.unconfirmed is None else f"not confirmed: {row.title}"
+    mark = "" if row.unconfirmed is None else "not confirmed: "
+    return f"{mark}{MAY_RISE if row.may_rise else ''}{row.title}"
 
 
 def _if_confirmed(row: Recommendation) -> str:
