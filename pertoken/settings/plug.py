@@ -12,7 +12,7 @@ _GRID = re.compile(r"(\d+(?:\.\d+)?) g/kWh, (.+), (\d{4}-\d\d-\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class PlugSource:
-    """What measures the power of this host's server at its plug."""
+    """Source of the power of this host's server at its plug."""
 
     kind: str
     url: str = ""

@@ -34,7 +34,7 @@ PROGRAM_S = 10.0
 METRIC = "plug_power"
 _WATTS = re.compile(r"Instantaneous power reading:\s*(\d+) Watts", re.IGNORECASE)
 _STATE = re.compile(r"Power reading state is:\s*(\w+)", re.IGNORECASE)
-_LOOK = "compare with what the source itself shows; agent.plug in the settings names it"
+_LOOK = "compare with what the source shows to the agent's user (IPMI: rights on /dev/ipmi0); agent.plug names it"
 
 
 class PlugError(Exception):
@@ -102,7 +102,7 @@ def _json(url: str, limits: Limits) -> Mapping[str, Any]:
     reply = fetch("GET", url, limits, {"Accept": "application/json"})
     try:
         shown = json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         shown = None
     if not isinstance(shown, dict):
         raise PlugError(f"{url.partition('?')[0]} answers with no JSON object")

@@ -22,7 +22,7 @@ NO_GRID = "no intensity of the grid is set: energy.grid"
 
 @dataclass(frozen=True, slots=True)
 class EnergyTerms:
-    """What makes facility energy and carbon of energy at the plug."""
+    """Factors from energy at the plug to facility energy and carbon."""
 
     pue: float = 1.0
     grid: Grid | None = None

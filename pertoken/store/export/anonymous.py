@@ -34,7 +34,14 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "constant": (
         *("capability.metric", "capability.status", "device.kind", "device.vendor", "device.energy_source"),
         *("engine.kind", "engine.found_by", "event.kind", "host.dmi_product", "host.cloud"),
-        *("host.instance_type", "host.region", "host.purchase", "recommendation.rule_id", "recommendation.state"),
+        *(
+            "host.instance_type",
+            "host.region",
+            "host.purchase",
+            "host.plug_source",
+            "recommendation.rule_id",
+            "recommendation.state",
+        ),
         *("recommendation.target_kind", "refusal.code", "transition.from_state", "transition.to_state"),
         *("transition.code", "verdict.result", "receipt.kind", "trial.design", "trial.status"),
         *("alert.name", "alert.state", "alert_delivery.name", "alert_delivery.destination", "budget_alert.kind"),

@@ -86,10 +86,12 @@ def test_redfish_gives_the_power_of_a_chassis_or_of_an_outlet(resource: Mapping[
         (b'{"PowerWatts": {"Reading": 1e12}}', "no running server draws"),
         (b'{"PowerWatts": {"Reading": NaN}}', "no running server draws"),
         (b"[]", "no JSON object"),
+        (b"[" * 200_000, "no JSON object"),
+        (b"\xff", "no JSON object"),
         (b"<html>", "no JSON object"),
     ],
 )
-def test_a_resource_without_a_plausible_power_gives_none_and_says_why(body: bytes, why: str) -> None:
+def test_a_resource_without_a_plausible_power_gives_none_with_the_reason(body: bytes, why: str) -> None:
     with answering(pages({"/outlet": body})) as url:
         assert why in reason(PlugSource("redfish", f"{url}/outlet"))
 
@@ -114,7 +116,7 @@ def test_prometheus_gives_the_one_series_of_a_query_of_this_host() -> None:
         (b'{"data": 7}', "gives no series"),
     ],
 )
-def test_a_query_without_one_number_gives_none_and_says_why(body: bytes, why: str) -> None:
+def test_a_query_without_one_number_gives_none_with_the_reason(body: bytes, why: str) -> None:
     with answering(always(body)) as url:
         assert why in reason(PlugSource("prometheus", url, "up"))
 

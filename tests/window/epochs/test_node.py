@@ -37,7 +37,7 @@ def measured(devices: Sequence[dict[str, int]], hosts: Sequence[dict[str, int]] 
     return Measured(parts | {"deployment_time": columns(DEPLOYMENT_TIME, ())}, {EPOCH: [GPU]})
 
 
-def test_what_the_plug_shows_beyond_the_devices_is_divided_equally_and_holds_the_cpus() -> None:
+def test_power_at_the_plug_beyond_the_devices_is_divided_equally_and_holds_the_cpus() -> None:
     rows = [device(GPU, 0, 500), device(OTHER_GPU, 0, 300), device(CPU, 0, 400)]
     node = Node(SERVER, {GPU: 700.0, OTHER_GPU: 700.0}, (CPU,))
     power = power_by_device(measured(rows, [plug(0, 1400)]), [node])
