@@ -106,4 +106,4 @@ def _smallest(none: Effect) -> float:
         return 1.0
     twice = 2 * math.sinh(none.half_width_90)
     needed = math.log1p(-twice / (1 + twice))
-    return 1 - math.exp(needed - POWER_Z * none.standard_error)
+    return 1 - math.exp(needed - POWER_Z * none.total_error)

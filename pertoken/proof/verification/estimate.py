@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from pertoken.proof.verification.baseline import Fit, noise_of
+from pertoken.proof.verification.baseline import PROCESS_PRIOR, Fit, noise_of
 from pertoken.proof.verification.grid import Grid
 from pertoken.window.columns import Floats, Mask
 from pertoken.window.epochs.like_for_like import Z95, student_quantile
@@ -22,21 +22,45 @@ class Effect:
 
     log_ratio: float
     standard_error: float
+    """Without what the restart adds."""
     degrees: float
+    """Degrees of freedom of `standard_error`."""
+    restart: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
+    """What the restart adds: the probability of each standard deviation."""
 
     @property
     def half_width_90(self) -> float:
         """Half the width of the 90 % interval of `log_ratio`."""
-        return student_quantile(Z95, self.degrees) * self.standard_error
+        return self._half_width(Z95)
 
     @property
     def half_width_80(self) -> float:
         """Half the width of the 80 % interval of `log_ratio`."""
-        return student_quantile(Z90, self.degrees) * self.standard_error
+        return self._half_width(Z90)
+
+    @property
+    def total_error(self) -> float:
+        """Standard error with what the restart adds."""
+        return math.sqrt(self.standard_error**2 + sum(odds * sd**2 for odds, sd in self.restart))
+
+    def _half_width(self, z: float) -> float:
+        """Return the half-width that a mixture of normal distributions exceeds as rarely as one of them exceeds `z`.
+
+        It is widened as Student's t is, because the standard error is an estimate.
+        """
+        spread = [(odds, math.hypot(self.standard_error, sd) * math.sqrt(2)) for odds, sd in self.restart]
+        low, high = (z / math.sqrt(2) * pick(error for _, error in spread) for pick in (min, max))
+        rare = math.erfc(z / math.sqrt(2))
+        while high - low > 1e-5 * high:
+            middle = (low + high) / 2
+            beyond = sum([odds * math.erfc(middle / error) for odds, error in spread])
+            low, high = (middle, high) if beyond > rare else (low, middle)
+        return high * student_quantile(z, self.degrees) / z
 
     def widened(self, factor: float) -> "Effect":
         """Return the effect with intervals that are wider by a factor."""
-        return Effect(self.log_ratio, self.standard_error * factor, self.degrees)
+        restart = tuple((odds, sd * factor) for odds, sd in self.restart)
+        return Effect(self.log_ratio, self.standard_error * factor, self.degrees, restart)
 
     def spanning(self, other: "Effect") -> "Effect":
         """Return an effect whose 90 % interval spans that of both."""
@@ -94,8 +118,7 @@ class Estimator:
         return Fit(self.grid, base, self.noise.theta, self.noise.penalties)
 
     def _effect(self, fit: Fit, weights: Floats, log_ratio: float) -> Effect:
-        """Return an effect. Its degrees of freedom are those of two variances added (Satterthwaite 1946)."""
-        within = fit.variance(weights, self.noise) + LEVEL_SD**2
-        between = fit.variance_between_processes(weights, self.noise)
-        parts = within**2 / self.noise.degrees + between**2 / self.noise.process_degrees
-        return Effect(log_ratio, math.sqrt(within + between), (within + between) ** 2 / parts)
+        error = math.sqrt(fit.variance(weights, self.noise) + LEVEL_SD**2)
+        between = fit.between_processes(weights)
+        scatter = zip(self.noise.process_odds, PROCESS_PRIOR, strict=True)
+        return Effect(log_ratio, error, self.noise.degrees, tuple((odds, between * sd) for odds, (sd, _) in scatter))
