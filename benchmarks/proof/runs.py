@@ -4,9 +4,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,7 @@ def run(
             outcomes_of[_name(batch)] = outcomes
             if parts is not None:
                 with parts.open("a") as file:
-                    file.write(json.dumps([_name(batch), asdict(outcomes)]) + "\n")
+                    file.write(json.dumps([_name(batch), _values(outcomes)]) + "\n")
     return {
         condition: added(outcomes_of[_name(batch)] for batch in batches if batch[3] == condition)
         for condition in conditions
@@ -97,6 +98,11 @@ def run(
 def _name(batch: Batch) -> str:
     seed, number, runs, of = batch
     return f"seed {seed}, batch {number} of {runs} runs, {of.sd}, {of.siblings}, {of.effect}, {of.kind.name}"
+
+
+def _values(outcomes: Outcomes) -> dict[str, Any]:
+    values = {part.name: getattr(outcomes, part.name) for part in fields(outcomes)}
+    return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
 
 
 def _kept(parts: Path) -> dict[str, Outcomes]:
