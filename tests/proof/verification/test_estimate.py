@@ -28,7 +28,7 @@ def test_the_80_percent_interval_lies_within_that_of_90(log_ratio: float, error:
     assert effect.widened(2).half_width_90 == pytest.approx(2 * effect.half_width_90)
 
 
-def test_what_a_restart_may_add_widens_the_interval_by_its_odds() -> None:
+def test_the_scatter_that_a_restart_may_add_widens_the_interval_by_its_odds() -> None:
     alone = Effect(0.0, 0.01, 1e9)
     sometimes = Effect(0.0, 0.01, 1e9, ((0.8, 0.0), (0.2, 0.05)))
     always = Effect(0.0, 0.01, 1e9, ((0.0, 0.0), (1.0, 0.05)))
