@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pertoken.proof.verification.grid import Grid
+from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.proof.verification.question import Covariate
 from pertoken.window.columns import Floats, Mask
 
@@ -22,10 +23,6 @@ drift keeps its own."""
 UPTIME_SD = (0.01, 0.001)
 """Standard deviation of the change of log cost with the time since the start: by the logarithm of a day and the days,
 and by the days. Like the drift, a baseline in which the cost clearly changes with it keeps its own. A judgement."""
-PROCESS_PRIOR = ((0.0, 0.7), (0.01, 0.06), (0.02, 0.06), (0.04, 0.06), (0.08, 0.06), (0.16, 0.06))
-"""Standard deviations of log cost between starts of one engine, with their probabilities before any start is measured.
-In public benchmarks that were repeated on one engine version, half of the repeats differ by less than 1 %, and one in
-ten by more than 8 %, as about as many of these do. A judgement."""
 MIN_ALIKE_PROCESSES = 4
 """Minimum number of measured processes that may show that starts do not matter: fewer may be alike by chance."""
 MIN_PROCESS_DAYS = 0.5
@@ -65,13 +62,15 @@ class Noise:
     uptime_variance: tuple[float, ...] = tuple(sd**2 for sd in UPTIME_SD)
     """Variance of each coefficient of the time since the start: that of `UPTIME_SD`, or the square of this baseline's
     own coefficient if it is larger."""
-    process_odds: tuple[float, ...] = tuple(probability for _, probability in PROCESS_PRIOR)
-    """Probability of each standard deviation of `PROCESS_PRIOR`, by the processes of the baseline."""
+    scatter: tuple[tuple[float, float], ...] = PRESENT.scatter
+    """Probabilities of standard deviations of the level between processes."""
+    process_degrees: float | None = None
+    """Degrees of freedom of the only standard deviation of `scatter`; None where its probabilities were weighed."""
 
     @property
     def process_variance(self) -> float:
         """Variance of the level between processes."""
-        return sum(odds * sd**2 for odds, (sd, _) in zip(self.process_odds, PROCESS_PRIOR, strict=True))
+        return sum(odds * sd**2 for odds, sd in self.scatter)
 
     @property
     def penalties(self) -> "Penalties":
@@ -135,7 +134,7 @@ class Fit:
     def _design(self, mask: Mask) -> Floats:
         """Return level, covariates, processes and weeks since the middle of the baseline."""
         design = self._grid.design[mask]
-        design[:, -1] -= self._middle / self._phases
+        design[:, -1] = (np.flatnonzero(mask) - self._middle) / self._phases
         return design
 
     def _sums_by_phase(self) -> Floats:
@@ -192,12 +191,13 @@ class Fit:
         uptime = [fitted.covariates[column - 1] ** 2 - errors[column] for column in self._uptime]
         return float(fitted.drift**2 - errors[-1]), tuple(map(float, uptime))
 
-    def process_covariance(self, noise: Noise, grid: Grid, base: Mask) -> Floats:
+    def process_covariance(self, noise: Noise, drift_variance: float) -> Floats:
         """Return the covariance that noise and drift cause in levels of processes fitted without a penalty."""
-        hours = np.maximum(np.bincount(grid.process[base], minlength=self._processes), 1)
-        week = np.bincount(grid.process[base], np.flatnonzero(base) / self._phases, self._processes) / hours
+        process = self._grid.process[self._base]
+        hours = np.maximum(np.bincount(process, minlength=self._processes), 1)
+        week = np.bincount(process, np.flatnonzero(self._base) / self._phases, self._processes) / hours
         by_noise = noise.long_run_variance * self._inverse[self._levels, self._levels]
-        covariance: Floats = by_noise + noise.drift_variance * np.outer(week, week)
+        covariance: Floats = by_noise + drift_variance * np.outer(week, week)
         return covariance
 
     def variance(self, weights: Floats, noise: Noise) -> float:
@@ -219,7 +219,9 @@ class Fit:
         return float(np.linalg.norm(np.bincount(self._grid.process, weights))) if self._processes > 1 else 0.0
 
 
-def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tuple[Noise, Fit]:
+def noise_of(
+    grid: Grid, cost: Floats, base: Mask, method: Method = PRESENT, *, drifts: bool = True
+) -> tuple[Noise, Fit]:
     """Return the noise of the costs of a baseline, and the fit to it. `drifts`: whether to fit a drift."""
     first = Fit(grid, base, 1.0)
     fitted = first.baseline(cost)
@@ -232,7 +234,9 @@ def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tu
     within = float((square - count[repeated] * mean**2).sum() / freedom)
     between = max(0.0, float((mean**2).mean() - within * (1 / count[repeated]).mean())) if repeated.any() else 0.0
     rough = _noise(grid, residuals, base, first.parameters, between, within)
-    rough = _with_processes(rough, first, fitted, grid, base)
+    rough = _with_processes(
+        replace(rough, scatter=method.scatter, process_degrees=method.scatter_degrees), first, fitted, grid, base
+    )
     free = Fit(grid, base, rough.theta, Penalties(0.0 if drifts else math.inf, process=rough.penalties.process))
     drift, uptime = free.visible(free.baseline(cost), rough)
     rough = replace(
@@ -248,25 +252,55 @@ def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tu
 
 
 def _with_processes(noise: Noise, free: Fit, fitted: Baseline, grid: Grid, base: Mask) -> Noise:
-    """Return the noise with the odds of each scatter between processes: the prior, times how well it fits their levels.
+    """Return the noise with the scatter between processes by their fitted levels.
 
-    `free`: the fit without a penalty on the levels, and so without shrinkage. Their mean is unknown, so that the
-    likelihood is that of the differences between them (restricted maximum likelihood).
+    `free`: the fit without a penalty on the levels, and so without shrinkage.
     """
     hours = np.bincount(grid.process[base], minlength=max(1, len(fitted.processes)))
     used = np.flatnonzero(hours >= grid.cycle.buckets_of(MIN_PROCESS_DAYS))
     if len(used) < 2:
         return noise
-    contrasts = np.linalg.svd(np.ones((1, len(used))))[2][1:]
-    covariance = contrasts @ free.process_covariance(noise, grid, base)[np.ix_(used, used)] @ contrasts.T
-    variances, directions = np.linalg.eigh(covariance)
-    squares = (directions.T @ contrasts @ fitted.processes[used]) ** 2
-    total = np.maximum(variances, 1e-12) + np.array([[sd**2] for sd, _ in PROCESS_PRIOR])
+    levels = fitted.processes[used]
+    drift_variance = noise.drift_variance if noise.process_degrees is None else 0.0
+    covariance = free.process_covariance(noise, drift_variance)[np.ix_(used, used)]
+    if noise.process_degrees is None:
+        return replace(noise, scatter=_weighed(noise.scatter, levels, covariance))
+    return _averaged(noise, noise.process_degrees, levels, covariance)
+
+
+def _weighed(
+    scatter: tuple[tuple[float, float], ...], levels: Floats, covariance: Floats
+) -> tuple[tuple[float, float], ...]:
+    """Return the odds of each scatter: the prior, times how well it fits the levels of processes.
+
+    Their mean is unknown, so that the likelihood is that of the differences between them (restricted maximum
+    likelihood).
+    """
+    odds, sds = np.array(scatter).T
+    contrasts = np.linalg.svd(np.ones((1, len(levels))))[2][1:]
+    variances, directions = np.linalg.eigh(contrasts @ covariance @ contrasts.T)
+    squares = (directions.T @ contrasts @ levels) ** 2
+    total = np.maximum(variances, 1e-12) + sds[:, None] ** 2
     likelihood = -(np.log(total) + squares / total).sum(axis=1) / 2
-    odds = np.array([probability for _, probability in PROCESS_PRIOR]) * np.exp(likelihood - likelihood.max())
-    if len(used) < MIN_ALIKE_PROCESSES:
+    odds = odds * np.exp(likelihood - likelihood.max())
+    if len(levels) < MIN_ALIKE_PROCESSES:
         odds[0] = 0.0
-    return replace(noise, process_odds=tuple(map(float, odds / odds.sum())))
+    return tuple(zip(map(float, odds / odds.sum()), map(float, sds), strict=True))
+
+
+def _averaged(noise: Noise, prior_degrees: float, levels: Floats, covariance: Floats) -> Noise:
+    """Return the noise with one scatter, as methods 1 and 2 have it: the mean of the measured variance and the prior.
+
+    The scatter that noise causes is subtracted (method of moments), and levels that are mostly noise count as fewer.
+    """
+    prior, count = noise.process_variance, len(levels)
+    noisy = float(np.trace(covariance) - covariance.sum() / count) / (count - 1)
+    measured = max(0.0, float(levels.var(ddof=1)) - noisy)
+    likely = max(measured, prior)
+    degrees = (count - 1) * (likely / (likely + max(0.0, noisy))) ** 2
+    total = prior_degrees + degrees
+    variance = (prior_degrees * prior + degrees * measured) / total
+    return replace(noise, scatter=((1.0, math.sqrt(variance)),), process_degrees=total)
 
 
 def _noise(grid: Grid, residuals: Floats, base: Mask, parameters: float, between: float, within: float) -> Noise:

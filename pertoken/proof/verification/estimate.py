@@ -1,19 +1,18 @@
 """Effect of a change on log cost against a baseline, with its uncertainty."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pertoken.proof.verification.baseline import PROCESS_PRIOR, Fit, noise_of
+from pertoken.proof.verification.baseline import Fit, noise_of
 from pertoken.proof.verification.grid import Grid
+from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.window.columns import Floats, Mask
 from pertoken.window.epochs.like_for_like import Z95, student_quantile
 
 Z90 = 1.2815515655446004
 """90 % quantile of the normal distribution."""
-
-LEVEL_SD = 0.005
-"""Standard deviation of the difference of the levels of two weeks that no hour of a quiet baseline shows. Chosen on
-machines that nobody changed, whose levels jump by about a percent for no recorded reason."""
+Z995 = 2.5758293035489004
+"""99.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +30,40 @@ class Effect:
     @property
     def half_width_90(self) -> float:
         """Half the width of the 90 % interval of `log_ratio`."""
-        return self._half_width(Z95)
+        return self._half_width(Z95, Z95)
 
     @property
     def half_width_80(self) -> float:
         """Half the width of the 80 % interval of `log_ratio`."""
-        return self._half_width(Z90)
+        return self._half_width(Z90, Z90)
+
+    @property
+    def least_proven(self) -> float:
+        """Half the width of the 99 % interval, widened like that of 90 %: what a proven effect exceeds.
+
+        It matters where a restart rarely adds much: twice the half-width of 90 % leaves out less than 0.1 % of a normal
+        distribution, and much more of such a mixture.
+        """
+        return self._half_width(Z995, Z95)
 
     @property
     def total_error(self) -> float:
         """Standard error with what the restart adds."""
         return math.sqrt(self.standard_error**2 + sum(odds * sd**2 for odds, sd in self.restart))
 
-    def _half_width(self, z: float) -> float:
+    def _half_width(self, z: float, widened_z: float) -> float:
         """Return the half-width that a mixture of normal distributions exceeds as rarely as one of them exceeds `z`.
 
-        It is widened as Student's t is, because the standard error is an estimate.
+        It is widened as Student's t is at the quantile `widened_z`, because the standard error is an estimate.
         """
         spread = [(odds, math.hypot(self.standard_error, sd) * math.sqrt(2)) for odds, sd in self.restart]
         low, high = (z / math.sqrt(2) * pick(error for _, error in spread) for pick in (min, max))
         rare = math.erfc(z / math.sqrt(2))
-        while high - low > 1e-5 * high:
+        while high - low > 1e-12 * high:
             middle = (low + high) / 2
             beyond = sum([odds * math.erfc(middle / error) for odds, error in spread])
             low, high = (middle, high) if beyond > rare else (low, middle)
-        return high * student_quantile(z, self.degrees) / z
+        return high * student_quantile(widened_z, self.degrees) / widened_z
 
     def widened(self, factor: float) -> "Effect":
         """Return the effect with intervals that are wider by a factor."""
@@ -66,8 +74,7 @@ class Effect:
         """Return an effect whose 90 % interval spans that of both."""
         low = min(self.log_ratio - self.half_width_90, other.log_ratio - other.half_width_90)
         high = max(self.log_ratio + self.half_width_90, other.log_ratio + other.half_width_90)
-        error = (high - low) / 2 / student_quantile(Z95, self.degrees)
-        return Effect((low + high) / 2, error, self.degrees)
+        return replace(self.widened((high - low) / 2 / self.half_width_90), log_ratio=(low + high) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +100,9 @@ def saving(effect: Effect, half_width: float) -> Interval:
 class Estimator:
     """Estimator of effects at any date of one history, with the noise of its whole baseline."""
 
-    def __init__(self, grid: Grid, cost: Floats, base: Mask) -> None:
-        self.grid, self.cost = grid, cost
-        self.noise, self.fit = noise_of(grid, cost, base)
+    def __init__(self, grid: Grid, cost: Floats, base: Mask, method: Method = PRESENT) -> None:
+        self.grid, self.cost, self.method = grid, cost, method
+        self.noise, self.fit = noise_of(grid, cost, base, method)
 
     def effect(self, base: Mask, after: Mask) -> Effect:
         """Return the effect in the buckets `after` against a baseline fitted to `base`."""
@@ -118,7 +125,11 @@ class Estimator:
         return Fit(self.grid, base, self.noise.theta, self.noise.penalties)
 
     def _effect(self, fit: Fit, weights: Floats, log_ratio: float) -> Effect:
-        error = math.sqrt(fit.variance(weights, self.noise) + LEVEL_SD**2)
+        within = fit.variance(weights, self.noise) + self.method.level_sd**2
         between = fit.between_processes(weights)
-        scatter = zip(self.noise.process_odds, PROCESS_PRIOR, strict=True)
-        return Effect(log_ratio, error, self.noise.degrees, tuple((odds, between * sd) for odds, (sd, _) in scatter))
+        if self.noise.process_degrees is not None:  # two variances added (Satterthwaite 1946)
+            added = between**2 * self.noise.process_variance
+            parts = within**2 / self.noise.degrees + added**2 / self.noise.process_degrees
+            return Effect(log_ratio, math.sqrt(within + added), (within + added) ** 2 / parts)
+        restart = tuple((odds, between * sd) for odds, sd in self.noise.scatter)
+        return Effect(log_ratio, math.sqrt(within), self.noise.degrees, restart)

@@ -46,11 +46,10 @@ class Grid:
 
     @cached_property
     def design(self) -> Floats:
-        """Columns that the cost is fitted by: a level, the covariates, the processes if several, and weeks."""
+        """Columns that the cost is fitted by: a level, the covariates, the processes if several, and empty weeks."""
         count = int(self.process.max(initial=0)) + 1
         processes = np.eye(count)[self.process, 1 if count == 1 else 0 :]
-        weeks = np.arange(len(self)) / self.cycle.buckets
-        return np.column_stack([np.ones(len(self)), self.covariates, processes, weeks])
+        return np.column_stack([np.ones(len(self)), self.covariates, processes, np.zeros(len(self))])
 
     def mean(self, mask: Mask) -> Floats:
         """Return the mean of each covariate over some buckets."""

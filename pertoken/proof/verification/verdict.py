@@ -58,8 +58,8 @@ def kept(interval: Interval, promise: Promise | None) -> bool:
 
 
 def proves_change(effect: Effect) -> bool:
-    """Return whether the 90 % interval excludes 0 and its half-width is below half of the saving, or of the loss."""
-    return proven(saving(effect, effect.half_width_90))
+    """Return whether the 90 % interval proves a saving or a loss, and the effect exceeds what a restart rarely adds."""
+    return proven(saving(effect, effect.half_width_90)) and abs(effect.log_ratio) > effect.least_proven
 
 
 def proven(interval: Interval) -> bool:
