@@ -23,7 +23,7 @@ drift keeps its own."""
 UPTIME_SD = (0.01, 0.001)
 """Standard deviation of the change of log cost with the time since the start: by the logarithm of a day and the days,
 and by the days. Like the drift, a baseline in which the cost clearly changes with it keeps its own. A judgement."""
-MIN_ALIKE_PROCESSES = 4
+MIN_ALIKE_PROCESSES = 3
 """Minimum number of measured processes that may show that starts do not matter: fewer may be alike by chance."""
 MIN_PROCESS_DAYS = 0.5
 """Minimum measured days of a process before the change that is compared with others."""

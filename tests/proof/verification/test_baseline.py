@@ -113,7 +113,7 @@ def test_the_scatter_between_starts_is_measured_where_there_are_several() -> Non
     drawn = noise_of(of := restarted_grid(2, lambda of: levels[of.process]), of.cost, of.ts < CHANGED)[0]
     assert math.sqrt(drawn.process_variance) == pytest.approx(levels[:6].std(ddof=1), rel=0.4)
     assert math.sqrt(same.process_variance) < 0.01
-    assert same.scatter[0][0] > PRESENT.scatter[0][0] > 0.5 > drawn.scatter[0][0]
+    assert same.scatter[0][0] > PRESENT.scatter[0][0] > drawn.scatter[0][0]
 
 
 def test_a_few_processes_that_are_alike_do_not_show_that_starts_do_not_matter() -> None:
