@@ -9,6 +9,8 @@ With s the saving (fraction of the device-seconds per token), (low, high) its 90
 | REGRESSED | high < 0 and w < -s / 2 |
 | NO_EFFECT | none of these, and the whole interval is within the margin: 5 %, or half of a smaller promise |
 | INCONCLUSIVE | none of these, or a gate failed |
+
+A proven saving or loss also exceeds half the width of the 99 % interval: see `Effect.least_proven`.
 """
 
 from enum import StrEnum
@@ -58,7 +60,7 @@ def kept(interval: Interval, promise: Promise | None) -> bool:
 
 
 def proves_change(effect: Effect) -> bool:
-    """Return whether the 90 % interval proves a saving or a loss, and the effect exceeds what a restart rarely adds."""
+    """Return whether the 90 % interval proves a saving or a loss, and the effect exceeds `least_proven`."""
     return proven(saving(effect, effect.half_width_90)) and abs(effect.log_ratio) > effect.least_proven
 
 
