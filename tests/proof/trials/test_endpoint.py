@@ -66,6 +66,16 @@ def test_one_disturbed_wave_of_a_block_changes_nothing() -> None:
     assert check(measured(1), replace(before, blocks=blocks)).outcome is Outcome.NO_WINNER
 
 
+@pytest.mark.parametrize("slowed_first", [True, False])
+def test_a_server_that_other_work_slows_in_most_waves_of_all_blocks_is_no_loser(slowed_first: bool) -> None:
+    quiet, other = measured(1), measured(2, 1.4, first=1)
+    blocks = (replace(block, wave_s=(1.0, *block.wave_s[1:])) for block in other.blocks)
+    slowed = replace(other, blocks=tuple(blocks))
+    result = check(slowed, quiet) if slowed_first else check(quiet, slowed)
+    assert result.outcome is Outcome.NOT_CALIBRATED and "fastest waves" in result.reason
+    assert check(other, quiet).outcome is Outcome.DEARER
+
+
 def test_noisy_blocks_are_not_calibrated() -> None:
     noisy = measured(1, sd=0.5)
     assert check(noisy, None).outcome is Outcome.NOT_CALIBRATED
