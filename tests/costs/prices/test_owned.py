@@ -60,7 +60,8 @@ def test_power_recorded_at_the_plug_takes_the_place_of_the_model_week_by_week() 
         "the first week that was measured stands for those before"
     )
     assert "at 1000 W of the server's power at the plug, measured" in (prices[0].note or "")
-    assert prices[0].nano_usd_per_device_hour - prices[1].nano_usd_per_device_hour == pytest.approx(0.05 * NANO_USD)
+    at_1000_w, at_500_w = (price.nano_usd_per_device_hour or 0 for price in prices)
+    assert at_1000_w - at_500_w == pytest.approx(0.05 * NANO_USD)
 
 
 def test_people_who_run_a_server_are_a_part_of_its_cost() -> None:
