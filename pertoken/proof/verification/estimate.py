@@ -38,7 +38,7 @@ class Effect:
         return self._half_width(Z90, Z90)
 
     @property
-    def least_proven(self) -> float:
+    def half_width_99(self) -> float:
         """Half the width of the 99 % interval, widened like that of 90 %: what a proven effect exceeds.
 
         It matters where a restart rarely adds much: twice the half-width of 90 % leaves out less than 0.1 % of a normal

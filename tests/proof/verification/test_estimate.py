@@ -45,7 +45,7 @@ def test_the_scatter_that_a_restart_may_add_widens_the_interval_by_its_odds() ->
 
 def test_a_proven_effect_exceeds_what_a_restart_rarely_adds() -> None:
     alone, rarely = Effect(-0.1, 0.02, 1e9), Effect(-0.1, 0.02, 1e9, ((0.96, 0.0), (0.04, 0.2)))
-    assert alone.least_proven < 2 * alone.half_width_90 < 2 * rarely.half_width_90 < 0.1 < rarely.least_proven
+    assert alone.half_width_99 < 2 * alone.half_width_90 < 2 * rarely.half_width_90 < 0.1 < rarely.half_width_99
     assert proves_change(alone) and not proves_change(rarely)
     assert proves_change(replace(rarely, log_ratio=-0.4))
 
@@ -53,7 +53,7 @@ def test_a_proven_effect_exceeds_what_a_restart_rarely_adds() -> None:
 @given(st.floats(0.001, 0.2), st.floats(1, 100))
 def test_one_normal_distribution_asks_for_nothing_beside_its_interval(error: float, degrees: float) -> None:
     effect = Effect(0.0, error, degrees)
-    assert effect.least_proven < 2 * effect.half_width_90
+    assert effect.half_width_99 < 2 * effect.half_width_90
 
 
 def test_the_half_width_is_half_of_high_minus_low() -> None:
