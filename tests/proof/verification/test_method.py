@@ -39,9 +39,9 @@ def test_later_methods_have_the_wider_interval(question: Question) -> None:
     ("number", "low", "high"), [(1, 0.07032440309847, 0.11840509113315), (2, 0.06924527162335, 0.11942722595069)]
 )
 def test_earlier_methods_keep_their_figures(number: int, low: float, high: float) -> None:
-    found = verify(asked(4, -0.10), METHODS[number]).saving_90
-    assert found is not None
-    assert (found.low, found.likely, found.high) == pytest.approx((low, 0.09468388221233, high), rel=1e-9)
+    interval = verify(asked(4, -0.10), METHODS[number]).saving_90
+    assert interval is not None
+    assert (interval.low, interval.likely, interval.high) == pytest.approx((low, 0.09468388221233, high), rel=1e-9)
 
 
 def test_methods_differ_in_what_a_restart_adds() -> None:
