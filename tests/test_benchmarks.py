@@ -22,6 +22,7 @@ from benchmarks.forecast.live import queueing
 from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.proof.__main__ import upper_95
 from benchmarks.proof.histories import Condition, histories
+from benchmarks.proof.runs import run as run_proof
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.queue.load import Lengths, fixed
 from pertoken.forecast.queue.queueing import under_load
@@ -233,6 +234,14 @@ def test_the_proof_benchmark_compares_verdicts_with_known_effects_and_with_a_nai
         "proof.kinds_coverage_upper",
     }
     assert "naive before/after" in {row["subject"] for row in result["rows"]}
+
+
+def test_the_proof_benchmark_goes_on_from_the_parts_that_it_kept(tmp_path: Path) -> None:
+    parts, conditions = tmp_path / "parts.jsonl", [Condition(0.08, 0, 0.0), Condition(0.08, 0, -0.1)]
+    first = run_proof(1, 1, conditions, 1, parts)
+    kept = parts.read_text()
+    assert run_proof(1, 1, conditions, 1, parts) == first
+    assert parts.read_text() == kept and len(kept.splitlines()) == 2
 
 
 def test_histories_of_the_proof_benchmark_depend_on_the_seed_alone() -> None:

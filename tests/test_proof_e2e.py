@@ -146,7 +146,7 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
             until(lambda: time.time() - began > week * WEEK.week_s, f"week {week}", BASELINE_S, 1)  # noqa: B023
             restart(*servers)
         until(lambda: time.time() - began > BASELINE_S, "four weeks before the change", BASELINE_S + 60, 1)
-        faster.model, slower.model, same.context = quantized, full, same.context + 256
+        faster.model, slower.model, same.context = quantized, full, same.context - 256
         restart(*servers)
         changed = time.time()
         until(lambda: detected(folder) == 3, "all changes to be detected", 60, 2)

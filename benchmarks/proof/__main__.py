@@ -1,4 +1,4 @@
-"""`python -m benchmarks.proof [--seed N] [--runs 400]`: whether verdicts and intervals hold on known effects.
+"""`python -m benchmarks.proof [--seed N] [--runs 500]`: whether verdicts and intervals hold on known effects.
 
 Every run is a history of six weeks, a change with a known effect on its device-seconds per token, and the week after.
 Runs are made for each effect, residual and with and without siblings, and for each kind of history of `shape.toml`. The
@@ -35,9 +35,10 @@ OutcomesByCondition = Mapping[Condition, Outcomes]
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proof", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--runs", type=int, default=400, help="per effect, residual and number of siblings")
+    parser.add_argument("--runs", type=int, default=500, help="per effect, residual and number of siblings")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the result to this file, too")
+    parser.add_argument("--parts", type=Path, help="keep finished parts in this file, and go on from it")
     parser.add_argument("--nulls", type=Path, help="judge the real noise in this CSV file instead")
     parser.add_argument("--half", type=int, choices=(0, 1), help="of the series of --nulls, by a hash of their names")
     arguments = parser.parse_args()
@@ -46,7 +47,7 @@ def main() -> None:
         write(report("proof", rows, met), arguments.out)
         return
     began = time.perf_counter()
-    outcomes_of = run(arguments.seed, arguments.runs, conditions(), arguments.processes)
+    outcomes_of = run(arguments.seed, arguments.runs, conditions(), arguments.processes, arguments.parts)
     seconds = time.perf_counter() - began
     rows = [
         Row("pertoken", "seconds", round(seconds, 1), "s", f"{arguments.processes} processes, seed {arguments.seed}"),

@@ -1,10 +1,13 @@
 """Verifications of many histories of one condition, on several processes; the result does not depend on how many."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,22 +65,57 @@ def added(several: Iterable[Outcomes]) -> Outcomes:
     return Outcomes(verdicts, codes, covered, widths, widened, naive)
 
 
-def run(seed: int, runs: int, conditions: Sequence[Condition], processes: int) -> dict[Condition, Outcomes]:
-    """Return the outcomes of `runs` runs of each condition."""
+Batch = tuple[int, int, int, Condition]
+"""Seed, number, runs and condition."""
+
+
+def run(
+    seed: int, runs: int, conditions: Sequence[Condition], processes: int, parts: Path | None = None
+) -> dict[Condition, Outcomes]:
+    """Return the outcomes of `runs` runs of each condition.
+
+    `parts`: a file that keeps the outcomes of each batch, so that a run which was ended goes on where it stood.
+    """
     batches = [
         (seed, number, min(BATCH, runs - first), condition)
-        for condition in conditions
         for number, first in enumerate(range(0, runs, BATCH))
+        for condition in conditions
     ]
+    outcomes_of = _kept(parts) if parts is not None and parts.exists() else {}
+    missing = [batch for batch in batches if _name(batch) not in outcomes_of]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        outcomes = list(pool.map(_batch, batches))
+        for batch, outcomes in zip(missing, pool.map(_batch, missing), strict=True):
+            outcomes_of[_name(batch)] = outcomes
+            if parts is not None:
+                with parts.open("a") as file:
+                    file.write(json.dumps([_name(batch), _values(outcomes)]) + "\n")
     return {
-        condition: added(one for one, batch in zip(outcomes, batches, strict=True) if batch[3] == condition)
+        condition: added(outcomes_of[_name(batch)] for batch in batches if batch[3] == condition)
         for condition in conditions
     }
 
 
-def _batch(batch: tuple[int, int, int, Condition]) -> Outcomes:
+def _name(batch: Batch) -> str:
+    seed, number, runs, of = batch
+    return f"seed {seed}, batch {number} of {runs} runs, {of.sd}, {of.siblings}, {of.effect}, {of.kind.name}"
+
+
+def _values(outcomes: Outcomes) -> dict[str, Any]:
+    values = {part.name: getattr(outcomes, part.name) for part in fields(outcomes)}
+    return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
+
+
+def _kept(parts: Path) -> dict[str, Outcomes]:
+    lines = (json.loads(line) for line in parts.read_text().splitlines())
+    return {
+        name: Outcomes(
+            Counter(values.pop("verdicts")), Counter(values.pop("codes")), widths=tuple(values.pop("widths")), **values
+        )
+        for name, values in lines
+    }
+
+
+def _batch(batch: Batch) -> Outcomes:
     seed, number, runs, condition = batch
     verdicts: Counter[str] = Counter()
     codes: Counter[str] = Counter()

@@ -26,6 +26,7 @@ from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import Check, read_receipts
 from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.stored import standing
+from pertoken.proof.verification.method import PRESENT
 from pertoken.savings.saving import Saving
 from pertoken.store import repository
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
@@ -180,7 +181,7 @@ def assert_kept(where: StoreLocation, receipts: list[dict[str, Any]]) -> None:
     before = {row["receipt_id"]: json.loads(row["body"]) for row in receipts}
     assert {row.receipt_id: {"receipt": row.text, "inputs": row.inputs} for row in found} == before
     assert [row.check() for row in found] == [Check(intact=True, reproduced=True)] * 4
-    assert sorted(row.read().method for row in found) == [1, 1, 2, 2]
+    assert sorted(row.read().method for row in found) == [1, 1, PRESENT.number, PRESENT.number]
     made = {name: value for row in found for name, value in row.values()["receipt"].items() if value}
     assert made["measured_in_window"]["likely"] and made["release"]["measured_per_month"]["likely"], "both have dollars"
     assert advice.keys() == {State.ACCEPTED, State.EXPIRED} and advice[State.EXPIRED].reason == NOT_NET

@@ -216,6 +216,11 @@ _PROOF = {
     "proof.width_10pct": "width of the 90 % interval of a saving of 10 %, median",
     "proof.inconclusive_noisy": "residual of 16 %: runs without a verdict",
     "proof.false_realized_noisy": "residual of 16 %: savings claimed where there is none",
+    "proof.kinds_false_realized": "savings claimed where there is none, worst condition",
+    "proof.kinds_false_regressed": "losses claimed where there is none, worst condition",
+    "proof.kinds_power_10pct": "savings of 10 % proven, worst condition of constant level",
+    "proof.kinds_coverage": "80 % intervals that hold the true effect, worst condition",
+    "proof.kinds_coverage_upper": "the same, condition with the widest intervals",
 }
 
 
@@ -304,6 +309,54 @@ def _proof() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _proof_kinds() -> str:
+    """Return a line of each kind of history: what is claimed without an effect, and of one of -10 %."""
+    file = max(RESULTS.glob("proof-*.json"), key=lambda path: path.name)
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    shares = {(row["method"], row["what"]): row["value"] for row in rows if row["subject"] == "pertoken"}
+    lines = [f"| [{_seed(file)}](../benchmarks/results/{file.name}) | {' | '.join(_PROOF_COLUMNS)} |"]
+    lines.append("|---|" + "---:|" * len(_PROOF_COLUMNS))
+    named = re.compile(r"residual 8%, (?P<siblings>\w+) siblings, effect \+0%, \d+ runs(, (?P<kind>.*))?")
+    for method in dict.fromkeys(row["method"] for row in rows):
+        if (of := named.fullmatch(method)) is not None:
+            changed = method.replace("effect +0%", "effect -10%")
+            claimed = [sum(shares.get((one, what), 0.0) for what in CLAIMED) for one in (method, changed)]
+            covered = shares.get((method, "covered by the 80 % interval"))
+            figures = claimed[0], shares.get((method, "REGRESSED"), 0.0), claimed[1], covered
+            label = of["kind"] or f"usual, {of['siblings']} siblings"
+            lines.append(f"| {label} | " + " | ".join("–" if x is None else f"{x:.3f}" for x in figures) + " |")
+    return "\n".join(lines) + "\n"
+
+
+CLAIMED = ("REALIZED", "PARTIAL")
+_PROOF_COLUMNS = ("false savings", "false losses", "savings of 10 % proven", "80 % intervals that hold 0")
+
+
+def _nulls() -> str:
+    """Return a line of each effect injected into real noise."""
+    file = max(RESULTS.glob("nulls-*.json"), key=lambda path: path.name)
+    result = json.loads(file.read_text(encoding="utf-8"))
+    shares = {(row["method"], row["subject"], row["what"]): row["value"] for row in result["rows"]}
+    methods = list(dict.fromkeys(row["method"] for row in result["rows"]))
+    count = methods[0].rpartition(", ")[2]
+    lines = [
+        f"| [{count}](../benchmarks/results/{file.name}) | saving | loss | no effect | no verdict "
+        "| two means: saving | loss | t·√2·SD: saving | loss |",
+        "|---|" + "---:|" * 8,
+    ]
+    for method in methods:
+        own = [shares.get((method, "pertoken", what), 0.0) for what in ("REGRESSED", "NO_EFFECT", "INCONCLUSIVE")]
+        saved = sum(shares.get((method, "pertoken", what), 0.0) for what in CLAIMED)
+        peers = [
+            shares[method, subject, f"claims a {what}"]
+            for subject in ("naive before/after", "t·√2·SD of a day")
+            for what in ("saving", "loss")
+        ]
+        effect = method.split(", ")[1].removeprefix("effect ")
+        lines.append(f"| {effect} | " + " | ".join(f"{share:.1%}" for share in (saved, *own, *peers)) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def _guard() -> str:
     name, result = newest("guard")
     kinds = ("requests", "tokens alone")
@@ -382,7 +435,9 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "lake_engines": _lake_engines,
     "lake_iceberg": _lake_iceberg,
     "guard": _guard,
+    "nulls": _nulls,
     "proof": _proof,
+    "proof_kinds": _proof_kinds,
     "scale_arriving": _scale_arriving,
     "scale_rows": _scale_rows,
     "scale_screens": _scale_screens,

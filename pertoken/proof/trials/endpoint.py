@@ -29,6 +29,9 @@ COLD = 0.05
 """Share of cached prompt tokens below which the prefix cache counts as cold: templates begin all prompts alike."""
 MAX_NOISE = 0.10
 """Largest difference that noise may hide where there is no winner. A judgement."""
+MIN_FASTEST_SHARE = 0.5
+"""Minimum share of a difference, as logarithms, that the fastest waves show too: other work on a machine may slow one
+of two servers for all of a check, and only slows. A judgement."""
 BETWEEN_STARTS = 0.03
 """Standard deviation of the logarithm of speed between two starts of the same server, which no repeat within one start
 shows. Public reports of engines name 3 to 6 % from one start to another."""
@@ -94,6 +97,11 @@ class Measurement:
         return seconds / sum(block.prompt_tokens + block.generated_tokens for block in self.blocks) * 1e6
 
     @property
+    def fastest_s(self) -> float:
+        """Duration of the fastest wave: other work on a machine only slows waves."""
+        return min(min(block.wave_s) for block in self.blocks)
+
+    @property
     def cached_share(self) -> float:
         """Share of the prompt tokens that a cache had."""
         prompt = sum(block.prompt_tokens for block in self.blocks)
@@ -139,8 +147,15 @@ def check(after: Measurement, before: Measurement | None, between_starts: float 
     noise = math.expm1(effect.half_width_90)
     effect = Effect(effect.log_ratio, math.hypot(effect.standard_error, math.sqrt(2) * between_starts), effect.degrees)
     low, likely, high = (math.expm1(effect.log_ratio + width * effect.half_width_90) for width in (-1, 0, 1))
-    outcome = _outcome(effect, noise, answers)
-    reason = answers.sentence if outcome is Outcome.OUTPUT_CHANGED else _noise_text(noise)
+    outcome, reason = _outcome(effect, noise, answers), _noise_text(noise)
+    fastest = after.fastest_s / before.fastest_s
+    if outcome is Outcome.OUTPUT_CHANGED:
+        reason = answers.sentence
+    elif outcome in (Outcome.CHEAPER, Outcome.DEARER) and math.log(fastest) / effect.log_ratio < MIN_FASTEST_SHARE:
+        outcome, reason = (
+            Outcome.NOT_CALIBRATED,
+            f"the fastest waves differ by {fastest - 1:+.1%}: other work slowed one",
+        )
     return CheckResult(outcome, reason, (low, likely, high), noise, answers)
 
 

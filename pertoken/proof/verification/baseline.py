@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pertoken.proof.verification.grid import Grid
+from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.proof.verification.question import Covariate
 from pertoken.window.columns import Floats, Mask
 
@@ -22,11 +23,8 @@ drift keeps its own."""
 UPTIME_SD = (0.01, 0.001)
 """Standard deviation of the change of log cost with the time since the start: by the logarithm of a day and the days,
 and by the days. Like the drift, a baseline in which the cost clearly changes with it keeps its own. A judgement."""
-PROCESS_SD = 0.03
-"""Standard deviation of log cost between starts of one engine, before any are measured. A judgement: of engines
-whose speed is fixed at their start, 3 to 6 % are reported, and most engines have less."""
-PROCESS_DEGREES = 0.5
-"""Number of starts that this prior counts as."""
+MIN_ALIKE_PROCESSES = 3
+"""Minimum number of measured processes that may show that starts do not matter: fewer may be alike by chance."""
 MIN_PROCESS_DAYS = 0.5
 """Minimum measured days of a process before the change that is compared with others."""
 BLOCK = 48
@@ -64,9 +62,15 @@ class Noise:
     uptime_variance: tuple[float, ...] = tuple(sd**2 for sd in UPTIME_SD)
     """Variance of each coefficient of the time since the start: that of `UPTIME_SD`, or the square of this baseline's
     own coefficient if it is larger."""
-    process_variance: float = PROCESS_SD**2
-    """Variance of the level between processes."""
-    process_degrees: float = PROCESS_DEGREES
+    scatter: tuple[tuple[float, float], ...] = PRESENT.scatter
+    """Probabilities of standard deviations of the level between processes."""
+    process_degrees: float | None = None
+    """Degrees of freedom of the only standard deviation of `scatter`; None where its probabilities were weighed."""
+
+    @property
+    def process_variance(self) -> float:
+        """Variance of the level between processes."""
+        return sum(odds * sd**2 for odds, sd in self.scatter)
 
     @property
     def penalties(self) -> "Penalties":
@@ -75,7 +79,7 @@ class Noise:
         return Penalties(
             variance / self.drift_variance,
             tuple(variance / uptime for uptime in self.uptime_variance),
-            variance / self.process_variance,
+            variance / max(self.process_variance, 1e-12),
         )
 
     @property
@@ -116,7 +120,7 @@ class Fit:
         count = np.bincount(self._phase, minlength=self._phases)
         self._shrunk = np.zeros(self._phases) if math.isinf(theta) else 1 / (count + max(theta, 1e-6))
         n, p = self._x.shape
-        self._x_of = np.column_stack([self._by_phase(self._x[:, column]) for column in range(p)])
+        self._x_of = self._sums_by_phase()
         self._mx = self._x - (self._x_of * self._shrunk[:, None])[self._phase]
         penalty = np.full(p, _RIDGE * n)
         penalty[0] = 0.0
@@ -129,10 +133,17 @@ class Fit:
 
     def _design(self, mask: Mask) -> Floats:
         """Return level, covariates, processes and weeks since the middle of the baseline."""
-        at = np.flatnonzero(mask)
-        weeks = (at - self._middle) / self._phases
-        processes = np.eye(self._processes)[self._grid.process[at], 1 if self._processes == 1 else 0 :]
-        return np.column_stack([np.ones(len(at)), self._grid.covariates[at], processes, weeks])
+        design = self._grid.design[mask]
+        design[:, -1] = (np.flatnonzero(mask) - self._middle) / self._phases
+        return design
+
+    def _sums_by_phase(self) -> Floats:
+        """Return the sums of the columns of the design over each bucket of the week, in the order of the phases."""
+        weeks = -(-len(self._grid) // self._phases)
+        by_week = np.zeros((weeks * self._phases, self._x.shape[1]))
+        by_week[np.flatnonzero(self._base)] = self._x
+        sums: Floats = by_week.reshape(weeks, self._phases, -1).sum(axis=0)
+        return np.roll(sums, int(self._grid.phase[0]), axis=0)
 
     @property
     def _uptime(self) -> list[int]:
@@ -180,9 +191,13 @@ class Fit:
         uptime = [fitted.covariates[column - 1] ** 2 - errors[column] for column in self._uptime]
         return float(fitted.drift**2 - errors[-1]), tuple(map(float, uptime))
 
-    def process_covariance(self, noise: Noise) -> Floats:
-        """Return the covariance that noise causes in levels of processes fitted without a penalty."""
-        covariance: Floats = (noise.long_run_variance * self._inverse[self._levels, self._levels]).astype(np.float64)
+    def process_covariance(self, noise: Noise, drift_variance: float) -> Floats:
+        """Return the covariance that noise and drift cause in levels of processes fitted without a penalty."""
+        process = self._grid.process[self._base]
+        hours = np.maximum(np.bincount(process, minlength=self._processes), 1)
+        week = np.bincount(process, np.flatnonzero(self._base) / self._phases, self._processes) / hours
+        by_noise = noise.long_run_variance * self._inverse[self._levels, self._levels]
+        covariance: Floats = by_noise + drift_variance * np.outer(week, week)
         return covariance
 
     def variance(self, weights: Floats, noise: Noise) -> float:
@@ -199,13 +214,14 @@ class Fit:
         known = drift_variance + float(uptime @ noise.uptime_variance[: len(uptime)])
         return float(max(noise_variance, 0.0) + known + float(by_phase @ by_phase) * noise.phase_variance)
 
-    def variance_between_processes(self, weights: Floats, noise: Noise) -> float:
-        """Return the variance of the sum of costs with these weights that differences between processes cause."""
-        by_process = np.bincount(self._grid.process, weights)
-        return float(by_process @ by_process) * noise.process_variance if self._processes > 1 else 0.0
+    def between_processes(self, weights: Floats) -> float:
+        """Return the standard deviation of the sum of costs with these weights, in those of levels of processes."""
+        return float(np.linalg.norm(np.bincount(self._grid.process, weights))) if self._processes > 1 else 0.0
 
 
-def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tuple[Noise, Fit]:
+def noise_of(
+    grid: Grid, cost: Floats, base: Mask, method: Method = PRESENT, *, drifts: bool = True
+) -> tuple[Noise, Fit]:
     """Return the noise of the costs of a baseline, and the fit to it. `drifts`: whether to fit a drift."""
     first = Fit(grid, base, 1.0)
     fitted = first.baseline(cost)
@@ -218,7 +234,9 @@ def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tu
     within = float((square - count[repeated] * mean**2).sum() / freedom)
     between = max(0.0, float((mean**2).mean() - within * (1 / count[repeated]).mean())) if repeated.any() else 0.0
     rough = _noise(grid, residuals, base, first.parameters, between, within)
-    rough = _with_processes(rough, first, fitted, grid, base)
+    rough = _with_processes(
+        replace(rough, scatter=method.scatter, process_degrees=method.scatter_degrees), first, fitted, grid, base
+    )
     free = Fit(grid, base, rough.theta, Penalties(0.0 if drifts else math.inf, process=rough.penalties.process))
     drift, uptime = free.visible(free.baseline(cost), rough)
     rough = replace(
@@ -234,24 +252,55 @@ def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tu
 
 
 def _with_processes(noise: Noise, free: Fit, fitted: Baseline, grid: Grid, base: Mask) -> Noise:
-    """Return the noise with the variance between processes: that of their fitted levels, and the prior.
+    """Return the noise with the scatter between processes by their fitted levels.
 
-    `free`: the fit without a penalty on the levels, and so without shrinkage. The scatter that noise causes in them is
-    subtracted (method of moments), and levels that are mostly noise count as fewer starts.
+    `free`: the fit without a penalty on the levels, and so without shrinkage.
     """
     hours = np.bincount(grid.process[base], minlength=max(1, len(fitted.processes)))
     used = np.flatnonzero(hours >= grid.cycle.buckets_of(MIN_PROCESS_DAYS))
     if len(used) < 2:
         return noise
     levels = fitted.processes[used]
-    noise_covariance = free.process_covariance(noise)[np.ix_(used, used)]
-    noisy = float(np.trace(noise_covariance) - noise_covariance.sum() / len(used)) / (len(used) - 1)
+    drift_variance = noise.drift_variance if noise.process_degrees is None else 0.0
+    covariance = free.process_covariance(noise, drift_variance)[np.ix_(used, used)]
+    if noise.process_degrees is None:
+        return replace(noise, scatter=_weighed(noise.scatter, levels, covariance))
+    return _averaged(noise, noise.process_degrees, levels, covariance)
+
+
+def _weighed(
+    scatter: tuple[tuple[float, float], ...], levels: Floats, covariance: Floats
+) -> tuple[tuple[float, float], ...]:
+    """Return the odds of each scatter: the prior, times how well it fits the levels of processes.
+
+    Their mean is unknown, so that the likelihood is that of the differences between them (restricted maximum
+    likelihood).
+    """
+    odds, sds = np.array(scatter).T
+    contrasts = np.linalg.svd(np.ones((1, len(levels))))[2][1:]
+    variances, directions = np.linalg.eigh(contrasts @ covariance @ contrasts.T)
+    squares = (directions.T @ contrasts @ levels) ** 2
+    total = np.maximum(variances, 1e-12) + sds[:, None] ** 2
+    likelihood = -(np.log(total) + squares / total).sum(axis=1) / 2
+    odds = odds * np.exp(likelihood - likelihood.max())
+    if len(levels) < MIN_ALIKE_PROCESSES:
+        odds[0] = 0.0
+    return tuple(zip(map(float, odds / odds.sum()), map(float, sds), strict=True))
+
+
+def _averaged(noise: Noise, prior_degrees: float, levels: Floats, covariance: Floats) -> Noise:
+    """Return the noise with one scatter, as methods 1 and 2 have it: the mean of the measured variance and the prior.
+
+    The scatter that noise causes is subtracted (method of moments), and levels that are mostly noise count as fewer.
+    """
+    prior, count = noise.process_variance, len(levels)
+    noisy = float(np.trace(covariance) - covariance.sum() / count) / (count - 1)
     measured = max(0.0, float(levels.var(ddof=1)) - noisy)
-    likely = max(measured, PROCESS_SD**2)
-    degrees = (len(used) - 1) * (likely / (likely + max(0.0, noisy))) ** 2
-    total = PROCESS_DEGREES + degrees
-    variance = (PROCESS_DEGREES * PROCESS_SD**2 + degrees * measured) / total
-    return replace(noise, process_variance=variance, process_degrees=total)
+    likely = max(measured, prior)
+    degrees = (count - 1) * (likely / (likely + max(0.0, noisy))) ** 2
+    total = prior_degrees + degrees
+    variance = (prior_degrees * prior + degrees * measured) / total
+    return replace(noise, scatter=((1.0, math.sqrt(variance)),), process_degrees=total)
 
 
 def _noise(grid: Grid, residuals: Floats, base: Mask, parameters: float, between: float, within: float) -> Noise:

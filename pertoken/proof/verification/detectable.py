@@ -105,5 +105,5 @@ def _smallest(none: Effect) -> float:
     if none.half_width_90 > 1:
         return 1.0
     twice = 2 * math.sinh(none.half_width_90)
-    needed = math.log1p(-twice / (1 + twice))
-    return 1 - math.exp(needed - POWER_Z * none.standard_error)
+    needed = min(math.log1p(-twice / (1 + twice)), -none.half_width_99)
+    return 1 - math.exp(needed - POWER_Z * none.total_error)

@@ -44,6 +44,13 @@ class Grid:
             return np.zeros(len(self), np.int64)
         return np.unique(self.started_ts, return_inverse=True)[1].astype(np.int64)
 
+    @cached_property
+    def design(self) -> Floats:
+        """Columns that the cost is fitted by: a level, the covariates, the processes if several, and empty weeks."""
+        count = int(self.process.max(initial=0)) + 1
+        processes = np.eye(count)[self.process, 1 if count == 1 else 0 :]
+        return np.column_stack([np.ones(len(self)), self.covariates, processes, np.zeros(len(self))])
+
     def mean(self, mask: Mask) -> Floats:
         """Return the mean of each covariate over some buckets."""
         mean: Floats = self.covariates[mask].mean(axis=0)

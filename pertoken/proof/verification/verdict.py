@@ -9,6 +9,8 @@ With s the saving (fraction of the device-seconds per token), (low, high) its 90
 | REGRESSED | high < 0 and w < -s / 2 |
 | NO_EFFECT | none of these, and the whole interval is within the margin: 5 %, or half of a smaller promise |
 | INCONCLUSIVE | none of these, or a gate failed |
+
+A proven saving or loss also exceeds half the width of the 99 % interval: see `Effect.half_width_99`.
 """
 
 from enum import StrEnum
@@ -58,8 +60,8 @@ def kept(interval: Interval, promise: Promise | None) -> bool:
 
 
 def proves_change(effect: Effect) -> bool:
-    """Return whether the 90 % interval excludes 0 and its half-width is below half of the saving, or of the loss."""
-    return proven(saving(effect, effect.half_width_90))
+    """Return whether the 90 % interval proves a saving or a loss, and the effect exceeds `half_width_99`."""
+    return proven(saving(effect, effect.half_width_90)) and abs(effect.log_ratio) > effect.half_width_99
 
 
 def proven(interval: Interval) -> bool:

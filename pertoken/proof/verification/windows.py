@@ -195,11 +195,13 @@ def _matched(grid: Grid, base: Mask, candidates: Mask) -> Mask | Refused:
     have been measured before the change.
     """
     similar = np.ones((int(candidates.sum()), int(base.sum())), bool)
+    difference, near = np.empty(similar.shape), np.empty_like(similar)
     needed = max(math.ceil(MIN_MATCHED * len(similar)), grid.cycle.buckets_of(MIN_AFTER_DAYS))
     for covariate in dict.fromkeys(grid.columns):
         values = grid.covariates[:, grid.columns.index(covariate)]
         limit, code, label = _CALIPERS[covariate]
-        similar &= np.abs(values[candidates][:, None] - values[base][None, :]) <= limit
+        np.subtract(values[candidates][:, None], values[base][None, :], out=difference)
+        similar &= np.less_equal(np.abs(difference, out=difference), limit, out=near)
         count = int((similar.sum(axis=1) >= MIN_ALIKE).sum())
         if count < needed:
             text = f"the {label} differed: {count} of {len(similar)} hours after the change have like hours before it"

@@ -1,6 +1,7 @@
 """Comparison of live servers, on blocks made by hand."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -65,6 +66,16 @@ def test_one_disturbed_wave_of_a_block_changes_nothing() -> None:
     assert check(measured(1), replace(before, blocks=blocks)).outcome is Outcome.NO_WINNER
 
 
+@pytest.mark.parametrize("slowed_first", [True, False])
+def test_a_server_that_other_work_slows_in_most_waves_of_all_blocks_is_no_loser(slowed_first: bool) -> None:
+    quiet, other = measured(1), measured(2, 1.4, first=1)
+    blocks = (replace(block, wave_s=(1.0, *block.wave_s[1:])) for block in other.blocks)
+    slowed = replace(other, blocks=tuple(blocks))
+    result = check(slowed, quiet) if slowed_first else check(quiet, slowed)
+    assert result.outcome is Outcome.NOT_CALIBRATED and "fastest waves" in result.reason
+    assert check(other, quiet).outcome is Outcome.DEARER
+
+
 def test_noisy_blocks_are_not_calibrated() -> None:
     noisy = measured(1, sd=0.5)
     assert check(noisy, None).outcome is Outcome.NOT_CALIBRATED
@@ -116,3 +127,53 @@ def test_markdown_names_what_was_compared() -> None:
     assert "cold prefix cache" in text and "against tiny" in text and "outputs: 100% of answers begin alike" in text
     warm = replace(after, blocks=tuple(replace(block, cached_tokens=640) for block in after.blocks))
     assert "50% of prompt tokens from a prefix cache" in to_markdown(warm, None, check(warm, None))
+
+
+A100 = {
+    "B": (16.5386, 16.7492, 16.5214, 16.5066, 16.5043, 16.669, 16.5323, 16.5273, 16.5556),
+    "C": (5.5065, 4.9219, 5.3688, 5.0776, 5.2172, 4.9503, 5.1966, 5.2315, 5.347),
+}
+"""Seconds of blocks of 67 requests to vLLM 0.16 on one A100, of three starts each with `max_num_seqs` 1 and 8, from
+`validation/golden-live-20260817` of KushagraKanaujia/throttle, MIT licence, Copyright (c) 2026 Kushagra Kanaujia."""
+
+
+def on_a100(variant: str, numbers: range) -> Measurement:
+    seconds = [A100[variant][number] for number in numbers]
+    blocks = tuple(BlockCost((wave_s,), (100.0 * n,), 3003, 0, 8576) for n, wave_s in enumerate(seconds))
+    return replace(measured(1), name=variant, blocks=blocks)
+
+
+def test_starts_of_a_real_gpu_server_have_no_winner_and_eight_sequences_are_cheaper_than_one() -> None:
+    starts = range(3), range(3, 6), range(6, 9)
+    for variant in A100:
+        for before, after in ((0, 1), (1, 2), (0, 2)):
+            result = check(on_a100(variant, starts[after]), on_a100(variant, starts[before]))
+            assert result.outcome is Outcome.NOT_CALIBRATED
+        assert check(on_a100(variant, range(9)), on_a100(variant, range(9))).outcome is Outcome.NO_WINNER
+    several = check(on_a100("C", range(9)), on_a100("B", range(9)))
+    assert several.outcome is Outcome.CHEAPER and several.effect is not None
+    assert several.effect[1] == pytest.approx(-0.686, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("later", "earlier"),
+    [
+        ((8.86, 7.80, 9.93), (8.77, 8.19, 9.35)),
+        ((11.26, 10.31, 12.21), (8.86, 7.80, 9.93)),
+        ((10.02, 7.41, 12.62), (11.26, 10.31, 12.21)),
+    ],
+)
+def test_an_unchanged_laptop_that_measures_27_percent_more_or_11_less_is_not_calibrated(
+    later: tuple[float, float, float], earlier: tuple[float, float, float]
+) -> None:
+    """Means and 95 % intervals that Throttle publishes of one untouched server; blocks are made from them."""
+
+    def published(mean: float, low: float, high: float) -> Measurement:
+        scatter = (high - low) / 2 / 2.776 * math.sqrt(5)
+        places = np.array([-1.2, 0.9, -0.3, 0.2, -0.7, 1.1])
+        seconds = mean + scatter * (places - places.mean()) / places.std(ddof=1)
+        blocks = tuple(BlockCost((float(wave_s),), (100.0 * n,), 100, 0, 900) for n, wave_s in enumerate(seconds))
+        return replace(measured(1), blocks=blocks)
+
+    assert check(published(*later), published(*earlier)).outcome is Outcome.NOT_CALIBRATED
+    assert check(published(*later), published(*earlier), between_starts=0.0).outcome is Outcome.NOT_CALIBRATED

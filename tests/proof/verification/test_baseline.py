@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.proof.verification.baseline import PROCESS_SD, Fit, Penalties, noise_of
+from pertoken.proof.verification.baseline import Fit, Penalties, noise_of
 from pertoken.proof.verification.grid import Grid, grid_of
+from pertoken.proof.verification.method import METHODS, PRESENT
 from pertoken.proof.verification.question import Covariate, Cycle
 from pertoken.window.columns import Floats
 from tests.examples import examples
@@ -111,10 +112,20 @@ def test_the_scatter_between_starts_is_measured_where_there_are_several() -> Non
     same = noise_of(of := restarted_grid(2, lambda of: np.zeros(len(of))), of.cost, of.ts < CHANGED)[0]
     drawn = noise_of(of := restarted_grid(2, lambda of: levels[of.process]), of.cost, of.ts < CHANGED)[0]
     assert math.sqrt(drawn.process_variance) == pytest.approx(levels[:6].std(ddof=1), rel=0.4)
-    assert math.sqrt(same.process_variance) < PROCESS_SD / 2
-    assert 2 < drawn.process_degrees < 6
+    assert math.sqrt(same.process_variance) < 0.01
+    assert same.scatter[0][0] > PRESENT.scatter[0][0] > drawn.scatter[0][0]
+
+
+def test_a_few_processes_that_are_alike_do_not_show_that_starts_do_not_matter() -> None:
+    of = grid_of(history(1), MONDAY, UNTIL, Cycle())
+    of = replace(of, started_ts=np.where(of.ts < CHANGED - 7 * 24 * HOUR_S, MONDAY, CHANGED - 7 * 24 * HOUR_S))
+    measured = noise_of(of, of.cost, of.ts < CHANGED)[0]
+    assert measured.scatter[0] == (0.0, 0.0)
+    assert math.sqrt(measured.process_variance) > 0.01
 
 
 def test_without_restarts_the_scatter_between_starts_is_the_prior() -> None:
     of = made(1)
-    assert noise_of(of, of.cost, of.ts < CHANGED)[0].process_variance == PROCESS_SD**2
+    for method in METHODS.values():
+        assert noise_of(of, of.cost, of.ts < CHANGED, method)[0].scatter == method.scatter
+        assert sum(odds for odds, _ in method.scatter) == pytest.approx(1)

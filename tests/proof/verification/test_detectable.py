@@ -24,11 +24,11 @@ def test_more_days_prove_smaller_savings_for_some_weeks() -> None:
 def test_a_promise_has_its_days_to_proof() -> None:
     promised = {
         likely: detectable(asked(1, sd=0.08, promise=Promise(0, likely, 1))).days_to_proof
-        for likely in (0.2, 0.09, 0.001)
+        for likely in (0.2, 0.07, 0.001)
     }
     assert promised[0.001] is None
-    assert promised[0.2] is not None and promised[0.09] is not None
-    assert promised[0.2] < promised[0.09]
+    assert promised[0.2] is not None and promised[0.07] is not None
+    assert promised[0.2] < promised[0.07]
 
 
 def test_noise_makes_larger_savings_necessary() -> None:

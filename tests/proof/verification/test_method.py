@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.proof.judging.receipts import Check, Kind, of
 from pertoken.proof.receipts.receipt import Change, from_text, receipt, to_text
-from pertoken.proof.verification.method import FIRST, METHODS, PRESENT
+from pertoken.proof.verification.method import FIRST, METHODS, PRESENT, SECOND
 from pertoken.proof.verification.question import Question
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import verify
@@ -28,11 +28,26 @@ def test_only_the_first_method_proves_a_change_whose_restart_is_not_recorded(que
     assert verify(question).code == "not-separable"
 
 
-def test_the_present_method_has_the_wider_interval(question: Question) -> None:
-    first, present = (verify(question, method).saving_90 for method in (FIRST, PRESENT))
-    assert first is not None and present is not None
-    assert first.likely == pytest.approx(present.likely)
-    assert first.half_width < present.half_width
+def test_later_methods_have_the_wider_interval(question: Question) -> None:
+    first, second, present = (verify(question, method).saving_90 for method in (FIRST, SECOND, PRESENT))
+    assert first is not None and second is not None and present is not None
+    assert first.likely == pytest.approx(second.likely) == pytest.approx(present.likely)
+    assert first.half_width < second.half_width == pytest.approx(present.half_width)
+
+
+@pytest.mark.parametrize(
+    ("number", "low", "high"), [(1, 0.07032440309847, 0.11840509113315), (2, 0.06924527162335, 0.11942722595069)]
+)
+def test_earlier_methods_keep_their_figures(number: int, low: float, high: float) -> None:
+    interval = verify(asked(4, -0.10), METHODS[number]).saving_90
+    assert interval is not None
+    assert (interval.low, interval.likely, interval.high) == pytest.approx((low, 0.09468388221233, high), rel=1e-9)
+
+
+def test_methods_differ_in_what_a_restart_adds() -> None:
+    second, present = (verify(asked(3, -0.10), method).saving_90 for method in (SECOND, PRESENT))
+    assert second is not None and present is not None
+    assert present.half_width < 0.8 * second.half_width
 
 
 @pytest.mark.parametrize("number", METHODS)
