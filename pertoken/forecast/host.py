@@ -10,6 +10,7 @@ from pertoken.by_identity import by_identity
 from pertoken.catalog.market import CPU_ARCH, Market
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import (
+    MAX_SURPRISE,
     POINT_SD,
     Owners,
     Posterior,
@@ -40,17 +41,10 @@ LOAD_KINDS = frozenset({"raise_batch", "raise_batch_far"})
 Points show how time grows with the load, but what they attribute to a term is partly what the model misses. On public
 pairs ten points made changes of the batch better and changes of weights, ranks or device worse
 (`python -m benchmarks.forecast --calibrate-with 10`)."""
-MAX_SURPRISE = 0.8
-"""Log of a measured step time over the expected one, either way, beyond which something unknown is at work."""
 MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
 CPU_WIDENING = 3.0
 """Times the table's deviations on CPUs, which it was not fitted on: a judgement."""
-CPU_LOG_SD = 0.16
-"""Smallest standard deviation of a log time on CPUs: how steps of a few sequences use caches and tiles is no term, and
-points of one batch do not show it. A factor of 1.23 either way, which held 99 % of the figures of other loads and,
-after a probe of the format, of other formats in two runs of `benchmarks.site` on two cores (seeds 71993 and 83417);
-these judge it no more."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it determines how many sequences fill it: below, fixed blocks and prefixes blur it."""
 
@@ -79,7 +73,8 @@ class Calibration:
     load_errors: LoadErrors | None = None
     """Errors of the model near operating points of the load; None where it rests on fewer than `MIN_POINTS`."""
     misfit: float = 0.0
-    """Smallest standard deviation of a log time that is believed, however well points were predicted."""
+    """Smallest standard deviation of a log time that is believed, however well points were predicted: on CPUs no term
+    holds how steps of a few sequences use caches and tiles, and points of one batch do not show it."""
     error: PredictionError | None = None
     """How far it was off on points that it had not seen; None where it rests on fewer than `MIN_POINTS`."""
     window: "Calibration | None" = None
@@ -299,7 +294,7 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             probed=sum(point.probed for point in measured.used_points),
             realised=tuple(known.realised for known in rows.realised[row]),
             load_errors=load_errors(loads[row], log_errors[row]) if row in windows else None,
-            misfit=CPU_LOG_SD if widen[row] != 1 else 0.0,
+            misfit=prior.misfit if widen[row] != 1 else 0.0,
             error=prediction_error(errors[owner == row], scores[owner == row], MIN_POINTS - 1),
         )
         for row, measured in enumerate(seen)

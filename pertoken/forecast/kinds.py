@@ -2,7 +2,7 @@
 
 from pertoken.by_identity import by_identity
 from pertoken.catalog.market import CPU_ARCH, Market
-from pertoken.forecast.served import Abstained, Load
+from pertoken.forecast.served import Abstained, Load, uncovered_kernels
 from pertoken.state.deployment import Deployment
 from pertoken.state.knobs import knobs
 
@@ -24,6 +24,8 @@ _KINDS = {
 }
 _QUANTIZED = {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "int4": "int4", "fp4": "fp4"}
 """Narrow weight dtypes, and the word of their kind of change."""
+UNCOVERED_KERNELS = "uncovered kernels"
+"""Kind of a change from or to kernels that no public source ran: none measured it."""
 
 
 @by_identity
@@ -35,6 +37,14 @@ def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
         narrow = to.weight_dtype if to.weight_dtype in _QUANTIZED else now.weight_dtype
         kinds.add(f"quantize_{_QUANTIZED.get(narrow or '', narrow)}")
     return frozenset(kinds)
+
+
+@by_identity
+def measured_kinds(now: Deployment, to: Deployment, market: Market) -> frozenset[str]:
+    """Return the kinds of a change, with `UNCOVERED_KERNELS` where no public source ran the kernels before or after."""
+    kinds = kinds_of(now, to)
+    covered = not kinds or not any(uncovered_kernels(end, market) for end in (now, to))
+    return kinds if covered else kinds | {UNCOVERED_KERNELS}
 
 
 @by_identity

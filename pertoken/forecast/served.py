@@ -31,8 +31,6 @@ from pertoken.state.model import Model
 
 PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
-SLOW_LINK_BYTES_PER_S = 128e9
-"""Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
 """Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
 VLLM_ASYNC = r"v?(0\.(1[4-9]|[2-9]\d)|[1-9]\d*\.)"
@@ -201,15 +199,25 @@ def device_tags(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool |
     """
     arch = hardware_tag(accelerator.arch)
     held = [arch] if arch else []
-    if accelerator.arch != CPU_ARCH and (accelerator.interconnect_bytes_per_s or 0) <= SLOW_LINK_BYTES_PER_S:
-        held.append("pcie")
-    if kv_bytes_per_value(kv_dtype) == 1:
-        held += ["kv-8-bit-unpacked"] if old_vllm else []
-        if kv_dtype == "fp8" and old_vllm is not False and not has_fp8_cache(accelerator.arch):
-            held.append("kv-fp8-unpacked")
+    if old_vllm and kv_bytes_per_value(kv_dtype) == 1:
+        held.append("kv-8-bit-unpacked")
+    if _unpacks_cache(accelerator, kv_dtype, old_vllm):
+        held.append("kv-fp8-unpacked")
     if old_vllm:
         held.append("vllm-before-0.8")
     return held
+
+
+def _unpacks_cache(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool | None) -> bool:
+    """Return whether slow kernels read a cache in FP8, as on hardware that does not convert it."""
+    return kv_dtype == "fp8" and old_vllm is not False and not has_fp8_cache(accelerator.arch)
+
+
+def _is_old_vllm(deployment: Deployment) -> bool | None:
+    """Return whether a vLLM is one from before 0.8; None for another engine and where the version is not known."""
+    if engine_tag(deployment.engine) != "vllm" or not deployment.engine_version:
+        return None
+    return re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
 
 
 def _row(deployment: Deployment, load: Load, market: Market) -> Row:
@@ -245,11 +253,9 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         graded["images"] = images_tag(load.images)
     if kv_bytes is None:
         raise Abstained(f"the serving model does not know the dtype {kv_dtype}")
-    old_vllm = None
-    if engine == "vllm" and deployment.engine_version:
-        old_vllm = re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
-        held += ["vllm-async"] if re.match(VLLM_ASYNC, deployment.engine_version) else []
-    held += [*hardware.tags, *device_tags(accelerator, kv_dtype, old_vllm)]
+    if engine == "vllm" and re.match(VLLM_ASYNC, deployment.engine_version or ""):
+        held.append("vllm-async")
+    held += [*hardware.tags, *device_tags(accelerator, kv_dtype, _is_old_vllm(deployment))]
     if engine:
         held.append(engine)
     if deployment.enforce_eager and engine != "eager":
@@ -308,6 +314,12 @@ def uncovered_kernels(deployment: Deployment, market: Market) -> str | None:
         return f"the number of experts of {model.name} is not known: {rests}"
     if kv_bytes_per_value(deployment.kv_dtype) not in (1, 2):
         return f"no public measurement covers a KV cache in {deployment.kv_dtype}: {rests}"
+    if _unpacks_cache(accelerator, deployment.kv_dtype, _is_old_vllm(deployment)):
+        slower = math.exp(efficiency().by_tag[tag_names().index("kv-fp8-unpacked"), TERMS.index("kv_cache")])
+        return (
+            f"{accelerator.name} does not convert FP8: reading its cache is taken to last {slower:.0f} times as long, "
+            "as fitted to the few kernels measured"
+        )
     format_name = kernels(stored_format(deployment.engine, dtype), accelerator).format_name
     if has_block_kernels(deployment.engine, format_name, model.params_active != model.params_total):
         format_name = BLOCK_FP8

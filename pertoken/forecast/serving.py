@@ -20,13 +20,10 @@ from pertoken.forecast.efficiency import (
     efficiency,
     half_width,
     intervals,
-    tag_names,
-    unpacks_cache,
-    with_unpacked,
 )
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
-from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds
+from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds, measured_kinds
 from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
 from pertoken.forecast.served import (
@@ -39,7 +36,6 @@ from pertoken.forecast.served import (
     uncovered_kernels,
 )
 from pertoken.forecast.steady import Steady, first_token_scaled, slowed, steady_scaled, time_scale
-from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 
 __all__ = [
@@ -57,8 +53,6 @@ __all__ = [
 
 Range = tuple[float, float, float]
 """Low, likely, high."""
-UNCOVERED_KERNELS = "uncovered kernels"
-"""Kind of a change from or to kernels that no public source ran: none measured it."""
 Z_80 = 1.2816
 """Half width, in standard deviations, of the central 80 % of a normal distribution."""
 
@@ -273,12 +267,9 @@ def _compared(
     )
     log_ratios = ratios.log_ratio + missed_before - missed_after
     now = slowed(ratios.before, np.exp(missed_before))
-    unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
-        kinds = with_unpacked(known[row][1], unpacked[index])
-        if any(uncovered_kernels(end, market) for end in (comparisons[index].now, comparisons[index].to)):
-            kinds |= {UNCOVERED_KERNELS}
+        kinds = measured_kinds(comparisons[index].now, comparisons[index].to, market)
         half = float(half_width(kinds, ratios.log_sd[index], disagreement[index]))
         likely, spread = math.exp(log_ratios[index]), math.exp(half)
         tpot_ms = 1000 * float(now.token_s[index])
@@ -356,10 +347,9 @@ def _spread_without_points(measured: bool) -> float:
 def _assumptions(
     deployments: Sequence[Deployment], loads: Sequence[Load], c: Candidates, market: Market
 ) -> list[tuple[str, ...]]:
-    unpacked = unpacks_cache(c)
     return [
         (
-            *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row]),
+            *_assumed(deployment, c.kv_bytes[row] < 2),
             *encoder_assumptions(deployment, load),
             *([reason] if (reason := uncovered_kernels(deployment, market)) else []),
         )
@@ -367,16 +357,10 @@ def _assumptions(
     ]
 
 
-def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool) -> tuple[str, ...]:
+def _assumed(deployment: Deployment, narrow_cache: bool) -> tuple[str, ...]:
     assumptions = []
     if deployment.kv_dtype is None and narrow_cache:
         assumptions.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
-    if unpacked:
-        slower = math.exp(efficiency().by_tag[tag_names().index("kv-fp8-unpacked"), TERMS.index("kv_cache")])
-        assumptions.append(
-            f"{deployment.accelerator} does not convert FP8: reading its cache is taken to last {slower:.0f} times as "
-            "long, as fitted to the few kernels measured"
-        )
     if deployment.gpu_memory_utilization is None:
         assumptions.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")
     if deployment.max_num_seqs is None:

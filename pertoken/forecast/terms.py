@@ -43,8 +43,6 @@ OVERHEAD_S: Final = {"step": 1e-3, "layers": 1e-5, "sequences": 1e-5, "requests"
 """Units of the terms that no listed rate gives: a fitted 1 means this many seconds each."""
 INTER_HOST_BYTES_PER_S = 50e9
 """One way and per device between hosts: a 400 Gbit/s adapter for each device, as in HGX reference designs."""
-HOST_HOPS: Final = 4
-"""Hops inside a host that one to another host takes as long as: a judgement."""
 
 _AT: Final = {name: place for place, name in enumerate(TERMS)}
 
@@ -168,7 +166,7 @@ def seconds(c: Candidates, running: Array) -> Array:
     ranks = expert_ranks
     inside = np.minimum(ranks, c.devices_per_host)
     hosts = np.maximum(ranks / c.devices_per_host, 1.0)
-    hops = np.where(ranks > 1, 1 + np.log2(np.maximum(inside, 1)) + HOST_HOPS * np.log2(hosts), 0.0)
+    hops = np.where(ranks > 1, 1 + np.log2(ranks), 0.0)
     out[_AT["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
     moved = 2 * 2 * c.n_layers * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
     wire = (inside - 1) / np.maximum(inside, 1) / c.link_bytes_per_s + (1 - 1 / hosts) / INTER_HOST_BYTES_PER_S

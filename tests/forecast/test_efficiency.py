@@ -61,11 +61,10 @@ def test_errors_of_two_kinds_add_in_quadrature_and_none_is_below_the_floor() -> 
     widths = intervals()
     assert half_width(["tp_change"], 0.0) == pytest.approx(widths.floor)
     assert half_width(["astrology"], 0.0) == widths.unmeasured > 0.5
-    assert half_width(["kv_fp8_unpacked"], 0.0) == widths.unpacked > widths.unmeasured
 
 
 def test_an_interval_widens_with_uncertainty_and_disagreement() -> None:
-    widths = Intervals(0.2, 1.0, 2.0, 0.7, 1.7, frozenset({"tp_change"}))
+    widths = Intervals(0.2, 1.0, 2.0, 0.7, frozenset({"tp_change"}))
     assert widths.half_width(["tp_change"], 0.0) == pytest.approx(0.2)
     assert widths.half_width(["tp_change"], 0.4, 0.3) == pytest.approx(np.sqrt(0.04 + 0.16 + 0.36))
     assert widths.half_width(["tp_change"], np.array([0.0, 1.0])).shape == (2,)

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from benchmarks.forecast.decisions import KINDS
 from benchmarks.forecast.figures import UNSEEN
 from benchmarks.forecast.folds import MACRO
-from pertoken.forecast.calibration import MAX_SHIFT
+from pertoken.forecast.calibration import MAX_SHIFT, MAX_SURPRISE
 from pertoken.forecast.efficiency import intervals, table
-from pertoken.forecast.host import MAX_SURPRISE
 from tools.docs.figures import RESULTS, Result, newest, read_result
 
 POINTS = 10

@@ -8,20 +8,12 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import (
-    deviation,
-    efficiency,
-    half_width,
-    intervals,
-    unpacks_cache,
-    with_unpacked,
-)
+from pertoken.forecast.efficiency import deviation, efficiency, half_width, intervals
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.kinds import measured_kinds
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths, joined
 from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overruns_under
@@ -37,9 +29,6 @@ SHARES = (0.5, 0.95)
 MAX_HALF_WIDTH = 50.0
 """Of the logarithm of a figure: close to saturation a small change of speed changes a wait without bound, and the ends
 of its interval stay numbers."""
-MODEL_SD = (0.15, 0.2, 0.15, 0.15)
-"""Standard deviation of the log error of the queueing model itself: TTFT p50, p95, TPOT p50, p95. Source: its errors
-against a simulated engine, and those of the simulation against a real engine (`python -m benchmarks.queueing`)."""
 NUDGE = -0.02
 """Step in log time for numeric derivatives: negative (faster), so that a stable queue stays stable."""
 ROWS_AT_ONCE = 256
@@ -155,7 +144,6 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
     nudged = NUDGE * np.concatenate([np.zeros((1, groups.shape[1])), groups])
     state = _states(queries, c, nudged)
     figures = _figures_ms(state)
-    unpacked = unpacks_cache(c) | _unpacked_where_measured(queries, market)
     latencies_of = []
     for index, query in enumerate(queries):
         own_rows = slice(index * len(nudged), (index + 1) * len(nudged))
@@ -164,7 +152,7 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
             refusal = _overload(query, state.capacity_per_s[own_rows][0])
             latencies_of.append(Latency(utilization=float(utilization[0]), refusal=refusal))
         else:
-            latencies_of.append(_with_ranges(query, figures[own_rows], utilization, bool(unpacked[index])))
+            latencies_of.append(_with_ranges(query, figures[own_rows], utilization, market))
     return latencies_of
 
 
@@ -212,26 +200,7 @@ def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> Un
     )
 
 
-def _unpacked_where_measured(queries: Sequence[LatencyQuery], market: Market) -> NDArray[np.bool_]:
-    """Return whether the deployment that a query was calibrated on unpacks its cache, shape (n,).
-
-    Raises Abstained as `resolve` does.
-    """
-    origins = [(index, query.calibration.origin) for index, query in enumerate(queries)]
-    measured = [(index, origin) for index, origin in origins if origin is not None]
-    unpacked = np.zeros(len(queries), dtype=bool)
-    if measured:
-        rows = resolve_each([(origin, queries[index].load) for index, origin in measured], market)
-        for row in rows:
-            if isinstance(row, Abstained):
-                raise row
-        unpacked[[index for index, _ in measured]] = unpacks_cache(
-            stack_rows([row for row in rows if not isinstance(row, Abstained)])
-        )
-    return unpacked
-
-
-def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpacked: bool) -> Latency:
+def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, market: Market) -> Latency:
     """Return the latency of one deployment.
 
     `figures`, shape (1 + groups of terms, 4), and `utilization` have the likely values in their first row and in each
@@ -240,11 +209,9 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpack
     deployment, calibration = query.deployment, query.calibration
     covariance = calibration.posterior.covariance[0]
     origin = calibration.origin
-    kinds = with_unpacked(kinds_of(origin, deployment), unpacked) if origin is not None else None
-    log_sd = [_log_sd(column, covariance) for column in figures.T]
+    kinds = measured_kinds(origin, deployment, market) if origin is not None else None
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        _range(float(likely), math.hypot(_half_width(sd, kinds), Z_80 * model_sd))
-        for likely, sd, model_sd in zip(figures[0], log_sd, MODEL_SD, strict=True)
+        _range(float(column[0]), with_queue(_half_width(_log_sd(column, covariance), kinds))) for column in figures.T
     )
     spare_sd = -math.log(utilization[0]) / max(_log_sd(utilization, covariance), 1e-9)
     return Latency(
@@ -260,13 +227,10 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpack
     )
 
 
-def unmeasured_half_widths() -> tuple[float, float, float]:
-    """Return half widths of 80 % intervals of logarithms on a host without measurements.
-
-    They are those of device time, of TTFT p95 and of TPOT p95. The latter two include the error of the queueing model.
-    """
-    device, (_, ttft_sd, _, tpot_sd) = intervals().floor, MODEL_SD
-    return device, math.hypot(device, Z_80 * ttft_sd), math.hypot(device, Z_80 * tpot_sd)
+def with_queue(half_width: float, share: float = 1.0) -> float:
+    """Return the half width of a latency's logarithm from that of device time, with a share of the queueing model's
+    error. Its source: `python -m benchmarks.queueing`."""
+    return math.hypot(half_width, share * Z_80 * deviation().misfit)
 
 
 def assumptions(deployment: Deployment) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ import numpy as np
 
 from pertoken.forecast.efficiency import deviation, half_width, intervals
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import MODEL_SD, Latency
-from pertoken.forecast.serving import Z_80, Range
+from pertoken.forecast.queue.latency import Latency, with_queue
+from pertoken.forecast.serving import Range
 
 SAME: Range = (1.0, 1.0, 1.0)
 OTHER_LOAD = "raise_batch"
@@ -21,7 +21,7 @@ def ratios(before: Latency, after: Latency, calibration: Calibration, *, same_lo
     requests before and after.
     """
     if after is before:
-        return (SAME,) * len(MODEL_SD)
+        return (SAME,) * len(after.slopes)
     kinds = None if after.kinds is None else after.kinds | (frozenset() if same_load else {OTHER_LOAD})
     covariance = np.asarray(calibration.posterior.covariance[0])
     ranges = []
@@ -31,7 +31,7 @@ def ratios(before: Latency, after: Latency, calibration: Calibration, *, same_lo
         log_sd = math.sqrt(max(float(slope @ covariance @ slope), 0.0) + (slope[-1] * deviation().noise) ** 2)
         device = intervals().floor if kinds is None else float(half_width(kinds, log_sd))
         # The error of the queueing model is common to both where they hardly differ.
-        spread = math.exp(math.hypot(device, Z_80 * MODEL_SD[index] * min(1.0, abs(log_ratio))))
+        spread = math.exp(with_queue(device, min(1.0, abs(log_ratio))))
         ranges.append((proposed / present / spread, proposed / present, proposed / present * spread))
     return tuple(ranges)
 
