@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pertoken.evidence import OperatingPoint
+from pertoken.forecast.calibration import MAX_SURPRISE
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.host import MIN_POINTS, Calibration, Measured, calibrate_all
 from pertoken.forecast.measured.load_errors import load_errors, loads_of, log_times
@@ -44,10 +45,10 @@ def test_errors_of_several_deployments_are_those_of_each_alone() -> None:
     assert log_times([errors, errors], LOADS[:2]) == pytest.approx(errors.at(LOADS[:2]))
 
 
-def test_a_minute_that_stalled_decides_nothing_beyond_two_standard_deviations() -> None:
+def test_a_minute_that_stalled_decides_no_more_than_the_largest_surprise() -> None:
     stalled = np.where(np.arange(8) == 4, 9.0, 0.0)
     errors = load_errors(LOADS, stalled, sd=0.5, length=0.5)
-    assert errors is not None and errors.log_errors[4] == 1.0
+    assert errors is not None and errors.log_errors[4] == MAX_SURPRISE
     assert errors.at(LOADS[4:5])[0] < 1.0
 
 

@@ -66,7 +66,7 @@ def test_leaving_a_cache_that_is_read_by_slow_kernels_is_as_uncertain_as_going_t
     for dtype, other_dtype in (("bf16", "fp8"), ("fp8", "bf16")):
         known = calibrate(deployment(**a100, kv_dtype=dtype), CHAT, MARKET, busy_tok_s=400)
         low, _, high = ranges(under(0.2, known, **a100, kv_dtype=other_dtype))[2]
-        assert high / low > 16
+        assert high / low > 4
 
 
 def test_a_utilization_alone_is_that_of_the_latency_to_the_last_digit() -> None:
