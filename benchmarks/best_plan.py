@@ -23,7 +23,7 @@ from pertoken.advisor.plan.plan import Plan, Step
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.inputs import Source
+from pertoken.advisor.worker.child import Source
 from pertoken.config import Settings
 from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
@@ -317,9 +317,16 @@ def main() -> None:
     sources = installed(Settings())
     fleets = islice(random_fleets(Random(options.seed)), options.fleets)
     results = [compared(present, sources, options.traffic) for present in fleets]
+    printed = summary(results, f"{options.fleets} random fleets of 1 to 3 services, seed {options.seed}")
+    print(printed)
+    if options.out:
+        options.out.write_text(printed + "\n", encoding="utf-8")
+
+
+def summary(results: Sequence[Compared], how: str) -> str:
+    """Return the report on compared fleets, as JSON."""
     shares = [result.share for result in results]
     below = [number for number, share in enumerate(shares) if share < MIN_SHARE]
-    how = f"{options.fleets} random fleets of 1 to 3 services, seed {options.seed}"
     rows = [
         Row(US, "share.worst", min(shares), "ratio", f"{how}; below {MIN_SHARE:g}: {below or 'none'}"),
         Row(US, "share.mean", statistics.mean(shares), "ratio", how),
@@ -333,10 +340,7 @@ def main() -> None:
         Target("best_plan.unknown_steps", sum(result.unknown_steps for result in results), 0, "<="),
         Target("best_plan.not_monotone", sum(not result.is_monotone for result in results), 0, "<="),
     ]
-    printed = report("best_plan", rows, targets)
-    print(printed)
-    if options.out:
-        options.out.write_text(printed + "\n", encoding="utf-8")
+    return report("best_plan", rows, targets)
 
 
 if __name__ == "__main__":

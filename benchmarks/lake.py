@@ -3,28 +3,31 @@
 A lake of 100 cells is written with pertoken's own tables: GPUs in hosts of 8, four GPUs to a deployment, dollars of
 each device-hour split in busy and idle by a random share, tokens of each deployment-hour. Cells of one day are copies
 (hard links) of `--distinct` different ones. Each question is asked in a process of its own, which reports its time
-and its peak of resident memory; `--spark` asks the same of a Spark master with one and with two workers, in turns. A
-lake that the free disk does not hold is written with fewer days, which the result states.
+and its peak of resident memory, and every engine must give the same rows. `--spark 1 2` asks the same of a Spark master
+with one and with two workers of one core on loopback, `--postgres` of a PostgreSQL that holds the smallest lake's
+rows, all in turns. A lake that the free disk does not hold is written with fewer days, which the result states.
 """
 
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import date, timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import lake_postgres as postgres
 from benchmarks.report import Row, Target, report
 from pertoken.lake import questions
 from pertoken.lake.answers import LakeSession
@@ -34,6 +37,7 @@ from pertoken.lake.publish import write_day
 from pertoken.lake.reading import Range
 from pertoken.lake.tables import COSTS, TOKENS, schema
 from pertoken.window.reading import DAY
+from tests.lake.spark import spark_cluster
 
 US = "pertoken"
 CELLS = 100
@@ -89,7 +93,8 @@ def day_tables(gpus: int, random: np.random.Generator) -> dict[str, pa.Table]:
         "model": _numbered("model-", owners % MODELS), "service": _numbered("service-", owners % 200),
         "namespace": _numbered("team-", owners % 25), "workload": _numbered("chat-", owners % 200),
         "prompt_tokens": generated * 4, "cached_tokens": generated * 2, "generated_tokens": generated,
-        "observed_ms": np.full(len(owners), 3_600_000, np.int64),
+        "observed_ms": np.full(len(owners), 3_600_000, np.int64), "unpriced": np.zeros(len(owners), bool),
+        "nano_usd": np.bincount(deployments, minlength=gpus // 4)[owners] * rate[::4, 0].repeat(24),
     }  # fmt: skip
     return {COSTS: costs, TOKENS: _table(TOKENS, tokens)}
 
@@ -146,35 +151,50 @@ def _copy(folder: Path, made: Manifest, cell: str) -> None:
 
 
 def ask(folder: str, name: str, days: int, engine: str) -> None:
-    """Answer one question and print seconds, resident memory and the number of rows as JSON."""
+    """Answer one question; print seconds, resident memory, the number of rows and their hash as JSON."""
     start = start_of(FIRST)
+    asked_range = Range(start, start + days * DAY)
     began = time.perf_counter()
-    with LakeSession(folder, Range(start, start + days * DAY), engine) as session:
+    if engine.startswith("postgresql"):
+        connection = postgres.connect(engine)
         opened_s = time.perf_counter() - began
-        rows = session.rows(QUESTIONS[name])
+        rows = postgres.rows(connection, QUESTIONS[name], asked_range)
         seconds = time.perf_counter() - began
-        assert not session.coverage.faults
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": seconds, "opened_s": opened_s, "peak_mb": peak_mb, "rows": len(rows)}))
+    else:
+        with LakeSession(folder, asked_range, engine) as session:
+            opened_s = time.perf_counter() - began
+            rows = session.rows(QUESTIONS[name])
+            seconds = time.perf_counter() - began
+            assert not session.coverage.faults
+    status = Path("/proc/self/status").read_text(encoding="ascii")  # `ru_maxrss` is inherited from the parent
+    peak_mb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+    content = sha256(repr([sorted(row.items()) for row in rows]).encode()).hexdigest()
+    print(json.dumps([{"seconds": seconds, "opened_s": opened_s, "peak_mb": peak_mb, "rows": len(rows)}, content]))
 
 
-def asked(folder: Path, name: str, days: int, engine: str = "duckdb") -> dict[str, float]:
-    """Ask one question in a process of its own."""
+def asked(folder: Path, name: str, days: int, engine: str) -> tuple[dict[str, float], str]:
+    """Ask one question in a process of its own; return its figures and the hash of its rows."""
     command = [sys.executable, "-m", "benchmarks.lake", "--ask", str(folder), name, str(days), engine]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures, content = json.loads(done.stdout.splitlines()[-1])
+    return figures, content
 
 
-def measured(folder: Path, gpus: int, days: int, n_bytes: int, engines: Sequence[tuple[str, str]]) -> Iterator[Row]:
-    """Yield figures of one lake: its size, and each question over a day and over all days, engines in turns."""
+def measured(folder: Path, gpus: int, days: int, n_bytes: int, engines: Mapping[str, str]) -> Iterator[Row]:
+    """Yield figures of one lake: its size, and each question over a day and over all days, engines in turns.
+
+    Raises AssertionError where two engines give other rows.
+    """
     device_hours = gpus // CELLS * CELLS * 24 * days
     yield Row(US, f"device_hours.{gpus}", device_hours, "rows", f"{CELLS} cells, {days} days")
     yield Row(US, f"bytes_per_device_hour.{gpus}", n_bytes / device_hours, "B", "costs and tokens")
     for n_days in sorted({1, days}):
         for name in QUESTIONS:
-            for subject, engine in engines:
-                result = asked(folder, name, n_days, engine)
+            contents = set()
+            for subject, engine in engines.items():
+                result, content = asked(folder, name, n_days, engine)
+                contents.add(content)
+                assert len(contents) == 1, f"{subject} gives other rows for {name}"
                 method = f"{n_days} days, {result['rows']:.0f} rows, opening {result['opened_s']:.2f} s of it"
                 yield Row(subject, f"{name}.{gpus}.{n_days}d", result["seconds"], "s", method)
                 yield Row(subject, f"{name}.{gpus}.{n_days}d.peak", result["peak_mb"], "MB", "resident, this process")
@@ -186,21 +206,35 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="+", default=[10_000, 1_000_000])
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--distinct", type=int, default=10, help="different cells of a day; a divisor of 100")
-    parser.add_argument("--spark", metavar="URL", nargs="*", default=[], help="NAME=spark://HOST:PORT of a cluster")
+    parser.add_argument("--spark", metavar="N", type=int, nargs="*", default=[], help="workers of a Spark cluster")
+    parser.add_argument("--postgres", action="store_true", help="ask a PostgreSQL with the rows of the smallest lake")
     parser.add_argument("--ask", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.ask:
         folder, name, days, engine = options.ask
         return ask(folder, name, int(days), engine)
-    engines = [(US, "duckdb"), *(tuple(text.split("=", 1)) for text in options.spark)]
     rows: list[Row] = []
     for gpus in sorted(options.gpus):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
+            lake, beside = Path(folder) / "lake", Path(folder) / "beside"
+            lake.mkdir()
             began = time.perf_counter()
-            days, n_bytes = write_lake(Path(folder), gpus, options.days, options.distinct)
+            days, n_bytes = write_lake(lake, gpus, options.days, options.distinct)
             print(f"{gpus:,} GPUs, {days} days written in {time.perf_counter() - began:.0f} s", file=sys.stderr)
-            rows += measured(Path(folder), gpus, days, n_bytes, engines)
+            engines = {US: "duckdb"}
+            if options.postgres and gpus == min(options.gpus):
+                beside.mkdir()
+                began = time.perf_counter()
+                engines["PostgreSQL"] = servers.enter_context(postgres.filled(beside, lake))
+                print(f"PostgreSQL filled in {time.perf_counter() - began:.0f} s", file=sys.stderr)
+            for n_workers in options.spark:
+                logs = Path(folder) / f"spark-{n_workers}"
+                logs.mkdir()
+                engines[f"Spark, {n_workers} worker{'s' * (n_workers > 1)}"] = servers.enter_context(
+                    spark_cluster(logs, n_workers)
+                )[0]
+            rows += measured(lake, gpus, days, n_bytes, engines)
     targets = targets_of(rows, options.gpus)
     printed = report("lake", rows, targets)
     print(printed)

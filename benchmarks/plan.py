@@ -32,7 +32,7 @@ from pertoken.advisor.present import Present
 from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.run import advice_of, advise
-from pertoken.advisor.worker.inputs import Source
+from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
 from pertoken.costs.prices.stored import market_of

@@ -21,6 +21,8 @@ PACKAGES = (
     "nvitop-exporter",
     "zeus-ml",
     "torch",
+    "duckdb",
+    "pyspark",
 )
 """Whose versions a result names, beside pertoken's and SQLite's."""
 _COMPARE = {"<=": float.__le__, ">=": float.__ge__}

@@ -12,7 +12,7 @@ from typing import Any
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
-from pertoken.settings import fleet, pages, screens, values
+from pertoken.settings import fleet, owners, pages, screens, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
@@ -84,6 +84,15 @@ class Settings:
     )
     """Teams of keys or namespaces, as a table [tenants] from names to teams, for `pertoken costs --by team`. They
     replace the team that a gateway names."""
+    shared: tuple[owners.SharedLine, ...] = _setting(
+        "",
+        values.tables(owners.read_shared),
+        (),
+        '[{line = "namespace=gateway", by = "tokens"}, {line = "unallocated"}]',
+    )
+    """Lines of `pertoken costs --by` that the other lines share, as tables [[shared]]: `line` (model=NAME, an owner
+    such as namespace=gateway, or "unallocated", "other work", "no owner") and `by` ("dollars", the default, "tokens" or
+    "equal"). Lines then have both bases: what was allocated, and the same with their part of the shared lines."""
     rules: tuple[RuleSettings, ...] = _setting(
         "", values.tables(read_rules), (), "{quantize-weights = {few_running = 8}}"
     )
@@ -103,6 +112,15 @@ class Settings:
     Of those that cover a URL the longest base URL counts, of equal ones the first."""
     agent_discover: bool = _setting("agent", values.flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
+    agent_pod_labels: tuple[str, ...] = _setting(
+        "agent", values.pod_labels, (), '["team", "app.kubernetes.io/part-of"]'
+    )
+    """Labels of engines' pods that are stored as owners for `--by label:NAME`; no other label is read. A pod shows its
+    labels to the agent in a downward API volume at /etc/podinfo (docs/gateways.md)."""
+    agent_hpc_job_mapping_dir: str | None = _setting("agent", values.text, None, '"/run/gpu-jobs"', option="--hpc")
+    """Folder in which the prolog of a batch system writes the ids of the jobs on each GPU, to a file named by its
+    number (as for dcgm-exporter's --hpc-job-mapping-dir), for `--by job`. Slurm jobs are also read from the control
+    group and environment of an engine's process."""
     agent_probes: tuple[str, ...] = _setting("agent", values.probes, values.PROBES, '["nvidia"]')
     """Vendors whose devices are read; [] reads the host and its CPUs alone."""
     agent_cloud_metadata: bool = _setting("agent", values.flag, True, "true")
@@ -189,6 +207,12 @@ class Settings:
     """Certificate of the pages, PEM: they are then served over TLS."""
     advisor_pages_key_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/pages.key"')
     """Key of that certificate, PEM, where the certificate's file does not hold it."""
+    advisor_lake_url: str | None = _setting("advisor", values.text, None, '"s3://team-costs/lake"')
+    """Lake into which the advisor service publishes closed hours of this database (docs/lake.md)."""
+    advisor_lake_cell: str | None = _setting("advisor", values.text, None, '"eu-1"')
+    """Name of this database in the lake. Without it the name of the host, or of the database of a fleet."""
+    advisor_lake_every: float = _setting("advisor", values.window, 3600.0, '"1h"')
+    """Time between two publications."""
     advisor_otlp_endpoint: str | None = _setting("advisor", values.text, None, '"http://127.0.0.1:4318/v1/metrics"')
     """OTLP/HTTP collector that the advisor service pushes dollars to each minute (needs pertoken[otlp])."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: values.seconds(v, 0.1), 10.0, '"10s"')
@@ -236,6 +260,11 @@ class Settings:
     """Objective for the median time per output token, milliseconds."""
     budget_usd_per_month: float | None = _setting("budget", values.positive, None, "50000")
     """What all devices together may cost in a calendar month (UTC), dollars. `pertoken budget` compares with it."""
+    budget_owners: tuple[tuple[str, float], ...] = _setting(
+        "budget", values.tables(owners.read_owner_budgets), (), '{"label:team=search" = 8000, "namespace=prod" = 5000}'
+    )
+    """What the devices of an owner may cost in a calendar month, dollars by BASIS=NAME (docs/gateways.md lists the
+    bases). `pertoken budget` compares with each."""
     budget_power_w: float | None = _setting("budget", values.positive, None, "12000")
     """What all devices that engines hold may draw together, watts, each at its power cap or else its power limit.
     `pertoken plan` refuses steps that would exceed it."""
@@ -305,7 +334,7 @@ class Settings:
     energy_usd_per_kwh: float | None = _setting("energy", values.positive, None, "0.12")
     """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
     energy_pue: float = _setting("energy", lambda v: values.at_least(v, 1), 1.0, "1.3")
-    """Power usage effectiveness: energy of the whole facility over that of the devices."""
+    """Power usage effectiveness: energy of the whole facility over that of its servers at the plug."""
     source: Path | None = field(default=None, metadata={"section": None})
     set_by: Mapping[str, str] = field(default_factory=dict, metadata={"section": None})
     """Where each attribute that is not at its default was set, as messages name it: `FILE: rules`, `PERTOKEN_RULES`."""

@@ -54,6 +54,10 @@ class CorruptStore(StoreError):
     """The database is damaged: its pages cannot be read, or it is no database."""
 
 
+class NewerStore(StoreError):
+    """The database was written by a newer version of this program."""
+
+
 class ImpossibleValues(CorruptStore):
     """Rows of a host's file hold values that nothing can have, so that they cannot be added up."""
 

@@ -263,6 +263,7 @@ class Evidence:
         self._hours = dict(hours or {})
         self._epochs = epochs
         self._points = points
+        self._measured: Evidence | None = None
         self._read: dict[str, None] = {}
 
     def __getattr__(self, name: str) -> Series:
@@ -322,6 +323,17 @@ class Evidence:
             return self
         points = _Joined(self._points, tuple(more))
         return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs, points)
+
+    @property
+    def measured(self) -> "Evidence":
+        """What was measured, where this is evidence of an assumed load; else itself."""
+        return self._measured or self
+
+    def at_load(self, series: Mapping[str, Series]) -> "Evidence":
+        """Return evidence of an assumed load with other values of some series; `measured` stays what it is."""
+        assumed = Evidence({**dict(self.items()), **series}, self._remedies, epochs=self.peek_epochs())
+        assumed._measured = self.measured
+        return assumed
 
     @property
     def read(self) -> tuple[str, ...]:

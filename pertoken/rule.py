@@ -4,8 +4,8 @@
 
     from pertoken.rule import Deployment, Evidence, Skip, rule, skip
 
-    @rule("shorter-context")
-    def shorter_context(seen: Evidence, now: Deployment) -> Iterator[Deployment | Skip]:
+    @rule("lower-context-limit")
+    def lower_context_limit(seen: Evidence, now: Deployment) -> Iterator[Deployment | Skip]:
         '''Lower the context limit where requests stay far below it.
 
         ## Why it saves

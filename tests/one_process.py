@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pertoken.advisor.worker import child, confine
+from pertoken.advisor.worker import child
 from pertoken.advisor.worker import run as worker_run
-from pertoken.advisor.worker.child import PIPE, Task, send, trace
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker.child import PIPE, Limits, Task, send, trace
 
 
 def share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +28,7 @@ def share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def _supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, pipe: int, output: int) -> NoReturn:
     """Run the tasks as `child.supervise` does, one after the other."""
     try:
-        confine.end_with_parent(parent)
+        child.end_with_parent(parent)
         child._default_signals()
         gc.freeze()
         child._keep_files(pipe, output)

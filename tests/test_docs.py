@@ -1,15 +1,10 @@
 import re
-import time
 import tomllib
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from benchmarks.agent import scrape
 from pertoken.agent.scrape.page import Parser
-from pertoken.cli import main
-from tests.scenario import LOW_BATCH_70B, seed
 from tools.docs import figures
 from tools.docs.pages import FOLDER, pages
 
@@ -86,19 +81,6 @@ def test_the_agent_s_cost_is_published_at_both_intervals_with_and_without_discov
     rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in figures.BLOCKS["agent"]().splitlines()[2:]]
     assert [row[:2] for row in rows] == [["1 s", "on"], ["1 s", "off"], ["10 s", "on"], ["10 s", "off"]]
     assert all(re.fullmatch(r"\d\.\d\d", row[3]) for row in rows)
-
-
-def test_the_readme_s_example_is_advised_on_as_it_claims(tmp_path: Path) -> None:
-    end_ts = int(time.time()) // 60 * 60
-    seed(tmp_path / "db", LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=60, end_ts=end_ts)
-    text = CliRunner().invoke(main, ["advise", "--all", "--db", str(tmp_path / "db")]).stdout
-    claimed = " ".join((figures.ROOT / "README.md").read_text().split())
-    refused = dict(re.findall(r"  (\S+), .*: refused: (.+)", text))
-    assert "refuses what does not fit, each rule with its reason" in claimed
-    assert {"batch-limit", "continuous-batching", "stuck-engine", "use-spot"} <= set(refused)
-    assert "in 8 bits on one GPU instead of two" in claimed and "weights bf16 → fp8, tp 2 → 1" in text
-    assert "smaller model beside it as not priced" in claimed
-    assert re.search("add Llama-3.1-8B.* +route-requests +not priced", text)
 
 
 def test_the_scrape_benchmark_compares_values_of_the_function_that_it_times() -> None:

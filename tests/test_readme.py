@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -13,6 +14,7 @@ from pertoken.proof.recommendation import State
 from pertoken.rule import Deployment, Rule, Skip
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import context, evidence, llama, low_batch, replicas
+from tools.pictures.recording import SCENES, animated
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -41,7 +43,7 @@ def test_every_command_and_option_it_names_exists() -> None:
 
 def shown_rule(folder: Path) -> Rule:
     (example,) = blocks("python")
-    file = folder / "shorter_context.py"
+    file = folder / "lower_context_limit.py"
     file.write_text(example)
     (rule,) = rules_in(file)
     return rule
@@ -77,3 +79,21 @@ def test_proposals_of_the_example_rule_are_priced_like_any_other(tmp_path: Path)
 def test_the_files_it_links_to_are_there() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_its_recording_shows_each_screen_in_turn_and_loads_nothing() -> None:
+    (picture,) = re.findall(r"!\[[^\]]+\]\((\S+\.svg)\)", README)
+    text = (ROOT / picture).read_text()
+    ElementTree.fromstring(text)
+    assert text.count('<g class="frame">') == len(SCENES) > 3
+    assert "<script" not in text and "@font-face" not in text and "@import" not in text
+    assert not re.search(r"(href|src)=|url\((?!#)", text), "it loads something"
+
+
+def test_a_recording_shows_one_frame_at_a_time_and_the_first_to_who_wants_no_motion() -> None:
+    frames = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><text>{n}</text></svg>' for n in range(4)]
+    text = animated(frames, 5)
+    assert 'viewBox="0 0 9 9"' in text and "25%{visibility:hidden}" in text and "turn 20s" in text
+    assert "step-end infinite}" in text, "a frame that waits for its turn is hidden"
+    assert ".frame:nth-of-type(4){animation-delay:15s}" in text and "prefers-reduced-motion:no-preference" in text
+    assert ".frame:first-of-type{visibility:visible}" in text

@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.llama import free_port
 from tests.load import Load
 from tests.recorded import agent, epochs, incomplete, last_page, newest, plus, totals, until
 from tests.recording_proxy import counted, recording_proxy
@@ -188,3 +191,64 @@ def test_data_parallel_ranks_behind_two_api_servers_add_up_once(tmp_path: Path) 
     assert done["generated_tokens"] > asked * 20
     assert (engine["knobs"]["dp"], engine["knobs"]["max_num_seqs"]) == (2, 8)
     print(f"{asked} requests over two ranks and one client that left: the database holds {done}")
+
+
+def half(role: str, connector: str, folder: Path) -> VllmServer:
+    """Return a server that shares its requests with another one."""
+    with_nixl = connector == "NixlConnector"
+    extra: dict[str, object] = {} if with_nixl else {"kv_connector_extra_config": {"shared_storage_path": str(folder)}}
+    config: dict[str, object] = {
+        "kv_connector": connector,
+        "kv_role": role,
+        **({"kv_buffer_device": "cpu"} if with_nixl else {}),
+        **extra,
+    }
+    side_channel = {"VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
+    one_thread = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # else both wait for the same cores
+    return VllmServer(
+        "--max-num-seqs",
+        "8",
+        "--kv-transfer-config",
+        json.dumps(config),
+        environment=one_thread | (side_channel if with_nixl else {}),
+    )
+
+
+REMOTE_DECODE: dict[str, object] = {
+    **{"do_remote_decode": True, "do_remote_prefill": False},
+    **dict.fromkeys(("remote_engine_id", "remote_block_ids", "remote_host", "remote_port")),
+}
+
+
+@pytest.mark.parametrize(
+    ("connector", "roles"),
+    [
+        ("NixlConnector", ("kv_both", "kv_both")),
+        ("NixlConnector", ("kv_producer", "kv_consumer")),
+        ("ExampleConnector", ("kv_producer", "kv_consumer")),
+    ],
+)
+def test_a_prefill_and_a_decode_server_count_each_token_of_a_request_once(
+    tmp_path: Path, connector: str, roles: tuple[str, str]
+) -> None:
+    folder, requests, generated = tmp_path / "db", 8, 20
+    prefill, decode = (half(role, connector, tmp_path / "kv") for role in roles)
+    with ThreadPoolExecutor(2) as starting, ExitStack() as running:
+        for server in (prefill, decode):
+            running.callback(server.kill)
+        list(starting.map(VllmServer.start, (prefill, decode)))
+        with agent(folder) as process:
+            for number in range(requests):
+                if number == requests // 2:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                prompt = [20 + (number * 31 + n * 7) % 200 for n in range(300)]
+                _, given = prefill.transfer(prompt, 1, REMOTE_DECODE if connector == "NixlConnector" else None)
+                decode.transfer(prompt, generated, given)
+        with agent(folder):
+            until(
+                lambda: all(last_page(folder, server) == server.counted() for server in (prefill, decode)), "last pages"
+            )
+    recorded = plus(*(totals(folder, server) for server in (prefill, decode)))
+    print(f"{connector} {roles}: {recorded}, pages {prefill.counted()} and {decode.counted()}")
+    assert (recorded["prompt_tokens"], recorded["generated_tokens"]) == (requests * 300, requests * generated)

@@ -43,7 +43,7 @@ def test_it_shows_a_rule_for_every_kind_of_change() -> None:
     assert list(RULES) == [
         "lower-clocks",
         "one-replica-fewer",
-        "shorter-context",
+        "lower-context-limit",
         "merge-quiet-services",
         "split-prefill",
         "shorter-answers",
@@ -63,7 +63,7 @@ def test_every_rule_it_shows_conforms(tmp_path: Path, rule_id: str) -> None:
     [
         ("lower-clocks", "bandwidth-bound", {"sm_clock_mhz"}),
         ("one-replica-fewer", "idle", {"replicas"}),
-        ("shorter-context", "kv-bound", set()),
+        ("lower-context-limit", "kv-bound", set()),
         ("split-prefill", "prefill-heavy", {"role"}),
         ("shorter-answers", "saturated", {"demand.output_len"}),
         ("cheaper-provider", "compute-bound", {"placement.provider", "placement.region", "device_ids"}),
@@ -88,7 +88,7 @@ def test_two_quiet_services_of_one_model_are_merged_and_a_host_is_released(tmp_p
 def test_the_option_it_shows_is_read_from_the_configuration_file(tmp_path: Path) -> None:
     (text,) = blocks("toml")
     (tmp_path / "rules.d").mkdir(mode=0o755)
-    shown(tmp_path / "rules.d", "shorter-context")
+    shown(tmp_path / "rules.d", "lower-context-limit")
     known = settings(tmp_path, text)
     ((rule,),) = (rule.rules for rule in load(find_rules(known)[-1], known))
     assert rule.options.headroom == 4

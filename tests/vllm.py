@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ MAX_MODEL_LEN = 1024
 VERSION = "0.32.0"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 """Variables under which a server asks nobody for models and reports nothing."""
-START_S = 400.0
-"""Longest start; two data-parallel ranks with two API servers take minutes on two cores."""
+START_S = 900.0
+"""Longest start; two data-parallel ranks with two API servers take minutes on two cores, more on busy ones."""
 REQUEST_S = 120.0
 # Packages that pull in CUDA builds and are not needed on CPUs.
 LEFT_OUT = ("torchvision", "torchaudio", "torchcodec", "triton")
@@ -84,7 +85,8 @@ def prepare(folder: Path) -> None:
 class VllmServer:
     """One server on a port of loopback; stays on its port across restarts."""
 
-    def __init__(self, *options: str, folder: Path = FOLDER) -> None:
+    def __init__(self, *options: str, folder: Path = FOLDER, environment: Mapping[str, str] = OFFLINE) -> None:
+        self._environment = {**OFFLINE, **environment}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.model = folder / ALIAS
@@ -110,7 +112,7 @@ class VllmServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **OFFLINE, "VLLM_CPU_KVCACHE_SPACE": "1"},
+                env={**os.environ, **self._environment, "VLLM_CPU_KVCACHE_SPACE": "1"},
             )
         deadline = time.monotonic() + START_S
         while not self._healthy():
@@ -135,9 +137,14 @@ class VllmServer:
 
     def complete(self, prompt: list[int], generated: int, n: int = 1) -> Usage:
         """Return one request of these prompt tokens that generates exactly `n` times `generated` tokens."""
+        return self.transfer(prompt, generated, n=n)[0]
+
+    def transfer(self, prompt: list[int], generated: int, given: object = None, n: int = 1) -> tuple[Usage, object]:
+        """Return a request's tokens, and what its server gives to the one that goes on with it, as it was `given`."""
         request = {"prompt": prompt, "max_tokens": generated, "ignore_eos": True, "temperature": 1.0, "n": n}
-        usage = json.loads(self._post(request).read())["usage"]
-        return Usage(usage["prompt_tokens"], usage["completion_tokens"])
+        reply = json.loads(self._post(request if given is None else {**request, "kv_transfer_params": given}).read())
+        usage = reply["usage"]
+        return Usage(usage["prompt_tokens"], usage["completion_tokens"]), reply.get("kv_transfer_params")
 
     def abort(self, prompt: list[int]) -> None:
         """One streamed request whose client leaves after the first token; returns when the server noticed."""

@@ -28,13 +28,14 @@ PRONOUNS = frozenset(
 """Pronouns and bare adjectives that name nothing."""
 MOMENTS = frozenset(
     [
-        ("store/connect/open.py", "read"),
-        ("window/series/minutes.py", "operating_points"),
+        ("store/connect/open.py", "transaction"),
+        ("window/evidence.py", "operating_points"),
         ("forecast/queue/latency.py", "latencies"),
         ("proof/findings.py", "keep"),
     ]
 )
-"""Functions at which an advice run reads, calibrates, forecasts a latency and stores, by file and name."""
+"""Functions at which an advice run opens a transaction to read, calibrates, forecasts a latency and stores, by file and
+name."""
 WORKER = "advisor/worker/"
 TEXTUAL = ("textual", "textual_plotext")
 

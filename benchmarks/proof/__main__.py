@@ -39,9 +39,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the result to this file, too")
     parser.add_argument("--nulls", type=Path, help="judge the real noise in this CSV file instead")
+    parser.add_argument("--half", type=int, choices=(0, 1), help="of the series of --nulls, by a hash of their names")
     arguments = parser.parse_args()
     if arguments.nulls is not None:
-        rows, met = nulls_report(arguments.nulls)
+        rows, met = nulls_report(arguments.nulls, arguments.half)
         write(report("proof", rows, met), arguments.out)
         return
     began = time.perf_counter()

@@ -3,7 +3,8 @@
 A file has the columns series, suite, unit, hours, value. The runs of a quarter of a day are averaged, and are one
 bucket of a history with 28 buckets a week: runs lie hours apart, and buckets of an hour would mostly be empty. Six
 weeks are the baseline, the seventh follows the change; each series is cut into as many histories as it has runs for.
-Nothing was restarted, so that the effect is that of a change without a restart.
+Nothing was restarted, so that the effect is that of a change without a restart. Series are of half 0 or 1 by the CRC-32
+of their name: the floor of levels was chosen on half 0, and half 1 judges it.
 """
 
 import csv
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,13 +47,14 @@ class Null:
     day_after: Floats
 
 
-def read_nulls(path: Path) -> Iterator[Null]:
-    """Yield the histories of a file. Raises ValueError, KeyError for a file of other columns."""
+def read_nulls(path: Path, half: int | None = None) -> Iterator[Null]:
+    """Yield the histories of a file, or of one half of its series. Raises ValueError, KeyError for other columns."""
     series: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     with path.open() as file:
         for row in csv.DictReader(file):
             key = row["series"], row["suite"], row["unit"]
-            series[key].append((float(row["hours"]), float(row["value"])))
+            if half in (None, crc32(row["series"].encode()) % 2):
+                series[key].append((float(row["hours"]), float(row["value"])))
     for (_, _, unit), runs in series.items():
         yield from _nulls(unit, np.array(sorted(runs)))
 
@@ -104,9 +107,9 @@ def bound_claim(null: Null, effect: float) -> int:
     return int(np.sign(difference)) if abs(difference) > bound else 0
 
 
-def nulls_report(path: Path) -> tuple[list[Row], list[Target]]:
-    """Return the rows and targets of a file."""
-    nulls = list(read_nulls(path))
+def nulls_report(path: Path, half: int | None = None) -> tuple[list[Row], list[Target]]:
+    """Return the rows and targets of a file, or of one half of its series."""
+    nulls = list(read_nulls(path, half))
     if not nulls:
         raise ValueError(f"{path} has no series with runs in {MIN_MEASURED:.0%} of the quarters of seven weeks")
     verdicts = {effect: Counter(verdict_of(null, effect) for null in nulls) for effect in SHAPE["effects"]["values"]}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pertoken.advisor.configuration import stored_configuration
-from pertoken.errors import StoreError
+from pertoken.errors import CorruptStore, NewerStore, StoreError, StoreInaccessible
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.turn import is_served
@@ -55,6 +55,17 @@ def may_start(location: StoreLocation, every_s: float) -> bool:
         return _recorded_s(location) >= min(FIRST_TELEMETRY_S, every_s)
     except StoreError:
         return False
+
+
+def reason_to_wait(location: StoreLocation) -> str | None:
+    """Return why telemetry cannot be read yet, None if it can. Raises StoreError where waiting does not help."""
+    try:
+        _recorded_s(location)
+    except (CorruptStore, NewerStore, StoreInaccessible):
+        raise
+    except StoreError as error:
+        return str(error)
+    return None
 
 
 def _recorded_s(location: StoreLocation) -> float:

@@ -5,63 +5,23 @@ service takes the change of the other rules that saves most of those with which 
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from pertoken.advisor.checks.candidate import Candidate, candidate
-from pertoken.advisor.plan.states import held
+from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.present import Present
-from pertoken.advisor.pricing import Pricing
+from pertoken.advisor.pricing import Departure, Pricing, best_by_service, services_on
 from pertoken.advisor.worker.wire import encoded
 from pertoken.proof.own_rules import LEAVE_HOST
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import RISKS, Proposal, propose
-from pertoken.savings.estimate import LIKELY, Estimate
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
 from pertoken.state.host import Host
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """A change with which one service leaves the devices that it shares hosts on, whether it saves alone or not."""
-
-    service: str
-    rule_id: str
-    net: int
-    """Likely net saving alone, nano-USD per month."""
-    proposal: str
-    """JSON that `checks.candidate` reads."""
-
-
-def departure(rule_id: str, possible: Candidate, money: Estimate, before: Fleet) -> Departure | None:
-    """Return a priced change as a departure; None if it is none, or if it may miss an objective."""
-    moved = {change.target for change in possible.diff.changes if change.field.startswith("placement.")}
-    names = {name for key in moved if isinstance(key, int) for name in before.listed_by.get(key, ())}
-    if money.net is None or money.uncounted or len(names) != 1 or possible.diff.removed or possible.diff.added:
-        return None
-    (name,) = names
-    service = possible.after.service(name)
-    if any(deployment.device_ids for deployment in service.deployments) or not _shared_hosts(before, name):
-        return None
-    if isinstance(held(money), str):
-        return None
-    proposal = json.dumps(encoded(possible.proposal, before), sort_keys=True)
-    return Departure(name, rule_id, money.net[LIKELY], proposal)
-
-
-def best_by_service(departures: Iterable[Departure]) -> Mapping[str, Departure]:
-    """Return the departure of each service that saves most."""
-    best: dict[str, Departure] = {}
-    for leaving in sorted(departures, key=lambda leaving: (-leaving.net, leaving.rule_id, leaving.proposal)):
-        best.setdefault(leaving.service, leaving)
-    return best
 
 
 def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Recommendation]:
     """Return open advice for each host whose services save money if all of them leave it together."""
     best, before = best_by_service(departures), gathered.fleet
-    services_by_host = {host: names for host in before.hosts if len(names := _services_on(before, host)) > 1}
+    services_by_host = {host: names for host in before.hosts if len(names := services_on(before, host)) > 1}
     rows, combined = [], set[frozenset[str]]()
     for host, names in services_by_host.items():
         if names in combined or not names <= best.keys():
@@ -119,12 +79,3 @@ def _together(parts: Iterable[Departure], host: Host, gathered: Present) -> Prop
         excludes=dict.fromkeys(rule_id for proposal in proposals for rule_id in proposal.excludes),
         against=dict.fromkeys(sentence for proposal in proposals for sentence in proposal.against),
     )
-
-
-def _services_on(fleet: Fleet, host: Host) -> frozenset[str]:
-    return frozenset(name for one in fleet.deployments_on(host) for name in fleet.listed_by.get(one.deployment_id, ()))
-
-
-def _shared_hosts(fleet: Fleet, name: str) -> list[Host]:
-    hosts = {fleet.device(key).host_id for key in fleet.used_by[name] if key in fleet.device_ids}
-    return [host for host in map(fleet.host, sorted(hosts)) if len(_services_on(fleet, host)) > 1]

@@ -14,7 +14,7 @@ from pertoken.advisor.present import Present, present
 from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.run import advise
-from pertoken.advisor.worker.inputs import Source
+from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of

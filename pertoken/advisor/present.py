@@ -11,7 +11,7 @@ from typing import Any
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.probed.cpus import with_cpus
 from pertoken.advisor.probed.stored import probe_points
-from pertoken.advisor.worker.inputs import Measured, SubjectKey
+from pertoken.advisor.worker.child import Measured, SubjectKey
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
@@ -22,14 +22,13 @@ from pertoken.costs.prices.set_offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
-from pertoken.proof.judging.recalibration import realised
+from pertoken.proof.judging.recalibration import proven_verdicts, realised_by
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.savings.forecasts import Forecasts
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
-from pertoken.state.workload import Workload, parsed
+from pertoken.state.workload import WORKLOAD, Workload, parsed
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
@@ -99,12 +98,15 @@ def present(
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
-    with store.read() as connection:
+    with store.hold("telemetry") as held, held.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts, dated=dated)
-        priced = Bill(store, connection, window)
-        inventory = priced.inventory
-        prices = _assuming(assumed, priced.prices, inventory)
-        named_prices = PriceBook((*priced.prices.prices, *(replace(price, seq=MAX_SEQ) for price in assumed)))
+        inventory = window.inventory
+        with held.hold("advice") as both:
+            stored_prices = Bill(both, connection, window).prices
+            owned, probed = ownership(both), probe_points(both, inventory, now_ts)
+            verified = () if dated else proven_verdicts(both)
+        prices = _assuming(assumed, stored_prices, inventory)
+        named_prices = PriceBook((*stored_prices.prices, *(replace(price, seq=MAX_SEQ) for price in assumed)))
         seen = window.evidence(market, progress)
         readers = {
             length_s: Window(connection, now_ts - length_s, now_ts, dated=dated).evidence(
@@ -119,7 +121,6 @@ def present(
         name: seen.demand_of(rows)
         for name, rows in ticking(epochs.items(), len(epochs), "reading the demand of services", progress)
     }
-    owned, probed = ownership(store), probe_points(store, inventory, now_ts)
     now = fleet(inventory, demands, market, settings, now_ts, owned)
     known = with_cpus(market, now.deployments, inventory, probed)
     if known is not market:
@@ -146,7 +147,7 @@ def present(
     listed = _listed(whole, prices, now_ts)
     known = known.having(set_offers(now, whole, named_prices, known, now_ts))
     context = Context(
-        forecasts=Forecasts({} if dated else realised(store, now)),
+        forecasts=Forecasts(realised_by(verified, now)),
         market=known,
         now_ts=now_ts,
         deployments=alone,

@@ -226,8 +226,6 @@ class GatewayReading:
     """Unix time at which its process started, as its page exposes it."""
 
 
-CONNECTOR = "kv_connector"
-"""Name, beside those of knobs, of the connector by which a server shares KV caches with other servers."""
 SLEEP_AFTER = "sleep_after_s"
 """Name, beside those of knobs, of the seconds without a request after which a server unloads its model."""
 LATE = "late"

@@ -5,15 +5,17 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from pertoken.agent.discovery.watch import Watch, cpu_time_ms
 from pertoken.agent.gateways.reader import READ_S, GatewayWatch
 from pertoken.agent.host.identity import Identity
+from pertoken.agent.host.owners import Owners
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
-from pertoken.agent.readings import Endpoint, ProbeReading
+from pertoken.agent.readings import Endpoint, EngineReading, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import host_id_of
 from pertoken.agent.rows.engine_ids import engine_id_of
@@ -69,6 +71,7 @@ class Recorder:
         self._identity = Identity(settings.agent_cloud_metadata)
         self._watch = _watch(settings)
         self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
+        self._owners = Owners(settings.agent_pod_labels, settings.agent_hpc_job_mapping_dir)
         self._lookers = Workers(1, "identity")
         self._identified = threading.Event()
         purge_clock = PurgeClock(lambda: clocks.wall_ms() / 1000, lambda: clocks.since_boot_ms() / 1000)
@@ -156,6 +159,7 @@ class Recorder:
         before.close()
         self._gateways.close()
         self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
+        self._owners = Owners(settings.agent_pod_labels, settings.agent_hpc_job_mapping_dir)
         if settings.agent_cloud_metadata != self.settings.agent_cloud_metadata:
             self._identity = Identity(settings.agent_cloud_metadata)
         self.settings = self._upkeep.settings = settings
@@ -334,10 +338,23 @@ class Recorder:
             else {}
         )
         known = {key: ms for key, ms in times.items() if ms is not None}
+        self._owners.look()
+        engines = tuple(self._with_owner(engine) for engine in engines)
         unavailable = (*self._watch.unavailable, *self._identity.unavailable, *self._gateways.unavailable)
         return Readings(
-            probe, engines, known, unavailable, events, self._identity.known, gateways=self._gateways.take()
+            probe,
+            engines,
+            known,
+            unavailable,
+            events,
+            self._identity.known,
+            gateways=self._gateways.take(),
+            jobs_by_gpu=self._owners.jobs,
         )
+
+    def _with_owner(self, engine: EngineReading) -> EngineReading:
+        owner = self._owners.knobs_of(engine.endpoint.pid, engine.endpoint.process_start_ms)
+        return replace(engine, knobs={**engine.knobs, **owner}) if owner else engine
 
     def _follow_clock(self, wall_ms: int, since_boot_ms: int) -> None:
         self._clock, text = self._clock.follow(wall_ms, since_boot_ms)

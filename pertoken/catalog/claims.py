@@ -60,9 +60,13 @@ class Claim:
     rules: tuple[str, ...] = ()
     """Rules that would realise it on a fleet."""
 
+    def about(self, word: str) -> bool:
+        """Return whether a word is in its id, topic or text."""
+        return word.casefold() in " ".join((self.id, self.topic, self.text)).casefold()
+
     def mentions(self, word: str) -> bool:
-        """Return whether a word is in its id, topic, text or rules."""
-        return word.casefold() in " ".join((self.id, self.topic, self.text, *self.rules)).casefold()
+        """Return whether it is about a word, or names a rule with it."""
+        return self.about(word) or word.casefold() in " ".join(self.rules)
 
 
 @cache

@@ -39,6 +39,8 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]], present: Mappi
             manual.append(table().manual[knob].format(**values))
         elif new == 0 and (stop := next((row.stop for row in rows if row.stop), None)):
             manual.append(stop)
+        elif any(row.per and _are_counts((old, new), changes.get(row.per, (None, None))) for row in rows):
+            continue  # the flags of the other knob have their product
         elif any(not _writable(rows, value) for value in (old, new)) or _may_be_a_member(rows, old):
             text = next((row.manual for row in rows if row.manual), None)
             without = f"change {knob} from {{old}} to {{new}}: no flag of {engine} is known for it"
@@ -46,20 +48,27 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]], present: Mappi
         else:
             apply += filter(None, [_move(rows, old, new)])
             undo += filter(None, [_move(rows, new, old)])
-            whole = _whole_flags(engine, knob, (old, new), present or {})
+            whole = _whole_flags(engine, knob, (old, new), {**_unchanged(present or {}), **changes})
             apply += [f"set {flag} {after}" for flag, _, after in whole]
             undo += [f"set {flag} {before}" for flag, before, _ in whole]
             manual += [row.note.format(**values) for row in rows if row.note and not whole]
     return Commands(tuple(apply), tuple(undo), tuple(manual))
 
 
+def _unchanged(present: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {knob: (value, value) for knob, value in present.items()}
+
+
 def _whole_flags(
-    engine: str, knob: str, change: tuple[Any, Any], present: Mapping[str, Any]
+    engine: str, knob: str, change: tuple[Any, Any], values: Mapping[str, tuple[Any, Any]]
 ) -> list[tuple[str, int, int]]:
     """Return flags whose value is another knob times this one, with values before and after, if both are known."""
-    known = [(row.flags[0], present.get(row.knob)) for row in table().of(engine) if row.per == knob and row.flags]
-    counts = all(type(value) is int for value in change)
-    return [(flag, count * change[0], count * change[1]) for flag, count in known if counts and count is not None]
+    parts = [(row.flags[0], values[row.knob]) for row in table().of(engine) if row.per == knob and row.knob in values]
+    return [(flag, part[0] * change[0], part[1] * change[1]) for flag, part in parts if _are_counts(change, part)]
+
+
+def _are_counts(*changes: tuple[Any, Any]) -> bool:
+    return all(type(value) is int for change in changes for value in change)
 
 
 def _writable(rows: Sequence[Knob], value: object) -> bool:

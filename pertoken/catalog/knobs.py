@@ -224,12 +224,17 @@ def variables(engine: str) -> tuple[str, ...]:
     return tuple(row.name for row in table().variables if row.engine == engine)
 
 
+def layout_variables(engine: str) -> tuple[str, ...]:
+    """Return the names of variables that lay an engine out over devices: an unset flag then has no known value."""
+    return tuple(row.name for row in table().variables if row.engine == engine and row.knob in ("tp", "pp"))
+
+
 def read_environment(engine: str, environment: Mapping[str, str]) -> dict[str, object]:
     """Return the knobs that a server's environment sets, in values of `Deployment`; unknown values are absent."""
     knobs = {
-        row.knob: _VARIABLES[row.type](environment[row.name])
+        row.knob: read_word(engine, row.knob, text) if row.type == "word" else _VARIABLES[row.type](text)
         for row in table().variables
-        if row.engine == engine and row.knob is not None and row.name in environment
+        if row.engine == engine and row.knob is not None and (text := environment.get(row.name)) is not None
     }
     return {knob: value for knob, value in knobs.items() if value is not None}
 

@@ -9,7 +9,7 @@ from typing import Any
 from pertoken.catalog.claims import Claim, Reference, references
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
-from pertoken.claims.arithmetic import value
+from pertoken.claims.arithmetic import Range, value
 from pertoken.forecast.host import tier_of
 from pertoken.forecast.serving import Abstained, Calibration, Change, Load, compare, forecast
 from pertoken.state.deployment import Deployment
@@ -22,8 +22,6 @@ CENTRAL_HALF = 0.526
 """Width of the central 50 % of a normal distribution over that of the central 80 %, which intervals state."""
 LOAD_FIELDS: Mapping[str, str] = {"running": "running", "prompt": "prompt_len", "output": "generated_len"}
 """Names of a load in the table -> fields of `Load`."""
-Range = tuple[float, float, float]
-"""Low, likely, high."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +95,8 @@ def _offer(claim: Claim, market: Market) -> Iterator[Case]:
 
 def _arithmetic(claim: Claim, market: Market) -> Iterator[Case]:
     for words, expression in claim.cases.items():
-        result = value(expression, market)
-        yield Case(words, (result, result, result))
+        figure = value(expression, market)
+        yield Case(words, figure.range, ", ".join(sorted(figure.tiers)) or None)
 
 
 def _measurement(claim: Claim, market: Market) -> Iterator[Case]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pertoken.advisor.planning import Ground
-from pertoken.catalog.claims import Claim
+from pertoken.catalog.claims import Claim, references
 from pertoken.claims.checking import Case, forecast_case
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.serving import Abstained
@@ -42,12 +42,18 @@ def _on_services(claim: Claim, ground: Ground) -> Iterator[OnService]:
             and row.best is not None
             and (row.deployment_id in ids or row.target_key == service.name)
         )
-        if claim.check == "forecast":
+        if claim.check == "forecast" and (claim.figure != "tokens/s" or _as_referenced(claim, service)):
             case, running = _case(claim, service, ground.gathered.context)
             yield OnService(service.name, case, running, realising)
         elif realising:
             missing = "this claim is not forecast for a service"
             yield OnService(service.name, Case(service.name, None, missing=missing), None, realising)
+
+
+def _as_referenced(claim: Claim, service: Service) -> bool:
+    """Return whether a service runs a model of the claim's references on their device: a rate is a claim on both."""
+    layouts = {(references()[name].model, references()[name].accelerator) for name in claim.references}
+    return any((deployment.model.name, deployment.accelerator) in layouts for deployment in service.deployments)
 
 
 def _case(claim: Claim, service: Service, context: Context) -> tuple[Case, float | None]:

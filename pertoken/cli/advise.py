@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -106,9 +106,7 @@ def advise(
         return
     from pertoken.advisor.configuration import check, configuration_of
     from pertoken.errors import BadInput
-    from pertoken.proof.verdicts import standing_verdicts
     from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
@@ -122,9 +120,7 @@ def advise(
     if not moment.dated and not adopt_config:
         check(where, configuration_of(settings))
     if advisor_every is None:
-        report, advice, broken = _run(where, settings, rule_files, moment, adopt=adopt_config)
-        verdicts = () if moment.dated else standing_verdicts(open_store(where))
-        gates = judged(fail_on, open_store(where), settings, int(settings.advisor_since), moment)
+        report, advice, verdicts, gates, broken = _run(where, settings, rule_files, moment, fail_on, adopt=adopt_config)
         if as_json:
             rows = tuple(advice.recommendations) if list_all else unrepeated(advice.recommendations)
             echo(_json(report, advice, rows, verdicts, gates if fail_on else None, dated=moment.dated))
@@ -191,8 +187,8 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
 @click.option(
     "--as",
     "form",
-    type=click.Choice(["kustomize", "helm", "keda", "issue"]),
-    help="kustomize: patches; helm: values of the vLLM Production Stack; keda: a ScaledObject; issue: Markdown.",
+    type=click.Choice(["kustomize", "helm", "keda", "hpa", "issue"]),
+    help="kustomize: patches; helm: values of the vLLM Production Stack; keda, hpa: an autoscaler; issue: Markdown.",
 )
 @db_option
 def export(config_file: str | None, db: str | None, advice_id: str, form: str | None) -> None:
@@ -210,7 +206,7 @@ def export(config_file: str | None, db: str | None, advice_id: str, form: str | 
     from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
 
     if form is None:
-        raise click.UsageError("--as is missing: choose kustomize, helm, keda or issue")
+        raise click.UsageError("--as is missing: choose kustomize, helm, keda, hpa or issue")
     settings, now_ts = settings_of(config_file, db=db), int(time.time())
     where = locate(settings.db, settings.advice)
     store = open_store(where)
@@ -238,16 +234,18 @@ def serve_advice(
     from functools import partial
 
     from pertoken.advisor.configuration import check, configuration_of
-    from pertoken.advisor.first_run import may_start
+    from pertoken.advisor.first_run import may_start, reason_to_wait
     from pertoken.advisor.service import serve
-    from pertoken.cli.reporting.beside import alert_jobs, exports, team_pages
+    from pertoken.cli.reporting.beside import alert_jobs, exports, lake_jobs, team_pages
 
     if not adopt:
         check(where, configuration_of(settings))
+    if where.folder is not None and (reason := reason_to_wait(where)) is not None and not with_parent:
+        echo(f"pertoken advisor: waits until there is telemetry: {reason}", err=True)
     run = partial(_run_and_report, where, settings, rule_files, adopt=adopt)
     ready = (lambda: True) if at_once else partial(may_start, where, settings.advisor_every)
     with exports(where, settings) as pushes, team_pages(where, settings):
-        beside = [*pushes, *alert_jobs(where, settings)]
+        beside = [*pushes, *alert_jobs(where, settings), *lake_jobs(where, settings)]
         serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
@@ -256,13 +254,28 @@ def run_quietly(where: StoreLocation, settings: Settings) -> None:
     _run(where, settings, (), as_of(None))
 
 
-def _run(
-    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], moment: AsOf, *, adopt: bool = False
-) -> tuple[FleetReport, Advice, list[str]]:
-    """Run every rule, and store the advice unless the moment is in the past. Raises BadInput for another configuration.
+class AdviseRun(NamedTuple):
+    """Results of an advice run, and costs read after it at one moment."""
 
-    Return the costs, the advice, and a sentence for each broken rule file.
-    """
+    report: FleetReport
+    advice: Advice
+    verdicts: tuple[Verdict, ...]
+    gates: tuple[Gate, ...]
+    broken: list[str]
+    """A sentence for each broken rule file."""
+
+
+def _run(
+    where: StoreLocation,
+    settings: Settings,
+    rule_files: tuple[Path, ...],
+    moment: AsOf,
+    fail_on: tuple[Comparison, ...] = (),
+    *,
+    adopt: bool = False,
+) -> AdviseRun:
+    """Run every rule, and store the advice unless the moment is in the past. Raises BadInput for another
+    configuration."""
     import getpass
     from functools import partial
 
@@ -274,6 +287,7 @@ def _run(
     from pertoken.costs.prices.stored import market_of
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.proof.troubles import with_troubles
+    from pertoken.proof.verdicts import standing_verdicts
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
 
@@ -285,7 +299,8 @@ def _run(
         upgrade(where, "advice")
         store = open_store(where)
     window_s = int(settings.advisor_since)
-    market = market_of(store, settings.market_provider, settings.market_region)
+    with store.hold("advice") as held:
+        market = market_of(held, settings.market_provider, settings.market_region)
     places = find_rules(settings, rule_files)
     for fault in filter(None, (candidate.fault for candidate in places)):
         echo(f"pertoken advise: {fault}", err=True)
@@ -306,9 +321,12 @@ def _run(
             echo(f"pertoken advise: {changed}", err=True)
     limits = partial(objectives, settings=settings)
     good = limits if settings.headline == "good" else None
-    report = fleet_report(store, window_s, moment.ts, dated=moment.dated, slo_of=good)
-    report = with_troubles(report, open_store(where), limits, moment.ts if moment.dated else None)
-    return report, advice, _broken(rule_files, advice)
+    with store.hold("telemetry", "advice") as held:
+        report = fleet_report(held, window_s, moment.ts, dated=moment.dated, slo_of=good)
+        report = with_troubles(report, held, limits, moment.ts if moment.dated else None)
+        verdicts = () if moment.dated else standing_verdicts(held)
+        gates = judged(fail_on, held, settings, window_s, moment)
+    return AdviseRun(report, advice, verdicts, gates, _broken(rule_files, advice))
 
 
 @contextlib.contextmanager
@@ -352,10 +370,10 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
     """Run every rule, store the advice, and print the number of recommendations by state to standard error."""
     from collections import Counter
 
-    _, advice, broken = _run(where, settings, rule_files, as_of(None), adopt=adopt)
-    for line in broken:
+    done = _run(where, settings, rule_files, as_of(None), adopt=adopt)
+    for line in done.broken:
         echo(f"pertoken advise: {line}", err=True)
-    counts = Counter(recommendation.state.label for recommendation in advice.recommendations)
+    counts = Counter(recommendation.state.label for recommendation in done.advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 

@@ -80,7 +80,13 @@ def status(config_file: str | None, db: str | None) -> None:
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    echo(f"service   {manager_state(ADVISOR)}")
+    service_state = manager_state(ADVISOR)
+    echo(f"service   {service_state}")
+    if not is_served(where) and settings.db is None and service_state.startswith("active (running)"):
+        raise PertokenError(
+            f"the service runs and does not serve {where} yet: ask again in some seconds; "
+            f"`journalctl -u {ADVISOR.unit}` has the reason if it stays so"
+        )
     if not is_served(where):
         raise PertokenError(
             f"no advisor serves {where}: `sudo pertoken advisor install`, or `pertoken advisor` in a terminal"

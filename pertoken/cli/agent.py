@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of
@@ -21,6 +24,7 @@ RELEASE_S = 30.0
     multiple=True,
     help="Base URL of an inference server to read besides those discovered (repeatable); its kind is detected.",
 )
+@click.option("--hpc", "hpc_folder", metavar="DIR", help="Folder with the batch jobs of each GPU, a file for each.")
 @click.option("--once", is_flag=True, help="Measure now, print, store nothing.")
 @json_option
 @parent_option
@@ -31,6 +35,7 @@ def agent(
     db: str | None,
     agent_interval: str | None,
     agent_engines: tuple[str, ...],
+    hpc_folder: str | None,
     once: bool,
     as_json: bool,
     with_parent: bool,
@@ -41,10 +46,18 @@ def agent(
     a service of this host, and make it release the drivers for a while.
     """
     from pertoken.errors import BadInput
+    from pertoken.printable import short
 
     if context.invoked_subcommand:
         return
-    options = {"db": db, "agent_interval": agent_interval, "agent_engines": list(agent_engines) or None}
+    options = {
+        "db": db,
+        "agent_interval": agent_interval,
+        "agent_engines": list(agent_engines) or None,
+        "agent_hpc_job_mapping_dir": hpc_folder,
+    }
+    if hpc_folder is not None and not (Path(hpc_folder).is_dir() and os.access(hpc_folder, os.R_OK | os.X_OK)):
+        raise BadInput(f"--hpc {short(hpc_folder)}: this is no folder that can be listed")
     if as_json and not once:
         raise BadInput("--json goes with --once: the daemon prints nothing but its log")
     if once:

@@ -28,6 +28,7 @@ from pertoken.cli.options import (
 )
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 from pertoken.printable import csv_cell
+from pertoken.settings.owners import BASES, LABEL, is_basis
 from pertoken.units import NANO_USD, first_hour
 
 if TYPE_CHECKING:
@@ -38,9 +39,17 @@ if TYPE_CHECKING:
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.open import Store
 
-BILL_BY = ("tenant", "team", "model", "gpu", "namespace", "workload")
-"""What the lines of a bill can be grouped by."""
+BILL_BY = ("tenant", "team", "model", "gpu", *BASES)
+"""What the lines of a bill can be grouped by, beside `label:NAME`."""
 LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "service"))
+
+
+class GroupingType(click.Choice[str]):
+    """One of the groupings, or `label:` with the name of a pod label."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the grouping. Raises UsageError."""
+        return value if value.startswith(LABEL) and is_basis(value) else super().convert(value, param, ctx)
 
 
 @click.command(short_help="Print what a million tokens cost, by model, tenant, host or GPU.")
@@ -49,8 +58,8 @@ LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "se
 )
 @click.option(
     "--by",
-    type=click.Choice(list(dict.fromkeys([*BILL_BY, "host", "service", *LAKE_BY]))),
-    help="Group by this, instead of by model and hour.",
+    type=GroupingType(list(dict.fromkeys([*BILL_BY, "host", "service", *LAKE_BY]))),
+    help="Group by this, or by label:NAME of pods, instead of by model and hour.",
 )
 @click.option(
     "--figures",
@@ -82,9 +91,10 @@ def costs(
     or without tokens has no cost; an hour without recorded rows is left out. Dollars are marked as estimated where the
     price changed within an hour whose minutes were deleted: they are then divided by time.
 
-    With --by tenant, team, model, gpu, namespace or workload the lines cover all the hours together and sum to the bill
-    of all priced devices. Namespaces and workloads are those of the Kubernetes pod that a deployment ran in; one in no
-    known pod has no owner. Tenants and teams come from gateways (docs/gateways.md); tokens that no gateway saw are
+    With --by tenant, team, model, gpu or an owner the lines cover all the hours together and sum to the bill of all
+    priced devices. Owners of a deployment are the namespace, workload and labels (label:NAME) of the Kubernetes pod it
+    ran in, its Slurm job with user, account and partition, and its systemd slice; where none is known it has no owner.
+    Tenants and teams come from gateways (docs/gateways.md); tokens that no gateway saw are
     unattributed. Other programs on a device, and time in which a device was not allocated, are lines of their own.
     --by host prints the dollars of all devices of each host and the tokens of its engines. --by service prints hours,
     and adds up the models of each [services] table of the settings.
@@ -149,13 +159,14 @@ _Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
 
 def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: AsOf) -> _Lines:
     """Read costs by hour, by host, or as one bill."""
-    if by is not None and by in BILL_BY:
+    if by is not None and (by in BILL_BY or is_basis(by)):
+        from pertoken.costs.hours.shared import with_shared
         from pertoken.costs.hours.spend import spend
         from pertoken.reports.values import bill_values
         from pertoken.text.costs.spend import spend_summary
 
         teams = {tenant.name: tenant.team for tenant in settings.tenants}
-        bill = spend(store, by, hours, moment.ts, teams, dated=moment.dated)
+        bill = with_shared(spend(store, by, hours, moment.ts, teams, dated=moment.dated), settings.shared)
         return list(bill_values(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
     from pertoken.text.summary import hosts_summary, hours_summary
 
@@ -177,7 +188,8 @@ _HOUR_COLUMNS = ("hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated
 _HOST_COLUMNS = ("host", "devices", "unpriced_devices", "usd", "tokens", "usd_per_mtok")
 _BILL_COLUMNS = (
     *("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok"),
-    *("cached_tokens", "generated_tokens", "reasoning_tokens", "audio_tokens", "weighted"),
+    *("cached_tokens", "generated_tokens", "reasoning_tokens", "audio_tokens", "images", "video_s", "weighted"),
+    "usd_with_shared",
 )
 
 

@@ -66,14 +66,14 @@ def publish(
     """
     from pertoken.catalog.market import load_market
     from pertoken.lake.files import LakeFiles
-    from pertoken.lake.manifest import cell_name
+    from pertoken.lake.manifest import cell_name, cell_of
     from pertoken.lake.publish import Source
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    source = Source(open_store(where), load_market(), settings, cell_name(cell or _cell_of(where)))
+    source = Source(open_store(where), load_market(), settings, cell_name(cell or cell_of(where)))
     files, first = LakeFiles(url), _day("--since", since)
     period_s = _seconds(every)
     while True:
@@ -258,8 +258,10 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
         note = view.note
         if name == "months" and budget_usd is not None:
             spent = max((row["month"] for row in rows), default=None)
-            total = sum(row["nano_usd"] or 0 for row in rows if row["month"] == spent) / NANO_USD
-            note = f"{spent}: ${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
+            amounts = [row["nano_usd"] for row in rows if row["month"] == spent]
+            total = sum(amount for amount in amounts if amount is not None) / NANO_USD
+            bound = "at least " if None in amounts else ""  # a cell without any price
+            note = f"{spent}: {bound}${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
         tables.append(LakeTable(view.title, rows, note))
     return tables
 
@@ -282,15 +284,6 @@ def show_lake(db: str, moment: AsOf, engine: str, budget_usd: float | None, *, o
     if as_json:
         return echo_json({"tables": {table.title: table.rows for table in tables}, **coverage.values()})
     echo(lake_text(f"{db}, {SHOWN_DAYS} days", tables, coverage, text_width()), nl=False)
-
-
-def _cell_of(where: Any) -> str:
-    """Return the name of a database in a lake, where none is given."""
-    import re
-    import socket
-
-    name = socket.gethostname() if where.url is None else f"{where.url.host or 'local'}-{where.url.database}"
-    return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:64].strip(".-_") or "cell"
 
 
 def _day(option: str, text: str | None) -> date | None:

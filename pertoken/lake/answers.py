@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -18,6 +18,8 @@ from pertoken.lake.tables import ADVICE, COSTS, KINDS, SAVINGS, TOKENS
 
 ASKED = (COSTS, TOKENS, KINDS, SAVINGS, ADVICE)
 """Tables that questions read."""
+CHECKED = (COSTS, TOKENS)
+"""Tables of hours, whose rows are checked before they are summed."""
 Row = dict[str, Any]
 
 
@@ -42,6 +44,46 @@ class Coverage:
         }
 
 
+class FaultyDays(Exception):
+    """Days with rows of no bill."""
+
+    def __init__(self, faults: tuple[DayFault, ...]) -> None:
+        super().__init__(*faults)
+        self.faults = faults
+
+
+class OpenTables(Mapping[str, Any]):
+    """Tables of some days. A table is opened and checked when a question first reads it.
+
+    Reading one raises FaultyDays where some of its days hold rows of no bill, and EngineFailed.
+    """
+
+    def __init__(self, engine: Engine, days: Days, asked: Range) -> None:
+        self._engine, self._days, self._asked = engine, days, asked
+        self._opened: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ASKED)
+
+    def __len__(self) -> int:
+        return len(ASKED)
+
+    def _open(self, name: str) -> Any:
+        table = self._engine.table(name, self._days.paths(name))
+        if name not in CHECKED:
+            return table
+        reason = f"its {name} hold lines that no bill holds"
+        rows = self._engine.run(questions.faulty_days({name: table}, name)).to_pylist()
+        if rows:
+            raise FaultyDays(tuple(DayFault(row["cell"], date.fromisoformat(row["day"]), reason) for row in rows))
+        return questions.with_owners(questions.within(table, self._asked))
+
+
 class LakeSession:
     """Questions about one range of days, over one engine. Close it, or use it as a context manager."""
 
@@ -49,9 +91,9 @@ class LakeSession:
         """Raise BadInput for an unknown engine or URL, StoreError where the lake cannot be listed or is none."""
         lake = LakeFiles(url)
         self.asked = asked
-        self._days: Days = checked(days_of(lake, asked), ASKED)
+        days = checked(days_of(lake, asked), ASKED)
         self._engine: Engine = engine(engine_name, lake)
-        self._tables: Tables | None = None
+        self._open(days)
 
     @property
     def coverage(self) -> Coverage:
@@ -72,33 +114,21 @@ class LakeSession:
             days = verified(self._days, ASKED)
             if days == self._days:
                 raise StoreError(f"{self._engine.name}: {error}") from None
-            self._days, self._tables = days, None
+            self._open(days)
         try:
             return self._ask(question)
         except EngineFailed as error:
             raise StoreError(f"{self._engine.name}: {error}") from None
 
     def _ask(self, question: Callable[[Tables], Any]) -> list[Row]:
-        if self._tables is None:
-            self._tables = self._open_tables()
-        return [_plain(row) for row in self._engine.run(question(self._tables)).to_pylist()]
+        while True:
+            try:
+                return [_plain(row) for row in self._engine.run(question(self._tables)).to_pylist()]
+            except FaultyDays as found:
+                self._open(self._days.without(found.faults))
 
-    def _open_tables(self) -> Tables:
-        """Open the files, without the days that hold lines of no bill."""
-        tables = self._read_tables()
-        faulty = self._engine.run(questions.faulty_days(tables)).to_pylist()
-        if faulty:
-            reason = "its costs hold lines that no bill holds"
-            faults = [DayFault(row["cell"], date.fromisoformat(row["day"]), reason) for row in faulty]
-            self._days = self._days.without(faults)
-            tables = self._read_tables()
-        return tables
-
-    def _read_tables(self) -> Tables:
-        tables = {name: self._engine.table(name, self._days.paths(name)) for name in ASKED}
-        return tables | {
-            name: questions.with_owners(questions.within(tables[name], self.asked)) for name in (COSTS, TOKENS)
-        }
+    def _open(self, days: Days) -> None:
+        self._days, self._tables = days, OpenTables(self._engine, days, self.asked)
 
     def __enter__(self) -> Self:
         return self

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
+
+import psutil
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.lake.files import BUCKET, LakeFiles
@@ -14,6 +17,9 @@ from pertoken.lake.tables import schema
 from pertoken.printable import short
 
 DUCKDB = "duckdb"
+MEMORY_SHARE = 0.5
+"""Share of the free memory that DuckDB may take; beyond it, it writes to the temporary folder. Its own default is 80 %
+of all memory, with which one large question stops everything else on the machine."""
 PARTITIONS = ("cell", "day")
 """Columns that come from the path of a file, both as text."""
 _SPARK = re.compile(r"spark://[A-Za-z0-9.-]+:\d{1,5}|local(?:\[\d{1,3}\])?")
@@ -115,7 +121,12 @@ class DuckDB(_Engine):
             import ibis
 
             # No extension is downloaded: whatever a lake needs is here.
-            self._connection = ibis.duckdb.connect(autoinstall_known_extensions=False, autoload_known_extensions=False)
+            self._connection = ibis.duckdb.connect(
+                autoinstall_known_extensions=False,
+                autoload_known_extensions=False,
+                memory_limit=f"{int(psutil.virtual_memory().available * MEMORY_SHARE)}B",
+                temp_directory=tempfile.gettempdir(),
+            )
         except ImportError:
             raise StoreError("a lake is read by DuckDB: install pertoken with its extra `lake`") from None
         if (bucket := lake.for_duckdb()) is not None:

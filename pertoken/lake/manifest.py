@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
@@ -15,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from pertoken.errors import BadInput
+from pertoken.store.connect.location import StoreLocation
 from pertoken.window.reading import DAY
 
 VERSION = 1
@@ -84,6 +86,12 @@ class Manifest:
 def folder_of(cell: str, day: date) -> str:
     """Return the folder of one day of one cell."""
     return f"cell={cell}/day={day.isoformat()}"
+
+
+def cell_of(where: StoreLocation) -> str:
+    """Return the name of a database in a lake, where none is given: its host, or its server and database."""
+    name = socket.gethostname() if where.url is None else f"{where.url.host or 'local'}-{where.url.database}"
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)[:64].strip(".-_") or "cell"
 
 
 def cell_name(text: str) -> str:

@@ -203,11 +203,20 @@ def _day_tables(source: Source, start: int, end: int, *, with_advice: bool) -> t
 
 
 def _parquet(table: Any) -> bytes:
-    """Return a table as a Parquet file; equal tables give equal bytes."""
+    """Return a table as a Parquet file; equal tables give equal bytes.
+
+    Words, ids and times repeat: they are dictionaries. An amount hardly repeats: a dictionary of amounts takes twice
+    the bytes of the amounts themselves (9.2 against 5.2 bytes a device-hour of `benchmarks.lake`).
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    amounts = {f.name for f in table.schema if f.type == pa.int64() and not f.name.endswith(("_id", "ts"))}
+    repeated = [name for name in table.column_names if name not in amounts]
     file = BytesIO()
-    pq.write_table(table, file, compression="zstd", compression_level=9, row_group_size=ROW_GROUP)
+    pq.write_table(
+        table, file, compression="zstd", compression_level=9, row_group_size=ROW_GROUP, use_dictionary=repeated
+    )
     return file.getvalue()
 
 

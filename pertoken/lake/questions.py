@@ -44,17 +44,18 @@ def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
     An hour of a cell counts where all devices that `by` held have a price and its tokens are known; an epoch whose
     tokens are not known is left out with its dollars. Those of worker ranks count as their head rank's do.
     """
-    epochs = _epoch_hours(tables, by)
-    has_tokens = epochs.prompt.notnull() & epochs.generated.notnull()
-    counted = has_tokens | epochs.epoch_id.isnull()
-    groups = epochs.group_by(["cell", "day", "hour", "group"]).agg(
-        nano_usd=exact_sum(epochs.nano_usd, where=counted),
-        unpriced=epochs.unpriced.max(),
-        held=epochs.held.max(),
-        n_counted=has_tokens.cast("int64").max(),
-        prompt=exact_sum(epochs.prompt, where=has_tokens),
-        cached=exact_sum(epochs.cached, where=has_tokens),
-        generated=exact_sum(epochs.generated, where=has_tokens),
+    rows = tables[TOKENS].mutate(group=ibis._[by])
+    has_tokens = rows.prompt_tokens.notnull() & rows.generated_tokens.notnull()
+    counted = has_tokens | rows.epoch_id.isnull()
+    yes, no = ibis.literal(1, "int64"), ibis.literal(0, "int64")
+    groups = rows.group_by(["cell", "day", "hour", "group"]).agg(
+        nano_usd=exact_sum(rows.nano_usd, where=counted),
+        unpriced=ibis.ifelse(rows.unpriced, yes, no).max(),
+        held=ibis.ifelse(rows.unpriced | rows.nano_usd.notnull(), yes, no).max(),
+        n_counted=ibis.ifelse(has_tokens, yes, no).max(),
+        prompt=exact_sum(rows.prompt_tokens, where=has_tokens),
+        cached=exact_sum(rows.cached_tokens, where=has_tokens),
+        generated=exact_sum(rows.generated_tokens, where=has_tokens),
     )
     known = groups.filter((groups.unpriced == 0) & (groups.held == 1) & (groups.n_counted == 1))
     time = ["day", "hour"] if hourly else []
@@ -68,42 +69,6 @@ def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
         )
         .order_by([ibis.desc("nano_usd"), "group", *time])
         .rename({by: "group"})
-    )
-
-
-def _epoch_hours(tables: Tables, by: str) -> Any:
-    """Return dollars and tokens of each epoch and hour, with the value of a column as `group`."""
-    costs, tokens = tables[COSTS], tables[TOKENS]
-    key = ("cell", "day", "hour", "epoch_id")
-    no_count, no, yes = ibis.null("int64"), ibis.literal(0, "int64"), ibis.literal(1, "int64")
-    paid = costs.filter(costs.deployment_id.notnull()).select(
-        *key,
-        group=costs[by],
-        nano_usd=costs.nano_usd,
-        unpriced=(costs.use == UNPRICED).cast("int64"),
-        held=yes,
-        prompt=no_count,
-        cached=no_count,
-        generated=no_count,
-    )
-    served = tokens.select(
-        *key,
-        group=tokens[by],
-        nano_usd=no_count,
-        unpriced=no,
-        held=no,
-        prompt=tokens.prompt_tokens,
-        cached=tokens.cached_tokens,
-        generated=tokens.generated_tokens,
-    )
-    rows = ibis.union(paid, served, distinct=False)
-    return rows.group_by([*key, "group"]).agg(
-        nano_usd=exact_sum(rows.nano_usd),
-        unpriced=rows.unpriced.max(),
-        held=rows.held.max(),
-        prompt=rows.prompt.sum(),
-        cached=rows.cached.sum(),
-        generated=rows.generated.sum(),
     )
 
 
@@ -156,19 +121,20 @@ def advice(tables: Tables) -> Any:
     )
 
 
-def faulty_days(tables: Tables) -> Any:
-    """Return the days with lines that no bill holds: a negative amount, an hour outside the day, an unknown use."""
-    costs = tables[COSTS]
-    wrong = (
-        (costs.nano_usd < 0)
-        | (costs.nano_usd > MAX_NANO_USD)
-        | ~costs.hour.between(0, 23)
-        | costs.hour.isnull()
-        | costs.use.isnull()
-        | costs.use.notin([BUSY, IDLE, OTHER_WORK, UNALLOCATED, UNPRICED])
-        | (costs.nano_usd.isnull() != (costs.use == UNPRICED))
-    )
-    return costs.filter(wrong).select("cell", "day").distinct()
+def faulty_days(tables: Tables, name: str) -> Any:
+    """Return the days of `costs` or `tokens` with rows that no bill holds: a negative amount, an hour outside the day,
+    an unknown use."""
+    rows = tables[name]
+    wrong = (rows.nano_usd < 0) | (rows.nano_usd > MAX_NANO_USD) | ~rows.hour.between(0, 23) | rows.hour.isnull()
+    if name == COSTS:
+        wrong |= (
+            rows.use.isnull()
+            | rows.use.notin([BUSY, IDLE, OTHER_WORK, UNALLOCATED, UNPRICED])
+            | (rows.nano_usd.isnull() != (rows.use == UNPRICED))
+        )
+    else:
+        wrong |= rows.unpriced.isnull() | (rows.prompt_tokens < 0) | (rows.generated_tokens < 0)
+    return rows.filter(wrong).select("cell", "day").distinct()
 
 
 def with_owners(table: Any) -> Any:

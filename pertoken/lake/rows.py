@@ -23,10 +23,9 @@ from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
 from pertoken.state.placement import Placement
-from pertoken.state.workload import Workload, parsed
+from pertoken.state.workload import WORKLOAD, Workload, parsed
 from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.schema.words import WORKLOAD
 from pertoken.window.columns import NULL
 from pertoken.window.inventory import Inventory
 from pertoken.window.ranks import follows
@@ -70,9 +69,10 @@ class DayRows:
     def tables(self) -> Mapping[str, Any]:
         """Return `costs`, `tokens` and `kinds` as Arrow tables."""
         billed = self._bill.by_bucket(HOUR)
+        costs = list(self._costs(billed))
         return {
-            COSTS: arrow(COSTS, sorted(self._costs(billed), key=_order)),
-            TOKENS: arrow(TOKENS, sorted(self._tokens(billed), key=_order)),
+            COSTS: arrow(COSTS, sorted(costs, key=_order)),
+            TOKENS: arrow(TOKENS, sorted(_with_dollars(self._tokens(billed), costs), key=_order)),
             KINDS: arrow(KINDS, sorted(self._kinds(), key=lambda row: row[2])),
         }
 
@@ -133,6 +133,23 @@ class DayRows:
         rows = [row for _, row in devices]
         for ts in sorted({window.start, *(ts for ts in book.changes() if window.start < ts < window.end)}):
             yield ts, book.rates(rows, ts)
+
+
+def _with_dollars(tokens: Iterable[tuple[Any, ...]], costs: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of `tokens`, of each epoch and hour, with the dollars of their lines in `costs`."""
+    names = [name for name in schema(TOKENS).names if name in schema(COSTS).names]
+    key_names = names[: names.index("workload") + 1]
+    columns = [schema(COSTS).names.index(name) for name in key_names]
+    dollars: dict[tuple[Any, ...], tuple[int | None, bool]] = {}
+    for line in costs:
+        key = tuple(line[column] for column in columns)
+        if key[key_names.index("deployment_id")] is not None:
+            paid, unpriced = dollars.get(key, (None, False))
+            dollars[key] = _added(paid, line[-1]), unpriced or line[-1] is None
+    for row in tokens:
+        yield *row, *dollars.pop(row[: len(key_names)], (None, False))
+    for key, paid_and_unpriced in dollars.items():
+        yield *key, *(None,) * 4, *paid_and_unpriced
 
 
 def _without_dollars(billed: BilledBuckets) -> set[tuple[str, int, int, int]]:

@@ -32,7 +32,9 @@ _LINES: Mapping[str, Sequence[tuple[str, str]]] = {
         *(("hour", "int8"), ("device_id", "int64"), ("accelerator", "string"), ("host", "string")),
         *(*_PLACE, ("epoch_id", "int64"), *_OWNER, ("workload", "string"), ("use", "string"), ("nano_usd", "int64")),
     ),
-    # Tokens of each deployment and hour; NULL: not counted.
+    # Tokens and dollars of each epoch and hour: the dollars are the sum of its lines in `costs`, so that dollars per
+    # Mtok need not read all devices. Tokens are NULL where none are counted, as for worker ranks, which have a row
+    # without an `epoch_id`. `unpriced`: a device that it held has no price.
     TOKENS: (
         *(
             ("hour", "int8"),
@@ -43,6 +45,7 @@ _LINES: Mapping[str, Sequence[tuple[str, str]]] = {
             ("prompt_tokens", "int64"),
         ),
         *(("cached_tokens", "int64"), ("generated_tokens", "int64"), ("observed_ms", "int64")),
+        *(("nano_usd", "int64"), ("unpriced", "bool_")),
     ),
     # Dollars of each deployment on that day by kind of work, which sum to all of its dollars.
     KINDS: (

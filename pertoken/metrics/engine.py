@@ -111,6 +111,8 @@ TENANT_TOKENS = _table(
     EngineMetric("tenant_reasoning_tokens", "reasoning tokens", "tokens", "of its generated tokens, reasoning"),
     EngineMetric("tenant_prompt_audio_tokens", "audio tokens in", "tokens", "of its prompt tokens, those of sound"),
     EngineMetric("tenant_audio_tokens", "audio tokens out", "tokens", "of its generated tokens, those of sound"),
+    EngineMetric("tenant_images", "images", "images", "images generated for a tenant"),
+    EngineMetric("tenant_video_ms", "video", "ms", "length of videos generated for a tenant"),
 )
 """Counters of gateways, which know whom tokens are for. Rows of `engine_counter_sample` too, of the gateway's own
 epoch, as `NAME{key="...",model="...",namespace="...",team="...",user="..."}`."""

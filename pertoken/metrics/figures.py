@@ -12,22 +12,23 @@ class FigureSpec:
     unit: str
     meaning: str
     kinds: tuple[str, ...]
-    """What it is known of: `fleet`, `service`, `model`, `host`."""
+    """What it is known of: `fleet`, `service`, `model`, `host`, `owner`."""
 
 
 _SERVED = ("fleet", "service", "model")
+_OWNED = (*_SERVED, "owner")
 FIGURES: Mapping[str, FigureSpec] = {
-    "usd_per_mtok": FigureSpec("USD/Mtok", "allocated dollars per million prompt and generated tokens", _SERVED),
-    "usd_per_generated_mtok": FigureSpec("USD/Mtok", "allocated dollars per million generated tokens", _SERVED),
-    "usd_per_1000_requests": FigureSpec("USD/1000", "allocated dollars per 1,000 requests that ended", _SERVED),
+    "usd_per_mtok": FigureSpec("USD/Mtok", "allocated dollars per million prompt and generated tokens", _OWNED),
+    "usd_per_generated_mtok": FigureSpec("USD/Mtok", "allocated dollars per million generated tokens", _OWNED),
+    "usd_per_1000_requests": FigureSpec("USD/1000", "allocated dollars per 1,000 requests that ended", _OWNED),
     "usd_per_good_mtok": FigureSpec(
         "USD/Mtok", "allocated dollars per million tokens of requests within the SLO, at most", _SERVED
     ),
-    "usd": FigureSpec("USD", "dollars of the window", _SERVED),
+    "usd": FigureSpec("USD", "dollars of the window", _OWNED),
     "usd_per_hour": FigureSpec("USD/h", "what the devices cost now", _SERVED),
-    "idle_usd": FigureSpec("USD", "dollars of the window for which nothing ran", _SERVED),
-    "idle_share": FigureSpec("ratio", "share of the dollars for which nothing ran", _SERVED),
-    "tokens": FigureSpec("tokens", "prompt (cached included) and generated tokens of the window", _SERVED),
+    "idle_usd": FigureSpec("USD", "dollars of the window for which nothing ran", _OWNED),
+    "idle_share": FigureSpec("ratio", "share of the dollars for which nothing ran", _OWNED),
+    "tokens": FigureSpec("tokens", "prompt (cached included) and generated tokens of the window", _OWNED),
     "generated_tok_s": FigureSpec("tokens/s", "tokens generated now", _SERVED),
     "power_w": FigureSpec("W", "power drawn now", _SERVED),
     "ttft_p95_ms": FigureSpec("ms", "p95 time to first token, of the slowest deployment", ("service", "model")),
@@ -42,8 +43,8 @@ FIGURES: Mapping[str, FigureSpec] = {
     "stale_s": FigureSpec("s", "age of the newest row of a host; of the fleet the oldest", ("fleet", "host")),
     "telemetry_lost": FigureSpec("hosts", "hosts that reported in the last week and stopped", ("fleet", "host")),
     "price_lost": FigureSpec("devices", "devices that had a price in the last week and have none now", ("fleet",)),
-    "budget_share": FigureSpec("ratio", "spend of this month over the budget", ("fleet",)),
-    "budget_expected_share": FigureSpec("ratio", "likely spend of this month over the budget", ("fleet",)),
+    "budget_share": FigureSpec("ratio", "spend of this month over the budget", ("fleet", "owner")),
+    "budget_expected_share": FigureSpec("ratio", "likely spend of this month over the budget", ("fleet", "owner")),
     "bankable_usd_per_month": FigureSpec("USD", "bankable dollars of open advice", ("fleet",)),
     "regressions": FigureSpec(
         "changes", "changes after which a token costs more, by verdicts passed in the window", ("fleet",)

@@ -5,8 +5,9 @@ Only the agent migrates telemetry, in a process of its own: `python -m pertoken.
 Front door: this module and `migrations.fleet` (a PostgreSQL server for a fleet); Alembic runs `env` and the versions.
 """
 
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ def upgrade(place: StoreLocation, group: str) -> tuple[str | None, str]:
         before = revision(writing(place, group), group)
     refuse_newer(before, group, place)
     if before == REVISIONS[group][-1]:
+        _share(place, group)
         return before, before
     from alembic import command
 
@@ -51,12 +53,27 @@ def upgrade(place: StoreLocation, group: str) -> tuple[str | None, str]:
             with connection.begin():
                 connection.execute(CreateSchema(group, if_not_exists=True))
         command.upgrade(config, "head")
+    _share(place, group)
     if place.folder is not None and group == "telemetry" and before is not None and before < _CHECKSUMS_SINCE:
         from pertoken.store.write.writer import Writer
 
         with Writer(place):  # counts the rows that are there, as it does at an agent's start
             pass
     return before, REVISIONS[group][-1]
+
+
+def _share(place: StoreLocation, group: str) -> None:
+    """Let the group of a folder write a database where it may write the folder: SQLite creates files for one user."""
+    if place.folder is None:
+        return
+    file = place.file(group)
+    if not file.parent.stat().st_mode & stat.S_IWGRP:
+        return
+    for path in (file, *(file.with_name(f"{file.name}-{suffix}") for suffix in ("wal", "shm"))):
+        with suppress(
+            FileNotFoundError, PermissionError
+        ):  # of another user: who may write there, has opened it already
+            path.chmod(path.stat().st_mode | stat.S_IWGRP)
 
 
 def upgrade_within(connection: Connection, group: str) -> None:

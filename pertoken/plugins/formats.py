@@ -1,10 +1,15 @@
-"""Formats that weights may be stored in on a device."""
+"""Formats that weights and the KV cache may be stored in on a device."""
 
 from pertoken.rule import Accelerator
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
 FILE_FORMATS = ("int8", "int4")
 """Formats of GGUF files."""
+FP8_KV = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "tgi")
+"""Engines that store the cache in FP8, by their flags in the catalog."""
+FP8_KV_VENDORS = {"tgi": ("nvidia",)}
+"""Vendors on whose devices an engine supports an FP8 cache, where these are not `BOTH`."""
+BOTH = ("nvidia", "amd")
 
 
 def smaller_formats(engine: str, device: Accelerator, *, few: bool) -> list[str]:
@@ -21,3 +26,8 @@ def smaller_formats(engine: str, device: Accelerator, *, few: bool) -> list[str]
     if few:
         formats.append("int4")
     return formats
+
+
+def stores_kv_in_fp8(engine: str, device: Accelerator) -> bool:
+    """Return whether the engine stores the KV cache in FP8 on a device that computes in it."""
+    return engine in FP8_KV and device.fp8_flops is not None and device.vendor in FP8_KV_VENDORS.get(engine, BOTH)

@@ -164,6 +164,10 @@ class Variant:
     """Replicas before and after, where their number changes."""
     released: tuple[str, ...] = ()
     """Hosts that pricing gives back."""
+    moving: tuple[str, ...] = ()
+    """Costs of a change of provider or region: data that leaves, both sides running, terms, and what is not known."""
+    moving_once: Money | None = None
+    """The part of them that is paid once, nano-USD; None without such a change, or where a part is not known."""
     risk: str = "none"
     """What it can harm: `none`, `latency`, `availability` or `quality`."""
     effort: str = "low"

@@ -103,7 +103,9 @@ def stuck_s(line: DeploymentLine, window_s: int) -> float | None:
     zeros = next((n for n, tokens in enumerate(reversed(observed)) if tokens), len(observed))
     if line.late and zeros < len(observed):
         return None
-    silent_s = zeros * window_s / max(1, len(line.spark))
+    slice_s = window_s / max(1, len(line.spark))
+    # Slices that nobody observed are no silence.
+    silent_s = zeros * slice_s if line.silent_s is None else min(line.silent_s, (zeros + 1) * slice_s)
     return silent_s if silent_s >= min(MIN_STUCK_S, window_s / 2) else None
 
 

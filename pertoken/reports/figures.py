@@ -1,5 +1,6 @@
 """All figures of a report, read once: the bill, models, tenants, savings and verdicts of a period."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,8 @@ from pertoken.costs.bill import Bill, bill
 from pertoken.costs.fleet import objectives
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
-from pertoken.costs.hours.spend import NO_OWNER, OWNERS, Spend, naming, spend_of
+from pertoken.costs.hours.shared import with_shared
+from pertoken.costs.hours.spend import Spend, naming, spend_of
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.figures import ModelFigures, model_figures
 from pertoken.costs.report.fleet_report import fleet_report
@@ -23,6 +25,7 @@ from pertoken.proof.troubles import WINDOW_S, with_troubles
 from pertoken.proof.verdicts import Result, Verdict, verdicts_of
 from pertoken.reports.charges import Charges, charges
 from pertoken.reports.period import DAY, Period
+from pertoken.state.owner import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
@@ -80,7 +83,7 @@ class ReportFigures:
     tenants: Spend
     teams: Spend
     owners: tuple[Spend, ...]
-    """By namespace and by workload; empty where no deployment ran in a known pod."""
+    """By each basis of `settings.owners` by which a deployment has an owner."""
     figures: tuple[ModelFigures, ...]
     nano_usd_per_mtok: int | None
     """Of all models with known dollars and tokens."""
@@ -109,7 +112,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
     with bill(store, period.start, period.end, dated=period.dated) as priced:
         served = model_hours(priced)
         by = {name: spend_of(priced, served, name, teams) for name in ("model", "tenant", "team")}
-        owners = tuple(_owners(priced))
+        by = {name: with_shared(lines, settings.shared) for name, lines in by.items()}
+        owners = tuple(with_shared(lines, settings.shared) for lines in _owners(priced))
         figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings))
         daily = charges(priced)
         source = shown_place(store.location, priced.inventory)
@@ -148,10 +152,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
 
 def _owners(priced: Bill) -> Iterator[Spend]:
     """Yield the bill by each kind of owner that a deployment of the period has."""
-    for by in OWNERS:
-        name_of = naming(priced.inventory, by)
-        if any(name_of(row) != NO_OWNER for row in priced.inventory.epochs):
-            yield spend_of(priced, model_hours(priced, name_of), by, {})
+    for by in bases_of([json.loads(row.knobs) for row in priced.inventory.epochs]):
+        yield spend_of(priced, model_hours(priced, naming(priced.inventory, by)), by, {})
 
 
 def read_troubles(store: Store, settings: Settings, end_ts: int, dated: bool = False) -> tuple[Trouble, ...]:

@@ -29,7 +29,10 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
             "generated_tokens": line.generated_tokens,
             "reasoning_tokens": line.reasoning_tokens,
             "audio_tokens": line.audio_tokens,
+            "images": line.images,
+            "video_s": None if line.video_ms is None else line.video_ms / 1000,
             "weighted": not line.unweighted if line.team or line.key or line.user else None,
+            "usd_with_shared": None if line.shared_nano_usd is None else line.shared_nano_usd / NANO_USD,
         }
 
 
@@ -52,6 +55,8 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "confidence": None if chosen is None else how_sure(chosen),
         "slower": [] if chosen is None else list(slower(chosen)),
         "could_break": [] if chosen is None else list(could_break(chosen)),
+        "moving": [] if chosen is None else list(chosen.moving),
+        "moving_once_usd": _usd(chosen.moving_once) if chosen and chosen.moving_once else None,
         "affected": None if chosen is None else affected(recommendation, chosen),
         "evidence": [series_label(line.series) for line in recommendation.evidence if line.missing is None],
         "commands": [] if chosen is None else list(chosen.commands),

@@ -17,6 +17,7 @@ from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devi
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.placing import Placed
 from pertoken.savings.price_error import device_error, price_error
+from pertoken.savings.relocation import Moving, moving, repaid
 from pertoken.savings.saving import Saving
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import NO_OBJECTIVE, Latencies, Verdict, worst_of
@@ -66,6 +67,8 @@ class Estimate:
     """Services of which pricing starts more replicas, and how many."""
     placed: tuple[Placed, ...] = ()
     """Instances that pricing orders."""
+    moving: Moving = field(default_factory=Moving)
+    """Costs of a change of provider or region beside its instances."""
     break_even: str | None = None
     """From which value of an unmeasured number the proposal pays; no money in it until somebody confirms it."""
     unpriced: str | None = None
@@ -89,6 +92,13 @@ class Estimate:
     def capacity(self) -> Money | None:
         """Additional work for the bill; None without a saving."""
         return None if self.saving is None else self.saving.capacity
+
+    @property
+    def moving_lines(self) -> tuple[str, ...]:
+        """Costs of a change of provider or region, and in which time its net saving repays them."""
+        saving = self.saving or self.if_confirmed
+        payback = None if saving is None else repaid(self.moving.once, saving.net)
+        return self.moving.lines if payback is None else (*self.moving.lines, payback)
 
     @property
     def ordered(self) -> tuple[Placed, ...]:
@@ -156,7 +166,7 @@ def estimate(
     unlike = {service.name: service for service in services_unlike(after, before)}
     merges = merging.merges(before, after, difference)
     merged = {service.name for merge in merges for service in merge.services}
-    outcomes = [merging.outcome(merge, context) for merge in merges]
+    outcomes = [_merged(before, merge, context) for merge in merges]
     changed = [
         (service, known.of_service(before, service, unlike[service.name], context))
         for service in before.services
@@ -176,10 +186,13 @@ def estimate(
     refused = next((outcome for outcome in outcomes if outcome.infeasible is not None), None)
     if refused is not None:
         return _without_money(refused)
+    placed = [instances for outcome in outcomes for instances in outcome.placed]
+    started = {service.name: outcome.new_nano_usd_per_hour[LIKELY] for service, outcome in changed}
+    relocated = moving(before, after, placed, started, context)
     if any(outcome.unpriced for outcome in outcomes):
-        return _joined(outcomes, None)
+        return replace(_joined(outcomes, None), moving=relocated)
     try:
-        money = _money(before, after, difference, outcomes, context)
+        money = _money(before, after, difference, outcomes, relocated, context)
     except NoPrice as missing:
         return Estimate(unpriced=str(missing))
     priced = _marked(_joined(outcomes, money), before, after, difference, context)
@@ -188,11 +201,19 @@ def estimate(
         stopped=tuple(key for service, outcome in changed for key in _stopped(service, outcome)),
         resized={service.name: outcome.replicas for service, outcome in changed if outcome.replicas is not None},
         added=tuple((service.name, more) for service, outcome in changed if (more := _more_replicas(outcome)) > 0),
+        moving=relocated,
     )
     unconfirmed = "; ".join(dict.fromkeys(outcome.unconfirmed for outcome in outcomes if outcome.unconfirmed))
     doubtful = "; ".join(dict.fromkeys(outcome.doubtful for outcome in outcomes if outcome.doubtful))
     offers = "; ".join(dict.fromkeys(outcome.to_confirm for outcome in outcomes if outcome.to_confirm))
     return _held_back(priced, unconfirmed, doubtful, offers) if unconfirmed or doubtful or offers else priced
+
+
+def _merged(before: Fleet, merge: merging.Merge, context: Context) -> Outcome:
+    try:
+        return merging.outcome(before, merge, context)
+    except NoPrice as missing:
+        return Outcome(unpriced=str(missing))
 
 
 def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
@@ -292,7 +313,9 @@ class _Totals:
     against: tuple[str, ...]
 
 
-def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], context: Context) -> _Totals:
+def _money(
+    before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], relocated: Moving, context: Context
+) -> _Totals:
     """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
     changed = _changed_services(before, after)
     untouched = frozenset[int]().union(*(used for name, used in before.used_by.items() if name not in changed))
@@ -303,6 +326,7 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
         released = freed(before, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
         elsewhere = sum(outcome.new_nano_usd_per_hour[HIGH - end] for outcome in outcomes)
+        elsewhere += relocated.nano_usd_per_hour[HIGH - end]
         net[end] = round((released.bankable - elsewhere) * HOURS_PER_MONTH)
         capacity[end] = staying[end] = released.capacity * HOURS_PER_MONTH
         for service_outcome in outcomes:

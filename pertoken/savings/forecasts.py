@@ -22,7 +22,7 @@ from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
-from pertoken.savings.present import MeasuredMs, Present, presents
+from pertoken.savings.present import Present, presents_under
 from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
@@ -136,7 +136,7 @@ class Forecasts:
         """Return the present latency of a deployment, as measured and as forecast. Raises Abstained."""
         query = LatencyQuery(now, load.load, arrivals, calibration)
         inputs = _latency_inputs(query)
-        latency = _once(self._presents, inputs, lambda: presents([(query, load.latency_ms)], market)[0])
+        latency = _once(self._presents, inputs, lambda: presents_under([(query, load)], market)[0])
         if isinstance(latency, Abstained):
             raise latency
         return latency
@@ -255,8 +255,8 @@ class Forecasts:
             requests = self.arrivals(question.seen)
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
                 query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
-                judged.append((question, query, load.latency_ms))
-        self._presents_of([(query, measured) for _, query, measured in judged], market)
+                judged.append((question, query, load))
+        self._presents_of([(query, load) for _, query, load in judged], market)
         by_question: _ByQuestion = {}
         for question, query, _ in judged:
             present = self._presents[_key(*_latency_inputs(query))][1]
@@ -265,10 +265,10 @@ class Forecasts:
                 by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
         return by_question
 
-    def _presents_of(self, asked: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -> None:
-        by_key = {_key(*_latency_inputs(query)): (query, measured) for query, measured in asked}
-        missing = [(query, measured) for key, (query, measured) in by_key.items() if key not in self._presents]
-        for (query, _), present in zip(missing, presents(missing, market), strict=True):
+    def _presents_of(self, asked: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> None:
+        by_key = {_key(*_latency_inputs(query)): (query, load) for query, load in asked}
+        missing = [(query, load) for key, (query, load) in by_key.items() if key not in self._presents]
+        for (query, _), present in zip(missing, presents_under(missing, market), strict=True):
             inputs = _latency_inputs(query)
             self._presents[_key(*inputs)] = inputs, present
 
@@ -382,7 +382,8 @@ def _or_missing(measure: Callable[[Evidence], T], seen: Evidence) -> T | NotMeas
         return missing
 
 
-def _measured(now: Deployment, load: MeasuredLoad) -> Measured:
+def _measured(now: Deployment, assumed: MeasuredLoad) -> Measured:
+    load = assumed.calibrated_on or assumed
     return Measured(
         now,
         load.load,

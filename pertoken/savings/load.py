@@ -42,6 +42,8 @@ class MeasuredLoad:
     """Operating points of a deployment: what its forecast is calibrated on."""
     latency_ms: Mapping[str, Range] = field(default_factory=dict)
     """Quantiles of its latency over the window, by the name of their objective; one that was not measured is absent."""
+    calibrated_on: "MeasuredLoad | None" = None
+    """The measured load, where this one is assumed; None where it is itself."""
 
 
 def measured_load(seen: Evidence) -> MeasuredLoad:
@@ -104,6 +106,7 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         assumptions=tuple(assumptions),
         points=seen.operating_points(),
         latency_ms=measured_latency(seen),
+        calibrated_on=None if seen.measured is seen else measured_load(seen.measured),
     )
 
 

@@ -8,6 +8,7 @@ from pertoken.forecast.queue.latency import LatencyQuery, LikelyLatency, Limits,
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Range
+from pertoken.savings.load import MeasuredLoad
 from pertoken.state.service import Slo
 
 MeasuredMs = Mapping[str, Range]
@@ -35,9 +36,13 @@ class Present:
     """Compared load over the p95 demand: below 1 where the forecast serves less than was served."""
     utilization: float = 0.0
     """Forecast at the p95 demand; 1 or more where the forecast has it overloaded."""
+    as_measured: "Present | None" = None
+    """The same deployment at its measured load, where this load is an assumed one."""
 
     def factor(self, name: str) -> float | None:
         """Return the measured value of a figure over its forecast; None where it was not measured."""
+        if self.as_measured is not None:
+            return self.as_measured.factor(name)
         return self.measured[name][1] / getattr(self.forecast, name) if name in self.measured else None
 
     def refusal_limits(self, slo: Slo) -> Limits:
@@ -96,6 +101,49 @@ def presents(asked: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -
         share = float(step.arrivals.requests_per_s) / float(query.arrivals.requests_per_s)
         known.append(Present(step, forecast, measured, share, latency.utilization))
     return known
+
+
+def presents_under(asked: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> list[Present | Abstained]:
+    """Return the present latency of deployments at their load, which may be an assumed one.
+
+    The latency at an assumed load is the measured one times the ratio of the forecasts at both loads. One that an
+    assumed load overloads keeps its measured latency: no change may be worse because the present would be.
+    """
+    measured = presents([(_as_measured(query, load), load.latency_ms) for query, load in asked], market)
+    assumed = {
+        number: _thinned(asked[number][0], present.load_share)
+        for number, present in enumerate(measured)
+        if asked[number][1].calibrated_on is not None and isinstance(present, Present)
+    }
+    forecasts = likely_latencies(list(assumed.values()), market)
+    for (number, query), forecast in zip(assumed.items(), forecasts, strict=True):
+        present = measured[number]
+        assert isinstance(present, Present)
+        measured[number] = forecast if isinstance(forecast, Abstained) else _under(present, query, forecast)
+    return measured
+
+
+def _under(present: Present, query: LatencyQuery, forecast: LikelyLatency) -> Present:
+    """Return a deployment at an assumed load; `present` is at its measured one."""
+    ratios = {
+        name: 1.0 if forecast.refusal is not None else getattr(forecast, name) / getattr(present.forecast, name)
+        for name in present.measured
+    }
+    latency_ms = {
+        name: (low * ratios[name], likely * ratios[name], high * ratios[name])
+        for name, (low, likely, high) in present.measured.items()
+    }
+    utilization = forecast.utilization / present.load_share
+    return Present(query, forecast, latency_ms, present.load_share, utilization, as_measured=present)
+
+
+def _as_measured(query: LatencyQuery, load: MeasuredLoad) -> LatencyQuery:
+    """Return the query of a load at the measured load."""
+    measured = load.calibrated_on
+    if measured is None:
+        return query
+    factor = measured.load.generated_tok_s / load.load.generated_tok_s if load.load.generated_tok_s else 1.0
+    return replace(_thinned(query, factor), load=measured.load)
 
 
 def _shares(utilization: float) -> list[float]:

@@ -72,8 +72,11 @@ class Latencies:
         if self.present is None or self.proposed is None:
             return None
         before, after = self.forecast(self.present.query), self.forecast(self.proposed)
-        if after.refusal is not None or before.refusal is not None:
+        if after.refusal is not None or (before.refusal is not None and self.present.as_measured is None):
             return after
+        if before.refusal is not None:  # an assumed load that only the change holds
+            scaled: dict[str, Any] = {name: self._scaled(name, getattr(after, name)) for name in FIGURES.values()}
+            return replace(after, **scaled)
         same_load = self.proposed.arrivals is self.present.query.arrivals
         changes = ratios(before, after, self.proposed.calibration, same_load=same_load)
         figures: dict[str, Any] = {
@@ -85,6 +88,11 @@ class Latencies:
         # What served its demand was not overloaded: only more work than that can be.
         overloaded = after.overloaded if after.utilization > before.utilization * NOT_WORSE else 0.0
         return replace(after, overloaded=overloaded, **figures)
+
+    def _scaled(self, name: str, forecast: Range) -> Range:
+        """Return a forecast figure times what was measured over its forecast at the measured load."""
+        factor = (None if self.present is None else self.present.factor(name)) or 1.0
+        return forecast[0] * factor, forecast[1] * factor, forecast[2] * factor
 
     @property
     def counted(self) -> tuple[tuple[LatencyQuery, tuple[float, ...], SloMs], ...]:

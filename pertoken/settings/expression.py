@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pertoken.settings.owners import BASES, is_basis
+
 MAX_LENGTH = 200
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": lambda value, limit: value > limit,
@@ -18,7 +20,7 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": lambda value, limit: value <= limit,
 }
 KINDS = ("fleet", "service", "model", "host")
-"""What figures may be of."""
+"""What figures may be of, beside owners."""
 _COMPARISON = re.compile(
     r"\s*(?P<figure>[a-z][a-z0-9_]*)\s*(?:\[(?P<scope>[^\]]*)\])?\s*(?P<operator>>=|<=|>|<)"
     r"\s*(?P<limit>-?[0-9]+(?:\.[0-9]+)?)\s*(?P<percent>%)?\s*"
@@ -27,7 +29,7 @@ _COMPARISON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The fleet, or the service, model or host that a figure is of."""
+    """The fleet, or the service, model, host or owner that a figure is of."""
 
     kind: str = "fleet"
     target: str = "*"
@@ -74,9 +76,12 @@ def read_comparison(text: object) -> Comparison:
 
 
 def read_scope(text: object) -> Scope:
-    """Return a scope: `fleet`, `service=chat`, `host=*`. Raises ValueError with the accepted forms."""
+    """Return a scope: `fleet`, `service=chat`, `host=*`, `namespace=prod`. Raises ValueError with all forms."""
     kind, _, target = text.partition("=") if isinstance(text, str) else ("", "", "")
     kind, target = kind.strip(), target.strip()
-    if kind not in KINDS or (kind == "fleet") == bool(target):
-        raise ValueError("must be fleet, service=NAME, model=NAME or host=NAME, with * for each")
+    if (kind not in KINDS and not is_basis(kind)) or (kind == "fleet") == bool(target):
+        raise ValueError(
+            f"must be fleet, service=NAME, model=NAME, host=NAME or an owner ({', '.join(BASES)} or label:NAME, "
+            "such as namespace=prod), with * for each"
+        )
     return FLEET if kind == "fleet" else Scope(kind, target)

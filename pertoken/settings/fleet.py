@@ -14,8 +14,8 @@ ISOLATIONS = ("tenant",)
 KNOBS = (
     "model", "engine", "engine_version", "tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "max_num_seqs",
     "max_num_batched_tokens", "enable_chunked_prefill", "max_model_len", "gpu_memory_utilization", "enforce_eager",
-    "enable_prefix_caching", "num_speculative_tokens", "speculative_method", "draft_model", "lora_adapters",
-    "kv_offload_bytes", "sm_clock_mhz", "power_cap_w", "sleep", "role",
+    "attention_backend", "enable_prefix_caching", "num_speculative_tokens", "speculative_method", "draft_model",
+    "lora_adapters", "kv_offload_bytes", "sm_clock_mhz", "power_cap_w", "sleep", "role",
 )  # fmt: skip
 """Knobs of a deployment, as in `pertoken.state.knobs`, which settings cannot import."""
 PLACEMENTS = ("placement", "provider", "region", "instance_type", "accelerator", "purchase")

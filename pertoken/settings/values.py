@@ -11,6 +11,7 @@ from typing import Any
 from pertoken.access import Access, read_access
 from pertoken.settings import fleet
 from pertoken.settings.alerts import read_destinations, webhook_url
+from pertoken.settings.owners import LABEL_NAME
 from pertoken.settings.pages import read_networks
 from pertoken.units import format_duration, parse_duration_s
 
@@ -152,6 +153,15 @@ def texts(what: str) -> Any:
         return tuple(item.strip() for item in items)
 
     return parse
+
+
+def pod_labels(value: object) -> tuple[str, ...]:
+    """Return names of pod labels."""
+    names: tuple[str, ...] = texts("names of pod labels")(value)
+    for name in names:
+        if not LABEL_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a pod label, such as team or app.kubernetes.io/part-of")
+    return names
 
 
 def forbidden(value: object) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ class Deployment:
     max_model_len: int | None = None
     gpu_memory_utilization: float | None = None
     enforce_eager: bool | None = None
+    attention_backend: str | None = None
+    """`flash`, `generic` (fused, written for no device), or `plain` (scores go through memory); None: the engine's."""
     enable_prefix_caching: bool | None = None
     num_speculative_tokens: int | None = None
     speculative_method: str | None = None

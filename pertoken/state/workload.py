@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 _TEXT = re.compile(r"(\S+) ([^\s/]+)/([^\s/]+)")
 UNKNOWN = "?"
+WORKLOAD = "workload"
+"""Knob of an epoch for the object that its pod belongs to, as the text of a `Workload`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,9 @@ LONG_PROMPTS = Load(
 
 def _prefill_heavy() -> Regime:
     load = LONG_PROMPTS
-    like = deployment("Llama-3.1-8B", max_model_len=32_768, enable_prefix_caching=True)
+    like = deployment(
+        "Llama-3.1-8B", max_model_len=32_768, enable_prefix_caching=True, attention_backend="generic"
+    )  # fmt: skip
     meaning = "Long prompts with short outputs, a third of the tokens cached: nearly all of the time goes into prefill."
     return _of("prefill-heavy", meaning, load, fleet(_service(load, 2, like)))
 
@@ -232,8 +234,8 @@ def _one_at_a_time() -> Regime:
     load = Load(0.4, 900, 300, 6.0, 0.008, 0.98, device_util=0.99, power_w=420, device_memory=2.6e10, peak=1.02)
     unknown = dict.fromkeys(("max_num_batched_tokens", "enable_chunked_prefill", "enforce_eager"))
     like = deployment(
-        "Llama-3.1-8B", engine="llama.cpp", max_num_seqs=1, gpu_memory_utilization=None, enable_prefix_caching=True,
-        **unknown,
+        "Llama-3.1-8B", engine="llama.cpp", max_num_seqs=1, max_model_len=65_536, gpu_memory_utilization=None,
+        enable_prefix_caching=True, **unknown,
     )  # fmt: skip
     known = {name: series for name, series in load.evidence.items() if name not in ENGINE_COUNTS}
     seen = evidence(**known | {"running": series(1.0), "waiting": series(2.4, p95=6, max=9)})

@@ -142,8 +142,8 @@ class ReaderApp(App[None]):
     def _current_query(self) -> Query:
         """Return the query of the open page."""
         subject = self.screen.subject if self.screen_stack and isinstance(self.screen, Page) else None
-        tenants = any(isinstance(page, FleetPage) and page.group == "tenant" for page in self.screen_stack)
-        return Query(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
+        spend_by = next((page.spend_by for page in self.screen_stack if isinstance(page, FleetPage)), None)
+        return Query(self.window_s, self._at, self.current_mode == "hours", spend_by, subject)
 
     def _tick(self) -> None:
         if not (self.is_headless or self.is_web) and hung_up(STANDARD_INPUT_FD):

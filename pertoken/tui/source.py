@@ -51,8 +51,8 @@ class Source(Protocol):
         """Return the price of a million tokens by model and hour of the last day."""
         ...
 
-    def tenants(self, window_s: int, at: int | None = None) -> Spend:
-        """Return the dollars of each tenant over the whole hours that cover the window."""
+    def spend(self, window_s: int, by: str, at: int | None = None) -> Spend:
+        """Return the dollars of each tenant, or owner of a basis, over the whole hours that cover the window."""
         ...
 
     def banked(self) -> Banked:
@@ -129,7 +129,8 @@ class Query:
     at: int | None = None
     """Whole minute in the past to show, epoch seconds; None: the newest time."""
     hours: bool = False
-    tenants: bool = False
+    spend_by: str | None = None
+    """`tenant` or a basis of owners, by which the fleet page divides the bill."""
     subject: Subject | None = None
     """Host or deployment whose page is open."""
 
@@ -157,7 +158,7 @@ class Reading:
     no_advice: Read[str | None] = field(default_factory=Read)
     """Why no rule has run; read while there is no advice."""
     hours: Read[tuple[ModelHours, ...]] = field(default_factory=Read)
-    tenants: Read[Spend] = field(default_factory=Read)
+    spend: Read[Spend] = field(default_factory=Read)
     banked: Read[Banked] = field(default_factory=Read)
     course: Read[Course] = field(default_factory=Read)
     timeline: Read[Timeline] = field(default_factory=Read)
@@ -218,13 +219,13 @@ def read(
     last: Reading,
     on_part_read: Callable[[Reading], None] = lambda _: None,
 ) -> Reading:
-    """Read every part once; hours and tenants only if the query needs them.
+    """Read every part once; hours and the divided bill only if the query needs them.
 
     A part that cannot be read keeps its last value, with the error. `on_part_read` is called as soon as the part that a
     person waits for is read, and may wait until it is drawn: the history of a page that was just opened, and the first
     fleet report.
     """
-    at, subject = query.at, query.subject
+    at, subject, by = query.at, query.subject, query.spend_by
 
     def part(call: Callable[[], T], last: Read[T]) -> Read[T]:
         return attempt(call, now, last, query)
@@ -249,7 +250,7 @@ def read(
         advice=advice,
         no_advice=Read() if advice.value else part(source.no_advice, last.no_advice),
         hours=part(lambda: source.hours(at), last.hours) if query.hours else last.hours,
-        tenants=part(lambda: source.tenants(query.window_s, at), last.tenants) if query.tenants else last.tenants,
+        spend=last.spend if by is None else part(lambda: source.spend(query.window_s, by, at), last.spend),
         banked=part(source.banked, last.banked),
         course=course,
         timeline=timeline,

@@ -1,5 +1,6 @@
 """Inventory of a window: hosts, devices, deployments with their epochs, and which devices each held."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.printable import natural_key
+from pertoken.state.owner import owner_of
 from pertoken.store.query import read
 from pertoken.store.query.checked import RowFault, checked_devices, checked_epochs, checked_hosts, refused
 from pertoken.store.query.fast_rows import pipelined
@@ -101,6 +103,17 @@ class Inventory:
         return {
             row.epoch_id: self.newest.get(self.heads[row.epoch_id], row) if row.epoch_id in self.heads else row
             for row in self.epochs
+        }
+
+    def owners(self, basis: str) -> dict[int, str | None]:
+        """Return who pays for each epoch, by a basis of `settings.owners`; None where nobody is known.
+
+        A worker rank has the owner of its head rank where it has none of its own.
+        """
+        ranks_of = ((row, self.head_rows[row.epoch_id]) for row in self.epochs)
+        return {
+            row.epoch_id: owner_of(json.loads(row.knobs), basis) or owner_of(json.loads(head.knobs), basis)
+            for row, head in ranks_of
         }
 
     @cached_property

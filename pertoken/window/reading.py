@@ -235,6 +235,27 @@ class Window:
         outcomes = with_starts(in_turn(used), sorted(starts), bucket_s)
         return with_spreads(outcomes, self._lengths([epoch.epoch_id for epoch in epochs], bucket_s))
 
+    def outcomes_together(self, deployment_ids: Iterable[int], bucket_s: int = HOUR) -> HourlyOutcomes | Comparison:
+        """Return the whole hours of deployments that share requests as those of one, or why none can be used."""
+        from pertoken.evidence import Comparison
+        from pertoken.window.columns import columns
+        from pertoken.window.epochs.history import OUTCOME_COLUMNS, EpochHours, outcomes_together, with_starts
+
+        hours: list[EpochHours] = []
+        starts: set[int] = set()
+        for deployment_id in deployment_ids:
+            epochs = self.inventory.epochs_of.get(deployment_id, ())
+            buckets = self._outcome_buckets(deployment_id, bucket_s) if epochs else {}
+            for epoch in epochs:
+                devices = self.inventory.epoch_devices.get(epoch.epoch_id, ())
+                rows = buckets.get(epoch.epoch_id) if devices else None
+                measured = columns(OUTCOME_COLUMNS, ()) if rows is None else rows
+                hours.append(EpochHours(measured, len(devices), epoch.start_ts, epoch.end_ts))
+                starts.add(int(epoch.start_ts))
+            starts.update(read.restarts(self._connection, epochs[-1].engine_id, self.end) if epochs else ())
+        outcomes = outcomes_together(hours, bucket_s)
+        return outcomes if isinstance(outcomes, Comparison) else with_starts(outcomes, sorted(starts), bucket_s)
+
     def _lengths(self, epoch_ids: Collection[int], bucket_s: int) -> Rows:
         """Return the histograms of lengths of some epochs by bucket; none for buckets that roll-ups do not hold."""
         from pertoken.window.epochs.history import LENGTHS

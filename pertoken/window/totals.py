@@ -134,6 +134,10 @@ class Totals:
         """Return the sums of all epochs of a deployment."""
         return self._by_deployment[deployment_id]
 
+    def of_epochs(self, epoch_ids: Iterable[int]) -> Sums:
+        """Return the sums of some epochs."""
+        return _added([self._by_epoch[epoch_id] for epoch_id in epoch_ids if epoch_id in self._by_epoch])
+
     def busy_ms(self, epoch_id: int) -> int:
         """Return how long an epoch was busy."""
         return self._by_epoch.get(epoch_id, _NONE).get("busy_ms") or 0
@@ -158,7 +162,7 @@ class Details:
         return dict(self.sliced)
 
     def slices(self, epoch_id: int) -> Iterator[tuple[int, ...]]:
-        """Yield (start, generated tokens, observed ms) of each slice in which an epoch's tokens are known."""
+        """Yield (start, generated tokens, observed ms, newest row with a token, or 0) of slices with known tokens."""
         return sums.unpacked(self._slices.get(epoch_id, ""))
 
     @cached_property

@@ -39,7 +39,6 @@ def test_numbers_stay_true_while_clock_engines_driver_and_disk_go_wrong_at_once(
         ("UPDATE device_sample SET energy_integral_mj = 0", "energy"),
         ("UPDATE device_sample SET duration_ms = 2 * duration_ms", "time"),
         ("UPDATE device_sample SET duration_ms = duration_ms / 2", "time"),
-        ("UPDATE deployment_sample SET whole_provenance = NULL", "held"),
         ("UPDATE deployment_1h SET prompt_tokens = prompt_tokens + 1 WHERE prompt_tokens > 0", "roll-ups"),
         ("DELETE FROM host_sample", "history"),
         ("UPDATE host_sample SET observed_ms = -60000", "observed"),
@@ -51,6 +50,17 @@ def test_the_judge_detects_a_false_record(outcome: Outcome, tmp_path: Path, chan
         connection.execute(change)
         connection.commit()
     assert rule in _rules(replace(outcome.played, db=tmp_path / "db"))
+
+
+def test_the_judge_detects_a_gpu_stored_as_free_while_an_engine_uses_it(outcome: Outcome, tmp_path: Path) -> None:
+    shutil.copytree(outcome.played.db, tmp_path / "db")
+    with closing(sqlite3.connect(tmp_path / "db" / "telemetry.db")) as connection:
+        connection.execute("UPDATE deployment_sample SET whole_provenance = NULL")
+        connection.execute("DELETE FROM capability")
+        connection.commit()
+    # On a busy machine restarts and a full disk take so long that they excuse every second without an owner.
+    played = replace(outcome.played, db=tmp_path / "db", unwritable=(), starts_s=outcome.played.starts_s[:1])
+    assert "held" in _rules(played)
 
 
 def test_the_judge_notices_a_gap_an_exit_and_a_bill_that_is_too_high(outcome: Outcome) -> None:

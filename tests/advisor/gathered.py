@@ -7,7 +7,7 @@ from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.inputs import Limits, Source
+from pertoken.advisor.worker.child import Limits, Source
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import Rule, rule
 from pertoken.savings.context import Context

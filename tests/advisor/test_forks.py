@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor import forks
-from pertoken.advisor.forks import Fork, in_forks, processors
+from pertoken.advisor import run
+from pertoken.advisor.run import Fork, in_forks, processors
 from pertoken.window.progress import Progress, no_progress
 
 
@@ -37,7 +37,7 @@ def test_a_single_work_is_done_in_this_process() -> None:
 
 
 def test_the_progress_of_a_fork_is_seen_by_whoever_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "TICK_S", 0.01)
+    monkeypatch.setattr(run, "TICK_S", 0.01)
     reader, writer = os.pipe()
 
     def work(progress: Progress) -> str:

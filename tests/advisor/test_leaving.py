@@ -4,9 +4,10 @@ from dataclasses import asdict
 
 import pytest
 
-from pertoken.advisor.leaving import Departure, best_by_service, leave_hosts
+from pertoken.advisor.leaving import leave_hosts
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.present import Present
+from pertoken.advisor.pricing import Departure, best_by_service
 from pertoken.advisor.run import advice_of
 from pertoken.plugins.market.smaller_instance import smaller_instance
 from pertoken.proof.own_rules import LEAVE_HOST

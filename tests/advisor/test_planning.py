@@ -17,7 +17,7 @@ from pertoken.advisor.planning import (
     plan_of_advice,
     plan_of_rules,
 )
-from pertoken.advisor.worker.inputs import Source
+from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput

@@ -19,7 +19,7 @@ from tests.advisor.services import narrower, services
 def test_targets_forecast_together_get_what_each_gets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     state = gathered(*services(3))
     together = advised(state, own(narrower))
-    monkeypatch.setattr("pertoken.advisor.rows.MAX_TOGETHER", 1)
+    monkeypatch.setattr("pertoken.advisor.pricing.MAX_TOGETHER", 1)
     assert [row.state for row in together] == [State.OPEN] * 3
     alone = advised(gathered(*services(3)), own(narrower))
     assert [row.best and row.best.capacity for row in alone] == [row.best and row.best.capacity for row in together]
@@ -53,7 +53,7 @@ def test_of_very_many_series_that_a_rule_read_the_first_are_listed_and_the_other
     state = gathered(*services(3))
     (whole,) = advised(state, own(reads_all))
     assert len(whole.evidence) == 6
-    monkeypatch.setattr("pertoken.advisor.rows.MAX_EVIDENCE", 4)
+    monkeypatch.setattr("pertoken.advisor.pricing.MAX_EVIDENCE", 4)
     (row,) = advised(state, own(reads_all))
     assert row.evidence[:4] == whole.evidence[:4] and len(row.evidence) == 5
     assert (row.evidence[4].series, row.evidence[4].n) == ("more that the rule read", 2)

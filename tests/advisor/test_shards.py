@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor import run
-from pertoken.advisor.forks import Work, in_forks
 from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.load import source_of as source_of_place
-from pertoken.advisor.run import advice_of, advise, shards_of
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.run import Work, advice_of, advise, in_forks, shards_of
+from pertoken.advisor.worker.child import Limits
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State

@@ -9,7 +9,7 @@ import pytest
 
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.run import Advice, advise
-from pertoken.advisor.worker.inputs import Source
+from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.metrics import SERIES

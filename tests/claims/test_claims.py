@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -13,10 +14,11 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
 from pertoken.claims.arithmetic import value
 from pertoken.claims.checking import Case, Checked, checked
-from pertoken.claims.shown import claims_text, claims_values, number
+from pertoken.claims.shown import claims_table, claims_text, claims_values, number
 from pertoken.units import NANO_USD
 
 MARKET: Market = load_market()
+DOCS = Path(__file__).parents[2] / "docs"
 BY_ID = {claim.id: claim for claim in claims()}
 
 
@@ -57,6 +59,59 @@ def figures(claim_id: str, market: Market = MARKET) -> list[float]:
 def test_a_row_gives_what_a_calculator_gives(claim_id: str, by_hand: list[float], verdict: str) -> None:
     assert figures(claim_id) == pytest.approx(by_hand, rel=2e-3)
     assert checked(BY_ID[claim_id], MARKET).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("claim_id", "by_hand"),
+    [
+        # 32 requests at once for about one step of one: at most 1 - 1/32, less what caches and prefill add
+        ("batch-32-cost", [(0.93, 0.969), (0.93, 0.969)]),
+        # 138 / 70.6 GB of bytes are 0.51 of the time at best; the cache and overheads remain
+        ("quantize-75-fp8", [(0.13, 0.45), (0.05, 0.42)]),
+        # 4.25 bits of 16 are 0.27 of the reading; saturated, unpacking costs more than it saves
+        ("quantize-75-int4", [(0.17, 0.57), (-0.54, 0.24)]),
+        # bandwidth 3,350 / 2,039 = 1.64 at best alone; GEMMs 989 / 312 = 3.17 at best saturated
+        ("h100-a100-speed", [(1.1, 1.65), (1.3, 3.17), (1.1, 1.65), (1.3, 3.17)]),
+        # 16 times the tokens, and attention with a square: 16 < x < 256, nearer to the first
+        ("128k-prefill", [(25, 80), (25, 80)]),
+        # the cache is linear: 8,193 / 131,073
+        ("128k-sequences", [(0.0624, 0.0626), (0.0624, 0.0626)]),
+        # 1 + 0.7 + 0.49 + 0.343 = 2.53 tokens for a step that verifies four
+        ("speculation", [(1.4, 2.53), (0.5, 1.25)]),
+        # price 7.91 / 6.88 of half as many devices: 0.575 over a rate of 0.65 to 0.92
+        ("h200-cost", [(0.1, 0.38), (0.1, 0.38)]),
+        # one device for four: 70.6 / 8.03 = 8.8 times the bytes of a fourth as many devices each, little to exchange
+        ("size-step", [(0.5, 1.3), (0.5, 1.3)]),
+        # 2e9 / 86,400 / 1,400 = 16.5 requests/s: one to three p5.48xlarge at $55.04 * 720 h
+        ("shopify-bill", [(0.5 * 39_629, 3 * 39_629), (0.1 * 39_629, 39_629)]),
+    ],
+)
+def test_a_forecast_lies_where_arithmetic_by_hand_puts_it(claim_id: str, by_hand: list[tuple[float, float]]) -> None:
+    computed = figures(claim_id)
+    assert len(computed) == len(by_hand)
+    for likely, (low, high) in zip(computed, by_hand, strict=True):
+        assert low <= likely <= high, claim_id
+
+
+def test_arithmetic_over_forecasts_has_their_interval_and_tier_and_the_catalog_has_none() -> None:
+    for claim in claims():
+        for case in checked(claim, MARKET).cases if claim.check == "arithmetic" else ():
+            assert case.figure is not None
+            low, likely, high = case.figure
+            uncertain = any(name in claim.cases[case.words] for name in ("tok_s(", "rented_usd", "accuracy_lost"))
+            assert (low < high) == uncertain and low <= likely <= high, claim.id
+            assert (case.tier is not None) == (uncertain and "accuracy_lost" not in claim.cases[case.words]), claim.id
+
+
+def test_errors_of_two_forecasts_add_in_quadrature_and_one_forecast_named_twice_is_one() -> None:
+    alone, busy = (f'tok_s("meta-llama/Llama-3.1-8B", "H100 SXM5", 1, "bf16", {running})' for running in (1, 64))
+    low, likely, high = value(alone, MARKET).range
+    other = value(busy, MARKET).range
+    assert value(f"{alone} + {busy}", MARKET).range[2] == pytest.approx(
+        likely + other[1] + math.hypot(high - likely, other[2] - other[1])
+    )
+    assert value(f"{alone} / {alone}", MARKET).range == (1, 1, 1)
+    assert value(f"10 - {alone}", MARKET).range == pytest.approx((10 - high, 10 - likely, 10 - low))
 
 
 def test_every_claim_that_is_checkable_has_a_figure_and_the_rest_a_reason() -> None:
@@ -145,5 +200,32 @@ def test_a_cost_that_rises_is_shown_as_more() -> None:
 
 
 def test_the_page_has_every_claim() -> None:
-    page = (Path(__file__).parents[2] / "docs/claims.md").read_text(encoding="utf-8")
+    page = (DOCS / "claims.md").read_text(encoding="utf-8")
     assert [claim.id for claim in claims() if f"| {claim.text} |" not in page] == []
+
+
+def test_the_page_is_made_of_the_present_verdicts() -> None:
+    table = claims_table(checked(claim, MARKET) for claim in claims())
+    assert table in (DOCS / "claims.md").read_text(encoding="utf-8")
+    no_prices = replace(MARKET, all_offers=())
+    assert claims_table(checked(BY_ID[name], no_prices) for name in ("mi300x-cost", "h100-rent")).count("|  |") == 1
+
+
+def test_a_claim_of_the_questions_page_is_one_that_does_not_hold_as_stated() -> None:
+    questions = (DOCS / "faq.md").read_text(encoding="utf-8").split("## Claims")[1]
+    rows = re.findall(r"^\| (.+?) \| .+ \|$", questions, re.M)[1:]
+    assert len(rows) >= 8
+    for row in rows:
+        matches = [claim for claim in claims() if claim.text.startswith(row)]
+        assert matches and all(checked(claim, MARKET).verdict != "holds here" for claim in matches), row
+
+
+def test_a_model_is_compared_with_itself_or_not_at_all() -> None:
+    """A price per token is that of the model whose cost stands beside it."""
+    for claim in claims():
+        for expression in claim.cases.values():
+            priced = re.findall(r'usd_per_mtok\("\w+", "([^"]+)"\)', expression)
+            served = re.findall(r'(?:tok_s|rented_usd_per_hour)\("(?:[\w-]+/)?([^"]+)"', expression)
+            assert not served or set(priced) <= set(served), claim.id
+    for about in ("bedrock-llama2", "gaudi3-cost"):
+        assert checked(BY_ID[about], MARKET).verdict == "not checkable"

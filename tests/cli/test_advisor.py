@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.store.connect.location import ProgramLock
 from pertoken.store.connect.turn import AdvisorTurn
 from tests.advisor.test_service import advisor, jobs
 from tests.cli.builders import run
@@ -44,3 +45,15 @@ def test_before_the_first_run_the_state_has_the_time_that_is_left(tmp_path: Path
         assert "advice    No rule has run yet. The advisor runs the rules in 5m" in done.stdout
     finally:
         turn.release()
+
+
+def test_an_advisor_names_the_telemetry_that_it_waits_for_and_ends_at_a_database_that_it_can_never_read(
+    tmp_path: Path,
+) -> None:
+    folder, log = tmp_path / "db", tmp_path / "advisor.txt"
+    with advisor(folder, "-m", "pertoken", "advisor", "--db", str(folder)) as process:
+        until(lambda: ProgramLock(folder, "advisor").owner() == process.pid, "the advisor")
+    assert process.returncode == 0 and "waits until there is telemetry" in log.read_text()
+    (folder / "telemetry.db").write_bytes(b"not a database at all\n" * 400)
+    done = run("advisor", "--db", str(folder))
+    assert done.exit_code == 1 and "file is not a database" in done.stderr

@@ -85,7 +85,7 @@ def test_costs_by_tenant_are_text_json_and_csv_and_teams_come_from_the_settings(
     ]
     assert (
         run(*by, "--csv").output.splitlines()[1]
-        == f"team,search,search,,,6.88,{1800 * 200},19.111111111,,72000,0,0,False"
+        == f"team,search,search,,,6.88,{1800 * 200},19.111111111,,72000,0,0,0,0.0,False,"
     )
 
 

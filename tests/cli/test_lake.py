@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
-from pertoken.cli.lake import _cell_of
+from pertoken.lake.manifest import cell_of
 from pertoken.store.connect.location import StoreLocation, locate
 from tests.lake.lakes import END, host
 from tests.scenario import LOW_BATCH_70B, seed
@@ -125,5 +125,5 @@ def test_groups_that_only_a_lake_has_are_refused_elsewhere(tmp_path: Path, lake:
 
 
 def test_a_cell_is_named_by_its_host_or_server() -> None:
-    assert _cell_of(locate("postgresql://user:secret@db.example/fleet")) == "db.example-fleet"
-    assert _cell_of(locate("/nowhere"))
+    assert cell_of(locate("postgresql://user:secret@db.example/fleet")) == "db.example-fleet"
+    assert cell_of(locate("/nowhere"))

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pertoken.advisor.worker import confine
+from pertoken.advisor.worker import child
 from pertoken.testing import regimes
 from tests.advisor.rules.builders import written
 from tests.cli.builders import run
@@ -161,7 +161,7 @@ def test_hostile_plugins_are_one_row_each_and_run_in_no_process_of_ours(config: 
 def test_the_list_fits_the_terminal_it_is_shown_on(config: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     written(config.parent / "rules.d/bad.py").write_text(f"raise ValueError('{' word' * 40}')")
     monkeypatch.setattr(import_module("pertoken.cli.rules"), "terminal_width", lambda: columns)
-    monkeypatch.setattr(confine, "confine", lambda folder: confine.Confinement("no filter of system calls", None, None))
+    monkeypatch.setattr(child, "confine", lambda folder: child.Confinement("no filter of system calls", None, None))
     lines = run("rules", "list", "--config", str(config)).stdout.splitlines()
     assert max(map(len, lines[:-1])) <= columns
     text = " ".join(" ".join(lines).split())
@@ -171,13 +171,13 @@ def test_the_list_fits_the_terminal_it_is_shown_on(config: Path, columns: int, m
 
 @pytest.mark.usefixtures("own_processes")
 def test_each_rule_is_listed_with_what_it_is_kept_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = confine.Confinement("no filter of system calls", None, None)
-    monkeypatch.setattr(confine, "confine", lambda folder: refused)
+    refused = child.Confinement("no filter of system calls", None, None)
+    monkeypatch.setattr(child, "confine", lambda folder: refused)
     label = "not confined (network: no filter of system calls)"
     assert listed(config)["use-spot"]["confinement"] == label
     text = run("rules", "list", "--config", str(config)).stdout
     assert "use-spot" in next(line for line in text.splitlines() if line.startswith(f"{label}: "))
-    monkeypatch.setattr(confine, "confine", lambda folder: confine.Confinement())
+    monkeypatch.setattr(child, "confine", lambda folder: child.Confinement())
     assert listed(config)["use-spot"]["confinement"] == "confined"
     assert "\nconfined\n" in run("rules", "explain", "use-spot", "--config", str(config)).stdout
 

@@ -1,5 +1,5 @@
 """The bill over histories in which everything happens at once: partitions of a GPU, a GPU that two engines share,
-changed knobs, engines that end, time without ticks, prices that change within an hour, rows that arrive late, and
+changed knobs and owners, engines that end, time without ticks, prices that change within an hour, late rows, and
 tenants."""
 
 import shutil
@@ -21,6 +21,7 @@ from pertoken.costs.kinds import KindDollars
 from pertoken.costs.money import Money
 from pertoken.costs.report.deployment_line import epochs_with_workers
 from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.settings.owners import BASES
 from pertoken.store.check import faults
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
@@ -131,7 +132,11 @@ def engines(stretch: Stretch, tokens: Sequence[int]) -> Iterator[EngineReading]:
     for n in sorted(stretch.live):
         knobs: dict[str, object] = {"max_num_seqs": stretch.batch}
         if n < len(WORKLOADS):
-            knobs["workload"] = WORKLOADS[n]
+            knobs |= {
+                "workload": WORKLOADS[n],
+                "job": str(stretch.ticks),
+                "label:team": "ads" if stretch.late else "chat",
+            }
         gauges = {"running": float(stretch.rates[n] > 0), "waiting": 0.0}
         counters = engine(tokens[n], tokens[n] // 2).counters
         if n != 1:  # the second engine counts no time of its work
@@ -258,7 +263,7 @@ def test_each_nano_dollar_has_one_payer_whatever_happens_at_once_and_however_lat
             check_lines(priced, bucket_s)
     report = fleet_report(store, end - begin, end)
     assert (report.bill.paid if report.bill else 0) == money.paid
-    for by in BY:
+    for by in (*BY, *BASES, "label:team"):
         lines = spend(store, by, (end - begin) // 3600 + 1, end, {"alpha": "search"})
         assert lines.nano_usd == (money.paid if money.priced_devices else None)
         assert sum(line.nano_usd for line in lines.lines) == money.paid

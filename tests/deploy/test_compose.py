@@ -27,6 +27,7 @@ def test_prometheus_scrapes_the_addresses_of_the_settings_and_nothing_listens_el
     listening = [settings.agent_metrics_listen, settings.advisor_metrics_listen]
     (job,) = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
     assert job["static_configs"][0]["targets"] == [f"{host}:{port}" for host, port in filter(None, listening)]
+    assert settings.advisor_pages_listen == ("127.0.0.1", 9404)
     text = (FOLDER / "compose.yaml").read_text()
     assert "--web.listen-address=127.0.0.1:9090" in text and "GF_SERVER_HTTP_ADDR: 127.0.0.1" in text
     (source,) = yaml.safe_load((FOLDER / "grafana/datasources/prometheus.yaml").read_text())["datasources"]

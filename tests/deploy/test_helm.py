@@ -99,11 +99,34 @@ def test_settings_reach_the_config_map_as_they_are_written(tmp_path: Path) -> No
     assert load(tmp_path / "pertoken.toml", {}).agent_interval == 10
 
 
+def test_the_pages_service_reaches_the_advisor_which_serves_beyond_the_pod_with_a_login_and_tls_alone(
+    tmp_path: Path,
+) -> None:
+    manifests = rendered(CHART, **EVERYTHING)
+    service = named(manifests, "Service", "pertoken-pages")
+    advisor = named(manifests, "Deployment", "pertoken-advisor")
+    assert service["spec"]["selector"].items() <= advisor["spec"]["template"]["metadata"]["labels"].items()
+    (port,) = service["spec"]["ports"]
+    (text,) = named(rendered(CHART), "ConfigMap", "pertoken-settings")["data"].values()
+    (tmp_path / "default.toml").write_text(text)
+    assert load(tmp_path / "default.toml", {}).advisor_pages_listen == ("127.0.0.1", port["targetPort"])
+    (block,) = re.findall(
+        r"```toml\n(# In Kubernetes.*?)```", (DEPLOY.parent / "docs/team-pages.md").read_text(), re.DOTALL
+    )
+    (tmp_path / "beyond.toml").write_text(block)
+    settings = load(tmp_path / "beyond.toml", {})
+    assert settings.advisor_pages_listen == ("0.0.0.0", port["targetPort"])
+    (mount,) = (row for row in pod(advisor)["containers"][0]["volumeMounts"] if row["name"] == "pages")
+    files = [settings.advisor_pages_cert_file, settings.advisor_pages_key_file]
+    files += [reader.token_file for reader in settings.advisor_pages_readers]
+    assert files and all(str(file).startswith(f"{mount['mountPath']}/") for file in files)
+
+
 def test_metrics_are_scraped_with_the_token_from_where_the_programs_serve_them() -> None:
     manifests = rendered(CHART, **EVERYTHING)
     monitor = named(manifests, "ServiceMonitor", "pertoken")
     (endpoint,) = monitor["spec"]["endpoints"]
-    services = [row for row in manifests if row["kind"] == "Service"]
+    services = [row for row in manifests if row["kind"] == "Service" and row["metadata"]["name"] != "pertoken-pages"]
     assert {port["port"] for service in services for port in service["spec"]["ports"]} == {9877, 9878}
     for service in services:
         assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()

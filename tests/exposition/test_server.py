@@ -1,15 +1,17 @@
+import contextlib
 import socket
 import ssl
 import subprocess
+import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pertoken.errors import BadInput
 from pertoken.exposition.server import MetricsServer
-from tests.trickle import trickling
 
 
 def get(url: str, token: str | None = None, context: ssl.SSLContext | None = None) -> tuple[int, str]:
@@ -70,20 +72,21 @@ def test_a_certificate_makes_it_tls(certificate: tuple[str, str]) -> None:
         server.stop()
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_a_client_that_sends_a_byte_now_and_then_is_cut_off(
-    tls: bool, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pertoken.exposition.server.TIMEOUT_S", 0.5)
-    cert, key = certificate if tls else (None, None)
-    server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n", cert_file=cert, key_file=key)
+def test_pages_of_clients_at_a_time_are_made_one_after_another() -> None:
+    together = threading.Barrier(2)
+
+    def page() -> str:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+            return "two at a time\n"
+        return "up 1\n"
+
+    server = MetricsServer(("127.0.0.1", 0), page)
     server.start()
-    # The first bytes of a request, or of a handshake that announces 512 bytes more.
-    begun = b"\x16\x03\x01\x02\x00" if tls else b"GET /metrics HTTP/1.1\r\nX: "
     try:
-        with socket.create_connection(("127.0.0.1", server.port)) as slow, trickling(slow, begun):
-            scheme, context = ("https", ssl.create_default_context(cafile=cert)) if tls else ("http", None)
-            assert get(f"{scheme}://127.0.0.1:{server.port}/metrics", context=context) == (200, "up 1\n")
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        with ThreadPoolExecutor(2) as clients:
+            assert set(clients.map(get, [url] * 2)) == {(200, "up 1\n")}
     finally:
         server.stop()
 

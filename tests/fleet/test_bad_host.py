@@ -15,6 +15,7 @@ from sqlalchemy import Table
 
 from pertoken.cli import main
 from pertoken.config import Settings
+from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.reports.exporters.dollars import Dollars
 from pertoken.reports.mcp.replies import Replies
@@ -288,6 +289,8 @@ def test_random_rows_of_every_table_within_a_hosts_rights_blind_nobody(fleet: At
             changed.append(tuple(values.values()))
         try:
             fleet.session.send(Batch({table: changed}, 0))
+        except StoreError:  # of its own shipper: other values were stored than it sent
+            pass
         except psycopg.Error as refused:  # a refused batch stores nothing
             assert refused.sqlstate is not None, refused
     for arguments in (*COMMANDS, *MORE_COMMANDS) if MANY or seed == 0 else COMMANDS:

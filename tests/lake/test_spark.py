@@ -4,13 +4,9 @@ Opt-in, `PERTOKEN_E2E_SPARK=1`: it needs Java 17 and the extra `spark`.
 """
 
 import os
-import shutil
 import signal
-import socket
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +18,7 @@ from pertoken.lake import questions
 from pertoken.lake.answers import LakeSession
 from pertoken.lake.reading import Range
 from tests.lake.lakes import DAY, END, asked, host, published
+from tests.lake.spark import spark_cluster
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("PERTOKEN_E2E_SPARK") != "1", reason="PERTOKEN_E2E_SPARK is not 1"),
@@ -32,76 +29,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A master and two workers of one core each."""
-    import pyspark
-
-    java = shutil.which("java")
-    assert java, "Java 17 is needed: Debian's openjdk-17-jre-headless"
-    home, folder = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("spark")
-    version = next((home / "jars").glob("scala-library-*.jar")).stem.removeprefix("scala-library-")[:4]
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_SCALA_VERSION": version,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    master, page = _free_port(), _free_port()
-    url = f"spark://127.0.0.1:{master}"
-    base = [java, "-cp", f"{home}/jars/*", "-Xmx512m"]
-    for option in _OPENS:
-        base += ["--add-opens", f"java.base/{option}=ALL-UNNAMED"]
-    commands = [
-        [
-            "org.apache.spark.deploy.master.Master",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(master),
-            "--webui-port",
-            str(page),
-        ],
-        *([*_WORKER, "--webui-port", str(_free_port()), "--work-dir", str(folder / str(n)), url] for n in range(2)),
-    ]
-    processes = []
-    own = {name: os.environ.get(name) for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON")}
-    os.environ.update({name: environment[name] for name in own})
-    try:
-        for n, command in enumerate(commands):
-            log = (folder / f"{n}.log").open("wb")
-            processes.append(
-                subprocess.Popen([*base, *command], env=environment, stdout=log, stderr=log, start_new_session=True)
-            )
-            if n == 0:
-                _wait_for(master)
-        yield url, processes
-    finally:
-        for name, value in own.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-_WORKER = ("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g")
-_OPENS = ("java.lang", "java.nio", "java.util", "sun.nio.ch", "java.net", "sun.util.calendar", "java.lang.invoke")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as opened:
-        port: int = opened.getsockname()[1]
-        return port
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise TimeoutError(f"nothing listens on port {port}")
+    with spark_cluster(tmp_path_factory.mktemp("spark"), n_workers=2) as started:
+        yield started
 
 
 QUESTIONS: dict[str, Any] = {

@@ -97,6 +97,24 @@ def test_a_database_of_a_newer_pertoken_is_refused_and_left_alone(tmp_path: Path
     assert revision(writing(where, "telemetry"), "telemetry") == "9999"
 
 
+@pytest.mark.parametrize(("folder_mode", "file_mode"), [(0o2775, 0o664), (0o750, 0o644)])
+def test_a_database_is_written_by_the_group_that_may_write_its_folder(
+    folder_mode: int, file_mode: int, tmp_path: Path
+) -> None:
+    folder = tmp_path / "advice"
+    folder.mkdir()
+    folder.chmod(folder_mode)
+    where = locate(str(folder))
+    for _ in range(2):  # as new, and as it is then
+        upgrade(where, "advice")
+        assert where.file("advice").stat().st_mode & 0o777 == file_mode
+    with writing(where, "advice").connect() as connection:
+        connection.execute(text("DELETE FROM price"))
+        connection.commit()
+        modes = {path.suffix: path.stat().st_mode & 0o777 for path in folder.glob("advice.db*")}
+    assert set(modes.values()) == {file_mode}
+
+
 def test_a_password_is_never_shown(tmp_path: Path) -> None:
     where = locate("postgresql://someone:hush-hush@127.0.0.1:1/none")
     with pytest.raises(StoreError) as caught:

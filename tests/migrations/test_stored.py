@@ -17,10 +17,13 @@ from sqlalchemy import MetaData, Table, insert, select, text
 
 from pertoken import migrations
 from pertoken.cli import main
+from pertoken.config import Settings
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
 from pertoken.proof import stored as proof_stored
+from pertoken.proof.judging.judge import judge_changes
+from pertoken.proof.judging.receipts import Check, read_receipts
 from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.stored import standing
 from pertoken.savings.saving import Saving
@@ -29,10 +32,14 @@ from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 from pertoken.store.integrity.verify import verify
 from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema import advice as a
 from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
+from tests.proof.judging.changes import Changed, changed_after, written
+from tests.proof.judging.test_releases import NOW, Released, recorded
 from tests.store.filled import fill
 from tests.values import tick
+from tests.window.test_evidence import GPU
 
 STORED = Path(__file__).with_name("stored")
 END = 1_790_000_400
@@ -118,20 +125,86 @@ def test_open_advice_of_an_older_pertoken_expires_with_the_reason(old: StoreLoca
     assert moves == [("OPEN", "EXPIRED", "not-found", NOT_NET)] * 2
 
 
-def test_an_accepted_estimate_of_an_older_pertoken_stays_as_it_was(tmp_path: Path) -> None:
-    where = locate(str(tmp_path))
-    estimate = {"key": "k", "title": "tp 2 to 1", "changes": [], "latency": [], "bankable": [1, 2, 3], "capacity": None}
-    names = "recommendation_id, rule_id, state, title, body, created_ts, updated_ts, version, life, variant, estimate"
+ESTIMATE = {"key": "k", "title": "tp 2 to 1", "changes": [], "latency": [], "bankable": [1, 2, 3], "capacity": None}
+PRICED = ("0009", "0011")
+"""Revisions before the configuration of advice and before net savings."""
+
+
+@pytest.fixture(scope="module")
+def receipts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Rows of receipts in dollars, each of a quantized engine and of a released device: as the first method of
+    verification stored them, and as the present one does.
+    """
+    folder = tmp_path_factory.mktemp("receipts")
+    changed = Changed(written(folder / "changed", -0.10, weeks_after=1), changed_after(5))
+    price: dict[str, Any] = {"selector": GPU.uuid, "nano_usd_per_device_hour": 3_600_000_000, "set_by": "ann"}
+    with changed.target.writing() as connection:
+        repository.add_price(connection, from_ts=0, set_ts=1, note=None, **price)
+    judge_changes(open_store(changed.where), changed.target, Settings(), NOW)
+    released = Released(recorded(folder / "released"))
+    released.judge(NOW)
+    rows: list[dict[str, Any]] = json.loads((STORED / "receipts-0009.json").read_text())
+    for target in (changed.target, released.target):
+        with target.writing() as connection:
+            rows += [dict(row._mapping) for row in connection.execute(select(a.receipt))]
+    return rows
+
+
+def priced_advice(where: StoreLocation, stored: str, receipts: list[dict[str, Any]]) -> None:
+    """Bring advice to a revision, with an open and an accepted row and receipts."""
+    like = {"rule_id": "own-rule", "title": "tp 2 to 1", "body": '{"target": "chat"}', "created_ts": 10}
+    like |= {"updated_ts": 20, "version": 2, "life": 1}
+    accepted = like | {"recommendation_id": 1, "state": "ACCEPTED", "variant": "k", "estimate": json.dumps(ESTIMATE)}
+    schema = None if where.url is None else "advice"
     with _config(where, "advice") as (config, connection):
-        command.upgrade(config, "0011")
-        values = "1, 'own-rule', 'ACCEPTED', 'tp 2 to 1', '{\"target\": \"chat\"}', 10, 20, 2, 1, 'k', :estimate"
+        if schema is not None:
+            with connection.begin():
+                connection.execute(text("DROP SCHEMA IF EXISTS advice CASCADE"))
+                connection.execute(text("CREATE SCHEMA advice"))
+        command.upgrade(config, stored)
         with connection.begin():
-            inserted = text(f"INSERT INTO recommendation ({names}) VALUES ({values})")
-            connection.execute(inserted, {"estimate": json.dumps(estimate)})
-    upgrade(where, "advice")
+            advice, receipt = (
+                Table(name, MetaData(), schema=schema, autoload_with=connection)
+                for name in ("recommendation", "receipt")
+            )
+            for row in (accepted, like | {"recommendation_id": 2, "state": "OPEN"}):
+                connection.execute(insert(advice), row)
+            connection.execute(insert(receipt), receipts)
+
+
+def assert_kept(where: StoreLocation, receipts: list[dict[str, Any]]) -> None:
+    """Check that receipts give the same cents again, and what became of the open and the accepted advice."""
     with AdviceRepository(where).writing() as connection:
-        (row,) = proof_stored.stored(connection)
-    assert row.state is State.ACCEPTED and row.estimate == Variant("k", "tp 2 to 1", saving=Saving((1, 2, 3)))
+        found = read_receipts(connection)
+        advice = {row.state: row for row in proof_stored.stored(connection)}
+    before = {row["receipt_id"]: json.loads(row["body"]) for row in receipts}
+    assert {row.receipt_id: {"receipt": row.text, "inputs": row.inputs} for row in found} == before
+    assert [row.check() for row in found] == [Check(intact=True, reproduced=True)] * 4
+    assert sorted(row.read().method for row in found) == [1, 1, 2, 2]
+    made = {name: value for row in found for name, value in row.values()["receipt"].items() if value}
+    assert made["measured_in_window"]["likely"] and made["release"]["measured_per_month"]["likely"], "both have dollars"
+    assert advice.keys() == {State.ACCEPTED, State.EXPIRED} and advice[State.EXPIRED].reason == NOT_NET
+    assert advice[State.ACCEPTED].estimate == Variant("k", "tp 2 to 1", saving=Saving((1, 2, 3)))
+
+
+@pytest.mark.parametrize("stored", PRICED)
+def test_receipts_give_the_same_cents_and_accepted_estimates_stay_after_an_upgrade(
+    tmp_path: Path, stored: str, receipts: list[dict[str, Any]]
+) -> None:
+    where = locate(str(tmp_path))
+    priced_advice(where, stored, receipts)
+    assert upgrade(where, "advice") == (stored, REVISIONS["advice"][-1])
+    assert_kept(where, receipts)
+
+
+def test_receipts_give_the_same_cents_and_accepted_estimates_stay_on_postgresql(
+    tmp_path: Path, receipts: list[dict[str, Any]]
+) -> None:
+    with server_url(tmp_path / "postgres") as url:
+        for stored in PRICED:
+            priced_advice(locate(url), stored, receipts)
+            assert upgrade(locate(url), "advice") == (stored, REVISIONS["advice"][-1])
+            assert_kept(locate(url), receipts)
 
 
 def test_checksums_by_owner_are_merged_and_earlier_damage_is_still_detected(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ WITHOUT_FIGURES = {
     "budget-unknown": "an unknown number of tokens",
     "engine-decides": "names the engine, which has no such setting",
     "place-unknown": "names the device, or that it is unknown",
+    "pages": "names the engine, which reserves nothing",
+    "engine-chooses": "no setting was seen",
+    "already-flash": "names the kernels",
+    "backend-unknown": "unknown kernels",
+    "vendor-decides": "names the engine and the device",
+    "urgency-unknown": "an unknown share",
 }
 
 
@@ -88,6 +94,10 @@ def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
         ("route-requests", "bandwidth-bound", {"largest": 0.01}),
         ("route-requests", "bandwidth-bound", {"easy_share": 0.1}),
         ("route-requests", "bandwidth-bound", {"planned_share": 0.1}),
+        ("route-requests", "bandwidth-bound", {"deferrable_share": 0.6}),
+        ("attention-backend", "prefill-heavy", {"min_prompt": 100_000.0}),
+        ("shorter-context", "one-at-a-time", {"headroom": 20.0}),
+        ("shorter-context", "one-at-a-time", {"queue": 1000.0}),
         ("continuous-batching", "one-at-a-time", {"queue": 1000.0}),
         ("continuous-batching", "one-at-a-time", {"memory_full": 0.1}),
         ("prefix-cache", "uncached", {"min_busy": 0.99}),
@@ -96,6 +106,7 @@ def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
         ("prefix-cache", "one-at-a-time", {"shared_share": 0.8}),
         ("prefix-cache", "one-at-a-time", {"planned_share": 0.5}),
         ("speculative-decoding", "bandwidth-bound", {"few_running": 0.1}),
+        ("speculative-decoding", "bandwidth-bound", {"published_batch": 1.0}),
         ("speculative-decoding", "bandwidth-bound", {"spare_flops": 0.01}),
         ("speculative-decoding", "bandwidth-bound", {"min_busy": 0.99}),
         ("speculative-decoding", "bandwidth-bound", {"drafted_tokens": 5}),

@@ -5,10 +5,12 @@ from functools import cache
 
 import pytest
 
+from pertoken.catalog.offers import ANYWHERE
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from pertoken.testing import regimes
 from pertoken.text.advice.folds import HOUR_RATE, folded
 from tests.plugins.priced import FILE, cells, rows
+from tests.savings.test_relocation import states_all
 from tests.testing.test_conformity import BUILT_IN
 
 RULES = {rule.rule_id: rule for rule in BUILT_IN}
@@ -81,6 +83,22 @@ def test_another_instance_that_is_priced_is_named_with_its_provider() -> None:
         api = any(edit.after == "per_token" for edit in variant.edits)
         if variant.saving is not None and elsewhere and not api:
             assert " × " in variant.title and " at " in variant.title, (cell, variant.title)
+
+
+def test_each_rule_that_changes_provider_or_region_states_what_moving_costs() -> None:
+    moving = {}
+    for (name, regime), variant in open_variants():
+        placement = {
+            edit.field.removeprefix("placement."): edit for edit in variant.edits if "placement." in edit.field
+        }
+        if any(part in placement and placement[part].after not in (None, ANYWHERE) for part in ("provider", "region")):
+            moving[name, regime] = variant
+        else:
+            assert not variant.moving, (name, regime)
+    assert {name for name, _ in moving} >= {"change-provider"}
+    for cell, variant in moving.items():
+        is_api = any(edit.after == "per_token" for edit in variant.edits)
+        assert states_all(variant.moving, is_api=is_api), (cell, variant.moving)
 
 
 def test_a_single_replica_that_is_left_is_never_without_a_word() -> None:

@@ -70,6 +70,15 @@ def test_an_engine_without_requests_or_with_unknown_tokens_or_a_short_pause_is_n
     assert stuck_s(line, HOUR) is None
 
 
+def test_an_engine_is_stuck_five_minutes_after_its_last_token_wherever_a_slice_begins() -> None:
+    """An hour has slices of five minutes, of which the one with the last token is no quiet one."""
+    slices = (600.0,) * 11
+    assert stuck_s(replace(HUNG, spark=(*slices, 0.0), silent_s=60), HOUR) is None, "a slice that has just begun"
+    assert stuck_s(replace(HUNG, spark=(*slices, 0.0), silent_s=300), HOUR) == 300
+    assert stuck_s(replace(HUNG, spark=(*slices, 0.0, 0.0), silent_s=420), HOUR) == 420
+    assert stuck_s(replace(HUNG, spark=(*slices, None), silent_s=3000), HOUR) == 300, "no more than was observed"
+
+
 def test_an_engine_that_counts_at_the_end_of_requests_is_stuck_after_a_window_without_tokens() -> None:
     assert stuck_s(replace(HUNG, late=("generated_tokens",), spark=(None, 0.0, 0.0, 0.0)), HOUR) == 2700
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import Market, load_market
@@ -18,6 +18,7 @@ from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
 from tests.deployments import MARKET, model
+from tests.examples import examples
 from tests.savings.fleets import context, fleet_of, host, llama, low_batch
 
 NANO = 1_000_000_000
@@ -390,10 +391,51 @@ def test_every_bankable_dollar_is_the_bill_that_leaves_less_the_bill_of_named_of
     money = saving.net
     leaves = price * len(fleet.devices) * 730
     bought = sum(round(placed.nano_usd_per_hour[1]) for placed in result.placed) * 730
-    assert result.placed and money[1] == pytest.approx(leaves - bought, abs=730)
+    crosses = result.moving.nano_usd_per_hour[1] * 730
+    assert result.placed and money[1] == pytest.approx(leaves - bought - crosses, abs=730)
     assert money[0] <= money[1] <= money[2] <= leaves
     listed = {(offer.key, offer.nano_usd_per_device_hour) for offer in load_market().all_offers}
     for placed in result.placed:
         assert (placed.offer.key, placed.offer.nano_usd_per_device_hour) in listed or not placed.listed
         assert placed.offer.n_devices >= ranks
     assert result.if_confirmed is None or result.saving is None
+
+
+@given(
+    starts=st.lists(st.sampled_from((P5, P5_SMALL, GCP, LAMBDA_A100)), min_size=2, max_size=3),
+    shared=st.booleans(),
+    moves=st.lists(st.sampled_from((on("L40S"), on("L4"), SPOT, Placement(region="us-east-2"), None)), min_size=3),
+    price=st.integers(NANO, 20 * NANO),
+)
+@settings(max_examples=examples(40), deadline=None)
+def test_the_net_of_several_services_is_the_hosts_that_leave_less_named_offers_and_data_that_crosses(
+    starts: list[Placement], shared: bool, moves: list[Placement | None], price: int
+) -> None:
+    if shared and starts[0] != P5_SMALL:
+        hosts = [host(1, starts[0].devices_per_instance or 1, starts[0])]
+        held = [(hosts[0], hosts[0].device_ids[number]) for number in range(len(starts))]
+    else:
+        hosts = [host(number, start.devices_per_instance or 1, start) for number, start in enumerate(starts, 1)]
+        held = [(one, one.device_ids[0]) for one in hosts]
+    services = [
+        Service(f"chat-{number}", (llama(number, (key,), placement=one.placement, model=model("Qwen3-1.7B")),))
+        for number, (one, key) in enumerate(held, 1)
+    ]
+    fleet = fleet_of(services, hosts)
+    after = fleet
+    for service, to in zip(fleet.services, moves, strict=False):
+        moved = service if to is None else service.on(to)
+        after = after if moved == service else after.edit(moved.but(tp=1))
+    if after == fleet:
+        return
+    result = estimate(fleet, after, context(fleet, low_batch(), price=price, market=MARKET))
+    saving = result.if_confirmed or result.saving
+    if saving is None:
+        return
+    leaves = sum(price * len(one.device_ids) for one in fleet.hosts if one.name in result.released)
+    bought = sum(round(instances.nano_usd_per_hour[1]) for instances in result.placed)
+    crosses = result.moving.nano_usd_per_hour[1]
+    assert saving.net[1] == pytest.approx((leaves - bought - crosses) * 730, abs=730)
+    listed = {(offer.key, offer.nano_usd_per_device_hour) for offer in load_market().all_offers}
+    for instances in result.placed:
+        assert (instances.offer.key, instances.offer.nano_usd_per_device_hour) in listed or not instances.listed

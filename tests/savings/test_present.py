@@ -2,8 +2,9 @@
 
 import pytest
 
-from pertoken.evidence import Evidence
+from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.queue.latency import LatencyQuery
+from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load
 from pertoken.savings.present import Present, presents
@@ -74,3 +75,33 @@ def test_several_are_forecast_together_as_each_is_alone() -> None:
     assert [known.forecast for known in together if isinstance(known, Present)] == [
         known.forecast for one in asked for known in presents([one], MARKET) if isinstance(known, Present)
     ]
+
+
+def assumed(traffic: float, **measured: float) -> tuple[Present, Present]:
+    """One deployment at its measured load, and at a multiple of it."""
+    run, now, seen = Forecasts(), llama(1, (1, 2)), low_batch(**{"ttft_s": 0.3, **measured})
+    known = []
+    for evidence in (seen, under_load(seen, traffic)):
+        load, requests = run.load(evidence), run.arrivals(evidence)
+        assert not isinstance(requests, NotMeasured)
+        calibration = run.calibration(now, load, MARKET)
+        known.append(run.present(now, load, requests.arrivals, calibration, MARKET))
+    return known[0], known[1]
+
+
+@pytest.mark.parametrize("traffic", [0.5, 4.0])
+def test_the_latency_at_an_assumed_load_is_the_measured_one_times_the_ratio_of_forecasts(traffic: float) -> None:
+    measured, more = assumed(traffic)
+    for name in ("ttft_p95_ms", "tpot_p95_ms"):
+        ratio = getattr(more.forecast, name) / getattr(measured.forecast, name)
+        assert more.measured[name][1] == pytest.approx(measured.measured[name][1] * ratio)
+        assert more.factor(name) == measured.factor(name)
+        assert (ratio > 1) is (traffic > 1)
+
+
+def test_an_assumed_load_that_overloads_a_deployment_excuses_no_slower_change() -> None:
+    measured, overloaded = assumed(60.0, busy=0.9)
+    assert overloaded.forecast.refusal is not None and overloaded.utilization > 1
+    assert overloaded.measured == measured.measured
+    slo = Slo(ttft_p95_ms=400.0)
+    assert overloaded.refusal_limits(slo) == pytest.approx(measured.refusal_limits(slo))

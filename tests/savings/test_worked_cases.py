@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def spot_without_discount() -> Figures:
 
 
 def owned_gpu() -> Figures:
-    terms = {"years": 4.0, "cost_of_capital": 0.08, "residual": 0.1, "maintenance": 0.05, "pue": 1.3}
+    terms: dict[str, Any] = {"years": 4.0, "cost_of_capital": 0.08, "residual": 0.1, "maintenance": 0.05, "pue": 1.3}
     cost = device_hour(Ownership(300_000, usd_per_kwh=0.1, **terms), 8, 500.0)
     return {
         "capital_usd": cost.capital,

@@ -37,3 +37,11 @@ def test_a_scope_is_the_fleet_or_names_a_target() -> None:
     for wrong in ("fleet=x", "service", "pod=x", 3):
         with pytest.raises(ValueError, match="must be fleet"):
             read_scope(wrong)
+
+
+def test_a_figure_may_be_of_an_owner() -> None:
+    comparison = read_comparison("usd[label:team=search] > 5")
+    assert comparison.scope == Scope("label:team", "search") and str(comparison) == "usd[label:team=search] > 5"
+    assert read_comparison("budget_share[namespace=*] > 80%").scope == Scope("namespace", "*")
+    with pytest.raises(ValueError, match="label:NAME"):
+        read_comparison("usd[team=search] > 5")

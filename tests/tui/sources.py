@@ -67,9 +67,9 @@ class FixedSource:
         self.moments.append(at)
         return replace(self.report, window_s=window_s, now_ts=at or self.report.now_ts)
 
-    def tenants(self, window_s: int, at: int | None = None) -> Spend:
+    def spend(self, window_s: int, by: str, at: int | None = None) -> Spend:
         self._before()
-        return self.bill
+        return self.bill if by == "tenant" else replace(self.bill, by=by)
 
     def banked(self) -> Banked:
         self._before()

@@ -17,7 +17,16 @@ from pertoken.claims.shown import claims_table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
-PAGES = ("README.md", "docs/gateways.md", "docs/scale.md", "docs/how-savings-are-proven.md", "docs/claims.md")
+PAGES = (
+    "README.md",
+    "docs/overhead.md",
+    "docs/what-is-measured.md",
+    "docs/gateways.md",
+    "docs/scale.md",
+    "docs/how-savings-are-proven.md",
+    "docs/claims.md",
+    "docs/lake.md",
+)
 _BLOCK = re.compile(r"(<!-- figures (?P<name>[a-z_]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 Result = Mapping[tuple[str, str], Any]
 
@@ -41,6 +50,25 @@ def read_result(file: Path) -> Result:
     return rows | {("target", target["id"]): target["value"] for target in result["targets"]}
 
 
+def _headline() -> str:
+    recovery_file, recovery = newest("recovery")
+    decisions_file, decisions = newest("decisions")
+    agent_file, agent = newest("agent-10s")
+    recovered, coverage = (100 * recovery["target", f"recovery.{name}"] for name in ("found", "coverage"))
+    regret, thumb = (100 * decisions["target", f"decisions.{name}"] for name in ("regret", "regret_thumb"))
+    share = 100 * agent["pertoken agent with discovery", "cpu_share"]
+    return (
+        f"- **{recovered:.0f} %** of the problems planted in generated fleets are the first or second advice on their"
+        f" service, and {coverage:.0f} % of the\n  changes save what the interval promised"
+        f" ([result](benchmarks/results/{recovery_file})).\n"
+        f"- **{regret:.1f} %** of the bill is what deciding by its forecast costs more than knowing, on published"
+        f" measurements that chose nothing;\n  a rule of thumb costs {thumb:.1f} %"
+        f" ([result](benchmarks/results/{decisions_file})).\n"
+        f"- **{share:.2f} %** of one core is what the agent takes beside eight GPUs of a stand-in driver"
+        f" ([result](benchmarks/results/{agent_file})).\n"
+    )
+
+
 def _agent() -> str:
     lines = [
         "| interval | discovery | of one core | of nvitop-exporter, same interval | of it, at its 1 s | result |",
@@ -56,7 +84,7 @@ def _agent() -> str:
             default_ratio = "–" if peer_installed is None else f"{share / peer_installed:.2f}"
             lines.append(
                 f"| {interval} | {discovery} | {100 * share:.2f} % | {ratio:.2f} | {default_ratio} | "
-                f"[{file}](benchmarks/results/{file}) |"
+                f"[{file}](../benchmarks/results/{file}) |"
             )
     return "\n".join(lines) + "\n"
 
@@ -78,7 +106,7 @@ def _window() -> str:
     return (
         f"All of it took {rows['target', 'window.seconds']:.0f} s and {rows['target', 'window.peak_mib']:.0f} MiB on "
         f"two loaded cores; a GPU cost {growth:.0f} % more than among 100 GPUs\n"
-        f"([{file}](benchmarks/results/{file})).\n"
+        f"([{file}](../benchmarks/results/{file})).\n"
     )
 
 
@@ -198,6 +226,67 @@ def _scale_ticks() -> str:
     return f"Thirty times as many ticks took, as a multiple: {took}\n([{file}](../benchmarks/results/{file})).\n"
 
 
+_QUESTIONS = {
+    "per_mtok_by_model_and_hour": "dollars per Mtok by model and hour",
+    "dollars_by_provider": "dollars by provider",
+    "unused_by_cell": "unused by cell",
+    "spend_by_month": "spend by month",
+    "services_by_idle": "services by what they leave unused",
+}
+
+
+def _lake() -> str:
+    file, rows = newest("lake")
+    sizes = [(gpus, days) for gpus in (10_000, 1_000_000) for days in (1, 30)]
+    header = " | ".join(f"{gpus:,} GPUs, {days} day{'s' * (days > 1)}" for gpus, days in sizes)
+    lines = [f"| | {header} |", "|---|" + "---|" * len(sizes)]
+    for question, label in _QUESTIONS.items():
+        cells = []
+        for gpus, days in sizes:
+            key = f"{question}.{gpus}.{days}d"
+            cells.append(f"{rows['pertoken', key]:.1f} s, {rows['pertoken', f'{key}.peak']:,.0f} MB")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    hours, size = (rows["pertoken", f"{what}.1000000"] for what in ("device_hours", "bytes_per_device_hour"))
+    growth = rows["target", "lake.growth_of_ten_times_the_rows"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{hours:,.0f} device-hours of 100 cells, {size:.2f} bytes each (lines of the bill and tokens).",
+            f"Ten times the rows took {growth:.2f} times as long ([{file}](../benchmarks/results/{file})).",
+            "",
+        ]
+    )
+
+
+def _lake_engines() -> str:
+    file, rows = newest("lake-engines")
+    engines = ("pertoken", "PostgreSQL", "Spark, 1 worker", "Spark, 2 workers")
+    names = ("DuckDB", *engines[1:])
+    lines = [f"| 10,000 GPUs | days | {' | '.join(names)} |", "|---|---|" + "---|" * len(engines)]
+    for question, label in _QUESTIONS.items():
+        for days in (1, 30):
+            seconds = (rows[engine, f"{question}.10000.{days}d"] for engine in engines)
+            lines.append(f"| {label} | {days} | {' | '.join(f'{value:.1f} s' for value in seconds)} |")
+    return "\n".join([*lines, "", f"Every engine gave the same rows ([{file}](../benchmarks/results/{file})).", ""])
+
+
+def _lake_iceberg() -> str:
+    file, rows = newest("lake-iceberg")
+    labels = {
+        "publish_seconds_per_day_of_a_cell": ("publish a day of a cell", "{:.3f} s"),
+        "publish_again_seconds": ("publish it again", "{:.3f} s"),
+        "files_per_day_of_a_cell": ("files of a day of a cell", "{:.1f}"),
+        "bytes_per_day_of_a_cell": ("bytes of a day of a cell", "{:,.0f}"),
+        "dollars_by_model_seconds": ("dollars by model", "{:.2f} s"),
+    }
+    lines = ["| | manifests | Iceberg |", "|---|---|---|"]
+    for what, (label, form) in labels.items():
+        cells = (form.format(rows[subject, what]) for subject in ("pertoken", "pyiceberg"))
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"([{file}](../benchmarks/results/{file}))", ""])
+
+
 def _proof() -> str:
     files = sorted(RESULTS.glob("proof-*.json"))
     results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
@@ -287,7 +376,11 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent_beside": _agent_beside,
     "claims": _claims,
     "forecast": _forecast,
+    "headline": _headline,
     "hours": _hours,
+    "lake": _lake,
+    "lake_engines": _lake_engines,
+    "lake_iceberg": _lake_iceberg,
     "guard": _guard,
     "proof": _proof,
     "scale_arriving": _scale_arriving,

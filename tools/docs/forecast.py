@@ -22,7 +22,7 @@ The forecast answers what a change of a deployment does to its tokens/s, TPOT an
 more of a deployment that it has seen; one command shows it a load that the deployment has not had yet:
 
 ```sh
-pertoken probe
+pertoken probe URL
 ```
 
 ## What it knows

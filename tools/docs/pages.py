@@ -8,7 +8,7 @@ import click
 
 from pertoken.advisor.rules.discovery import installed
 from pertoken.advisor.rules.load import source_of
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker.child import Limits
 from pertoken.advisor.worker.run import RuleInfo, run_plugins
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric

@@ -36,8 +36,8 @@ class _Merge:
 def reapplied(base: Fleet, proposed: Fleet, state: Fleet, key: str) -> Fleet:
     """Return `state` with the changes from `base` to `proposed`; ids of new deployments derive from `key`.
 
-    Proposals that change different fields combine to the same fleet in any order; two that set a field to the same
-    value agree. Raises Conflict if `state` has a third value, or lacks a subject of the proposal.
+    Proposals that change different fields, or parts of a placement, combine to the same fleet in any order; two that
+    set a field to the same value agree. Raises Conflict if `state` has a third value, or lacks a subject of it.
     """
     merge = _Merge(base, proposed, state, key)
     services = _services(merge)
@@ -60,7 +60,8 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
     for deployment in gone.values():
         if state.deployment_of.get(deployment.deployment_id) != deployment:
             raise Conflict(f"{deployment.name} was changed by another step, and this step merges its earlier state")
-    changed, added = {}, {}
+    changed: dict[int, Deployment] = {}
+    added: dict[int, Deployment] = {}
     for after in deployments_unlike(proposed, base):
         before = base.deployment_of.get(after.deployment_id)
         if before is None:
@@ -69,9 +70,26 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
             continue
         current = state.deployment_of.get(after.deployment_id)
         if current is None:
-            raise Conflict(f"{before.name} is removed by another step")
-        changed[after.deployment_id] = _deployment(before, after, current)
+            before, after, current = _on_merged(before, after, changed, merge)
+        changed[current.deployment_id] = _deployment(before, after, current)
     return tuple(_service(service, unlike.get(service.name), gone, changed, added, merge) for service in state.services)
+
+
+def _on_merged(
+    before: Deployment, after: Deployment, changed: Mapping[int, Deployment], merge: _Merge
+) -> tuple[Deployment, Deployment, Deployment]:
+    """Return a move of a deployment that another step merged, as one of the engine that serves for it, and that.
+
+    Raises Conflict for any other change, or without such an engine.
+    """
+    names = {name for name, _ in before.serves}
+    is_move = replace(before, placement=after.placement, device_ids=after.device_ids) == after
+    for made in merge.state.deployments if is_move else ():
+        if made.deployment_id not in merge.base.deployment_of and names <= {name for name, _ in made.serves}:
+            current = changed.get(made.deployment_id, made)
+            devices = current.device_ids if after.device_ids == before.device_ids else after.device_ids
+            return replace(before, device_ids=current.device_ids), replace(after, device_ids=devices), current
+    raise Conflict(f"{before.name} is removed by another step")
 
 
 def _service(
@@ -83,7 +101,8 @@ def _service(
     merge: _Merge,
 ) -> Service:
     if after is None:
-        return current
+        moved = tuple(changed.get(deployment.deployment_id, deployment) for deployment in current.deployments)
+        return current if moved == current.deployments else replace(current, deployments=moved)
     before = merge.base.service(current.name)
     current = _three_way(before, after, current, current.name, _FIELDS[Service])
     if after.demand != before.demand:
@@ -121,10 +140,24 @@ def _three_way(before: T, after: T, current: T, label: str, names: tuple[str, ..
             continue
         if now != old and name == "device_ids":
             raise Conflict(f"both move {label}")
-        if now != old:
+        joint = new if now == old else _placement(old, new, now) if isinstance(old, Placement) else None
+        if joint is None:
             raise Conflict(f"both set {_label(name)} of {label}: to {_value(name, now)} and to {_value(name, new)}")
-        values[name] = new
+        values[name] = joint
     return replace(current, **values) if values else current
+
+
+def _placement(before: Placement, after: Placement, current: Placement) -> Placement | None:
+    """Return the placement of two changes; None if they set a part otherwise, or one is to an offer of its own."""
+    if any(place.offer or place.purchase == "per_token" for place in (after, current)):
+        return None
+    values: dict[str, Any] = {}
+    for part in _PARTS:
+        old, new, now = ({name: getattr(place, name) for name in part} for place in (before, after, current))
+        if old not in (new, now) and new != now:
+            return None
+        values |= now if new == old else new
+    return Placement(**values)
 
 
 def _hosts(merge: _Merge) -> tuple[Host, ...]:
@@ -170,6 +203,8 @@ _FIELDS: Mapping[type, tuple[str, ...]] = {
     Deployment: _names(Deployment, ("deployment_id", "epoch_id", "expected", "_")),
     Demand: _names(Demand, ()),
 }
+_PARTS = (("provider", "accelerator", "instance_type", "devices_per_instance"), ("region", "purchase"))
+"""Fields of a placement that change together: an instance is of a provider and accelerator, a price of a region."""
 _LABELS = {"replicas": "the number of replicas", "serves": "the shares"}
 
 

@@ -66,7 +66,10 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
             for assumption in split_tier(price.assumptions)[1]
             if assumption not in (*known.assumptions, *whole_hosts(price.released))
         ),
-        tuple(objective for objective in price.against if objective not in known.against),
+        (
+            *(objective for objective in price.against if objective not in known.against),
+            *(line for line in price.moving.lines if line not in known.moving.lines),
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from pertoken.advisor.changes.title import title
 from pertoken.advisor.checks.possible import refuse_impossible, refuse_other_changes
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.rules.load import rules_in
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker.child import Limits
 from pertoken.advisor.worker.run import run_job
 from pertoken.advisor.worker.wire import storable
 from pertoken.errors import BadInput

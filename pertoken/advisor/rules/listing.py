@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules
 from pertoken.advisor.rules.load import source_of
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker.child import Limits
 from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_plugins
 from pertoken.config import Settings
 from pertoken.errors import BadInput

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from pertoken.advisor.rules.discovery import Permission, Plugin
 from pertoken.advisor.rules.switches import disabled
-from pertoken.advisor.worker.inputs import Source
+from pertoken.advisor.worker.child import Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule

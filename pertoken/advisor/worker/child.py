@@ -11,6 +11,8 @@ input, output and the pipe to the advisor.
 """
 
 import contextlib
+import ctypes
+import errno
 import faulthandler
 import gc
 import importlib
@@ -19,25 +21,303 @@ import io
 import json
 import logging
 import os
+import platform
 import resource
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
-from pertoken.advisor.worker import confine
-from pertoken.advisor.worker.inputs import Inputs, Limits, Source, SubjectKey, Target
 from pertoken.advisor.worker.wire import encoded, storable, type_name
+from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import SERIES
-from pertoken.rule import FleetEvidence, Rule
+from pertoken.rule import FleetEvidence, Rule, subject_key
 from pertoken.settings.rules import options_of
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
+
+_CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
+_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+_CHANGES = _WRITE_FILE | _TRUNCATE | sum(1 << bit for bit in range(4, 14))
+"""Writing, removing, creating files of every kind, linking, renaming, truncating."""
+_SCOPED = 3
+"""Abstract Unix sockets and signals."""
+
+_SYSCALLS = {
+    # (AUDIT_ARCH, socket, io_uring_setup, ptrace, process_vm_writev, pidfd_getfd)
+    "x86_64": (0xC000_003E, 41, 425, 101, 311, 438),
+    "aarch64": (0xC000_00B7, 198, 425, 117, 271, 438),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """Restrictions of rules: None for each that the kernel granted, else the reason why it did not."""
+
+    network: str | None = None
+    """Why a rule could open sockets; None where it could not."""
+    files: str | None = None
+    """Why a rule could change files outside its temporary folder; None where it could not."""
+    processes: str | None = None
+    """Why a process that a rule starts could outlive it or signal others; None where it could not."""
+
+    @property
+    def confined(self) -> bool:
+        """Whether rules had no network and could write only to a temporary folder."""
+        return self.network is None and self.files is None
+
+    @property
+    def label(self) -> str:
+        """`confined`, or `not confined` with the reasons."""
+        reasons = [f"{what}: {why}" for what, why in (("network", self.network), ("files", self.files)) if why]
+        return f"not confined ({'; '.join(reasons)})" if reasons else "confined"
+
+    def and_also(self, other: "Confinement") -> "Confinement":
+        """Return the confinement of two workers together: a restriction holds only if both have it."""
+        return Confinement(self.network or other.network, self.files or other.files, self.processes or other.processes)
+
+
+def end_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
+    """Request a signal to this process when the process that forked it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
+    if os.getppid() not in (parent, 0):  # the parent has already ended; 0 is a parent outside this namespace
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of orphaned descendants."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def separate_processes() -> str | None:
+    """Give the next children of this process their own process, network and IPC namespaces; return why not."""
+    uid, gid = os.geteuid(), os.getegid()
+    if _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC) != 0:
+        return f"no user namespace ({_error()})"
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    except OSError as error:
+        return f"no user namespace ({error.strerror})"
+    return None
+
+
+def confine(folder: str) -> Confinement:
+    """Restrict this process and its children: no new sockets, and no changes to files outside `folder`."""
+    if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return Confinement(_error(), _error(), _error())
+    files, signals = _landlock(folder)
+    return Confinement(_no_sockets(), files, signals)
+
+
+def _landlock(folder: str) -> tuple[str | None, str | None]:
+    """Return why files, and why signals, are not restricted; None if they are."""
+    version = _LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    if version < 3:
+        reason = f"no Landlock ({_error()})" if version < 0 else f"Landlock of version {version}, which is too old"
+        return reason, reason
+    scoped = version >= 6
+    attributes = struct.pack("=QQQ", _CHANGES, 0, _SCOPED) if scoped else struct.pack("=Q", _CHANGES)
+    ruleset = _LIBC.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    if ruleset < 0:
+        return f"no Landlock ({_error()})", f"no Landlock ({_error()})"
+    try:
+        for path, allowed in ((folder, _CHANGES), (os.devnull, _WRITE_FILE | _TRUNCATE)):
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rule = struct.pack("=Qi", allowed, opened)
+            added = _LIBC.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, rule, ctypes.c_uint32(0))
+            os.close(opened)
+            if added != 0:
+                return f"Landlock: {_error()}", f"Landlock: {_error()}"
+        if _LIBC.syscall(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint32(0)) != 0:
+            return f"Landlock: {_error()}", f"Landlock: {_error()}"
+    finally:
+        os.close(ruleset)
+    return None, None if scoped else f"Landlock of version {version} does not restrict signals"
+
+
+def _no_sockets() -> str | None:
+    """Refuse new sockets of every family, and system calls that access another process; return why not."""
+    known = _SYSCALLS.get(platform.machine())
+    if known is None:
+        return f"no filter of system calls for {platform.machine()}"
+    arch, *refused = known
+    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06  # opcodes of classic BPF
+    allow, refuse = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
+    deny = 4 + len(refused) + 1  # index of the last instruction
+    program = [(load, 0, 0, 4), (equal, 0, deny - 2, arch), (load, 0, 0, 0), (at_least, deny - 4, 0, 0x4000_0000)]
+    program += [(equal, deny - index - 1, 0, number) for index, number in enumerate(refused, start=4)]
+    program += [(end, 0, 0, allow), (end, 0, 0, refuse)]
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(packed)
+    filtered = struct.pack("@HP", len(program), ctypes.addressof(buffer))
+    done = _LIBC.prctl(_PR_SET_SECCOMP, 2, filtered, 0, 0)
+    return None if done == 0 else f"no filter of system calls ({_error()})"
+
+
+def _error() -> str:
+    return os.strerror(ctypes.get_errno())
+
+
+SubjectKey = tuple[str, int | str]
+"""Kind and id of a subject of evidence: `("host", 7)`."""
+
+Measured = Mapping[SubjectKey, Evidence]
+"""Evidence of one window, by subject."""
+
+Target = Deployment | Service | None
+"""Target of a call; None is the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part of the targets of an advice run, which one process takes from reading their load to pricing."""
+
+    services: frozenset[str] | None = None
+    """Names of the services; their deployments are targets, too. None: all."""
+    fleet: bool = True
+    """Whether rules over the fleet run."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The present fleet with its evidence, and the targets for which rules run."""
+
+    fleet: Fleet
+    market: Market
+    measured: Measured
+    """Evidence of the window of the run."""
+    windows: Mapping[int, Measured] = field(default_factory=dict)
+    """Evidence of windows of rules, by length in seconds. A rule whose window is not there gets that of the run."""
+    shard: Shard = field(default_factory=Shard)
+
+    def over(self, window_s: int | None) -> Measured:
+        """Return the evidence of the window of a rule; None: the window of the run."""
+        return self.measured if window_s is None else self.windows.get(window_s, self.measured)
+
+    def targets(self, scope: str) -> tuple[Target, ...]:
+        """Return the targets of a rule with this scope (`deployment`, `service` or `fleet`), in call order."""
+        return self._targets[scope]
+
+    def place(self, target: Target) -> int:
+        """Return the position of a target among those of its scope in all shards."""
+        return 0 if target is None else self._places[subject_key(target)]
+
+    def count(self, scope: str) -> int:
+        """Return the number of targets of a scope in all shards."""
+        return len(self._all_targets[scope])
+
+    @cached_property
+    def _all_targets(self) -> Mapping[str, tuple[Target, ...]]:
+        return {"deployment": self.fleet.deployments, "service": self.fleet.services, "fleet": (None,)}
+
+    @cached_property
+    def _targets(self) -> Mapping[str, tuple[Target, ...]]:
+        return {scope: tuple(filter(self._has, targets)) for scope, targets in self._all_targets.items()}
+
+    @cached_property
+    def _places(self) -> Mapping[SubjectKey, int]:
+        subjects = (self.fleet.deployments, self.fleet.services)
+        return {subject_key(target): place for targets in subjects for place, target in enumerate(targets)}
+
+    def _has(self, target: Target) -> bool:
+        """Return whether a target is in the shard: a deployment is where the first of its services is."""
+        if target is None:
+            return self.shard.fleet
+        if self.shard.services is None:
+            return True
+        name = target.name if isinstance(target, Service) else self.fleet.listed_by[target.deployment_id][0]
+        return name in self.shard.services
+
+    def seen(self, target: Target, window_s: int | None) -> Evidence | FleetEvidence:
+        """Return fresh evidence of a target in the window of a rule, with no series marked as read."""
+        measured = self.over(window_s)
+        if target is None:
+            return FleetEvidence(measured)
+        known = measured.get(subject_key(target))
+        return Evidence({}) if known is None else known.fresh()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of rules; each applies to one process, which runs one rule."""
+
+    call_s: float = 10.0
+    """Wall time of one rule for one target, and of loading a plugin."""
+    rule_s: float = 60.0
+    """Wall time of one rule for all its targets."""
+    plugin_s: float = 300.0
+    """Wall time of a plugin with all its rules, and CPU time of each of its processes."""
+    memory_bytes: int = 2 * 2**30
+    """Address space in addition to that of the advisor."""
+    output_bytes: int = 2**20
+    """Bytes printed for one target, and of each file in the temporary folder."""
+    kept_chars: int = 4000
+    """Characters of printed output to keep, from its end."""
+    proposals: int = 1000
+    """Proposals and refusals for one target."""
+    call_bytes: int = 4 * 2**20
+    """Bytes returned by a rule for one target."""
+    returned_bytes: int = 64 * 2**20
+    """Bytes returned by all rules of a worker."""
+
+    @classmethod
+    def of_call(cls, call_s: float) -> "Limits":
+        """Return limits in proportion to the maximum duration of one call."""
+        return cls(call_s=call_s, rule_s=6 * call_s, plugin_s=30 * call_s)
+
+
+class LoadedRules(Protocol):
+    """Rules loaded from one plugin, or why they were not."""
+
+    @property
+    def name(self) -> str:
+        """Name in error messages."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules to run."""
+
+    @property
+    def disabled(self) -> tuple[Rule, ...]:
+        """The rules that a person switched off."""
+
+    @property
+    def error(self) -> str | None:
+        """Why its rules do not run; None if they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A plugin that was not imported yet."""
+
+    name: str
+    origin: str
+    """The distribution and version, or the file."""
+    group: str
+    """The distribution or the file: consecutive sources with the same group share a worker."""
+    load: Callable[[], Iterable[LoadedRules]]
+    """Import it in a worker; any error is an error of the plugin."""
+    own: bool = False
+    """Whether it is code of this program, which the conformity suite tests: its rules change nothing of each other."""
+
 
 PIPE = 3
 """File descriptor on which a worker reports."""
@@ -55,12 +335,12 @@ def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, p
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM, signal.SIGCHLD})
-        confine.end_with_parent(parent, signal.SIGTERM)
+        end_with_parent(parent, signal.SIGTERM)
         _default_signals()
         gc.freeze()  # do not collect the advisor's objects: their finalizers must not run in this process
         _keep_files(pipe, output)
-        confine.adopt_orphans()
-        shared = confine.separate_processes()
+        adopt_orphans()
+        shared = separate_processes()
         keeper = _fork(lambda: _keep(tasks, limits, folder, shared))
         while signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGCHLD:
             if os.waitpid(keeper, os.WNOHANG)[0]:
@@ -124,7 +404,7 @@ def _fork(run: Callable[[], None]) -> int:
     if pid == 0:
         status = 1
         try:
-            confine.end_with_parent(parent)
+            end_with_parent(parent)
             run()
             status = 0
         except BaseException as error:
@@ -170,11 +450,11 @@ def _signal(number: int) -> str:
 
 def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> None:
     os.setpgid(0, 0)
-    confined = confine.confine(folder)
+    confined = confine(folder)
     if confined.processes is not None and shared is not None:
-        confined = confine.Confinement(confined.network, confined.files, f"{shared}; {confined.processes}")
+        confined = Confinement(confined.network, confined.files, f"{shared}; {confined.processes}")
     else:
-        confined = confine.Confinement(confined.network, confined.files)
+        confined = Confinement(confined.network, confined.files)
     send(PIPE, confined=[confined.network, confined.files, confined.processes])
     _limit(limits)
     sys.dont_write_bytecode = True

@@ -19,9 +19,20 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from pertoken.advisor.worker.child import MAX_TRACE, Task, do_job, load_and_run, run_together, supervise
-from pertoken.advisor.worker.confine import Confinement
-from pertoken.advisor.worker.inputs import Inputs, Limits, Source, SubjectKey, Target
+from pertoken.advisor.worker.child import (
+    MAX_TRACE,
+    Confinement,
+    Inputs,
+    Limits,
+    Source,
+    SubjectKey,
+    Target,
+    Task,
+    do_job,
+    load_and_run,
+    run_together,
+    supervise,
+)
 from pertoken.advisor.worker.wire import MAX_TEXT, storable
 from pertoken.evidence import EPOCHS
 from pertoken.metrics import SERIES

@@ -11,10 +11,11 @@ from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.pods import workload_of
 from pertoken.agent.host.processes import HostProcesses, Process
-from pertoken.agent.readings import CONNECTOR, SLEEP_AFTER, Endpoint
+from pertoken.agent.readings import SLEEP_AFTER, Endpoint
 from pertoken.catalog.knobs import (
     connector_argument,
     layout,
+    layout_variables,
     model_argument,
     read_absent,
     read_argv,
@@ -26,7 +27,8 @@ from pertoken.catalog.knobs import (
     variables,
 )
 from pertoken.printable import short
-from pertoken.store.schema.words import WORKLOAD
+from pertoken.state.workload import WORKLOAD
+from pertoken.store.schema.words import CONNECTOR
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
@@ -70,7 +72,7 @@ def with_process(
     """Return an endpoint with what its process reveals: identity, group, model and knobs of its command line."""
     environment = environment or {}
     knobs = read_environment(empty.kind, environment)
-    if not variables(empty.kind):
+    if not layout_variables(empty.kind):
         knobs |= read_absent(empty.kind, argv)
     knobs |= read_argv(empty.kind, argv)
     model = model_argument(empty.kind, argv) or variable_argument(empty.kind, "model", environment)

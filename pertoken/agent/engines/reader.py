@@ -20,10 +20,11 @@ from pertoken.agent.engines.locate import locate
 from pertoken.agent.engines.topologies import TOPOLOGY
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
-from pertoken.agent.readings import CONNECTOR, LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
+from pertoken.agent.readings import LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
 from pertoken.catalog.knobs import merged, undetermined
+from pertoken.store.schema.words import CONNECTOR
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, Counter, PageOrigin
+from pertoken.agent.engines.adapters.adapter import MILLISECOND, PROCESS_START, Counter, PageOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ LITELLM = GatewayAdapter(
         Counter("tenant_reasoning_tokens", ("litellm_output_reasoning_tokens_metric_total",)),
         Counter("tenant_prompt_audio_tokens", ("litellm_input_audio_tokens_metric_total",)),
         Counter("tenant_audio_tokens", ("litellm_output_audio_tokens_metric_total",)),
+        Counter("tenant_images", ("litellm_images_generated_metric_total",)),
+        Counter("tenant_video_ms", ("litellm_video_duration_seconds_metric_total",), unit=MILLISECOND),
     ),
     labels={
         "model": ("model", "litellm_model_name", "requested_model"),

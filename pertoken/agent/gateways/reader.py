@@ -51,7 +51,7 @@ def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: Page) -> G
     metric_of: dict[str, str] = {}
     for metric in adapter.counters:
         name = next((engine_name for engine_name in metric.engine_names if engine_name in page.samples), None)
-        for labels, value in page.counter(name).items() if name is not None else ():
+        for labels, value in page.counter(name, metric.unit).items() if name is not None else ():
             if set(metric.where) <= set(labels):
                 series = f"{metric.name}{json.dumps(labels, ensure_ascii=False)}"
                 counters[series] = value

@@ -74,6 +74,8 @@ def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
             "tenant_reasoning_tokens": _count(where, generated, "reasoning_tokens"),
             "tenant_prompt_audio_tokens": _count(where, prompt, "audio_tokens"),
             "tenant_audio_tokens": _count(where, generated, "audio_tokens"),
+            "tenant_images": _count(where, usage, "output_image_count"),
+            "tenant_video_ms": _milliseconds(where, usage, "duration_seconds"),
         }
         if str(row.get("cache_hit")).casefold() == "true":
             cached += 1
@@ -186,6 +188,15 @@ def _count(where: str, row: Mapping[str, Any], column: str) -> int:
     if type(value) is not int or not 0 <= value <= MAX_TOKENS:
         raise BadInput(f"{where}: {column} {short(repr(value))} is not a number of tokens")
     return value
+
+
+def _milliseconds(where: str, row: Mapping[str, Any], column: str) -> int:
+    value = row.get(column)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
+        raise BadInput(f"{where}: {column} {short(repr(value))} is not a number of seconds")
+    return round(1000.0 * float(value))
 
 
 def _time(where: str, row: Mapping[str, Any]) -> int:

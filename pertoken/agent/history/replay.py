@@ -182,7 +182,7 @@ def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Ite
                     model=model if len(models) > 1 else None,
                 ),
                 served_model=model,
-                knobs=identity.knobs,
+                knobs={**identity.knobs, **engine.owner},
                 counters=values.counters,
                 gauges=values.gauges,
                 histograms=adapter.histograms_of(part) if buckets else None,

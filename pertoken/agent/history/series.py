@@ -27,7 +27,9 @@ from pertoken.agent.history.targets import (
     pods_of,
     processes,
 )
+from pertoken.agent.host.pods import workload_of_pod
 from pertoken.agent.scrape.page import Labels, Layout, Page
+from pertoken.state.workload import WORKLOAD
 
 ENGINES = ("vllm", "sglang")
 """Engines whose pages name the model in a label: all that is known of the others comes from their API."""
@@ -65,6 +67,14 @@ class EngineSeries:
     buckets: Mapping[int, Sequence[tuple[str, Labels, float]]] = field(default_factory=dict)
     """Buckets of its histograms, by the step at which they were read."""
     layouts: dict[tuple[bool, ...], Layout] = field(default_factory=dict, compare=False)
+
+    @property
+    def owner(self) -> Mapping[str, str]:
+        """The object that its pod belongs to, as the knob of an epoch."""
+        if self.pod is None:
+            return {}
+        namespace, _, pod = self.pod.rpartition("/")
+        return {WORKLOAD: str(workload_of_pod(namespace or None, pod))}
 
     @property
     def adapter(self) -> Adapter:

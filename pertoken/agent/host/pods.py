@@ -34,10 +34,15 @@ def workload_of(environment: Mapping[str, str], namespace: Callable[[], str | No
         return Workload("DynamoGraphDeployment", at, graph)
     hostname = environment.get("HOSTNAME", "")
     pod = environment.get("POD_NAME") or ("" if hostname == host_name else hostname)
+    return workload_of_pod(at, pod)
+
+
+def workload_of_pod(namespace: str | None, pod: str) -> Workload:
+    """Return the object that a pod belongs to, as far as its name shows it."""
     match = _OF_DEPLOYMENT.fullmatch(pod)
     if match is None:
-        return Workload(None, at, None)
+        return Workload(None, namespace, None)
     name = match[1]
     if name.endswith(_KSERVE):
-        return Workload("LLMInferenceService", at, name.removesuffix(_KSERVE))
-    return Workload("Deployment", at, name)
+        return Workload("LLMInferenceService", namespace, name.removesuffix(_KSERVE))
+    return Workload("Deployment", namespace, name)

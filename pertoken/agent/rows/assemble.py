@@ -33,6 +33,7 @@ from pertoken.agent.rows.owners import find_owners
 from pertoken.agent.rows.spread import spread
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.catalog.knobs import layout
+from pertoken.settings.owners import JOB
 from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     AgentSample,
@@ -71,6 +72,8 @@ class Readings:
     """Those of the whole host."""
     gateways: tuple[GatewayReading, ...] = ()
     """Those that were read since the tick before."""
+    jobs_by_gpu: Mapping[str, str] = field(default_factory=dict)
+    """Batch job of each GPU by its number, of the deployments whose processes name none."""
 
 
 def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
@@ -94,7 +97,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     owners = find_owners(tick_state, devices, engines, readings.cpu_time_ms)
     allocations = {**owners.gpu, **owners.cpu}
     gateways = gateway_rows(tick_state, readings.gateways, host_id, moment, baseline=baseline)
-    epochs = {**_epochs(tick_state, devices, engines, allocations, moment.ts), **gateways.epochs}
+    epochs = {**_epochs(tick_state, devices, engines, allocations, readings.jobs_by_gpu, moment.ts), **gateways.epochs}
 
     samples: list[object] = []
     if cost is not None:
@@ -169,6 +172,7 @@ def _epochs(
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
     allocations: Mapping[int, tuple[Allocation, ...]],
+    jobs_by_gpu: Mapping[str, str],
     ts: int,
 ) -> dict[int, EpochRow]:
     """Return the epoch of each deployment: carried on, completed or begun."""
@@ -176,6 +180,7 @@ def _epochs(
     # An engine on a MIG device runs on that, not on the GPU it is a slice of.
     sliced = {step.row.parent_id for step in devices}
     drivers = {step.row.device_id: step.row.driver_version for step in devices}
+    jobs = _jobs(devices, jobs_by_gpu)
     for step in engines:
         if step.deployment is None:
             continue
@@ -192,11 +197,13 @@ def _epochs(
             if allocation.owner == step.engine.engine_id and device not in sliced
         )
         # One that just restarted beside others has not used the CPUs yet: it runs where it ran.
+        job = _only(jobs.get(device) for device in device_ids)
         spread = len(device_ids or (previous.device_ids if previous else ()))
         epochs[deployment_id] = follow(
             previous,
             deployment_id=deployment_id,
             knobs={
+                **({JOB: job} if job else {}),
                 **layout(step.engine.kind, str(step.reading.knobs.get("split_mode")), spread),
                 **step.reading.knobs,
             },
@@ -209,9 +216,17 @@ def _epochs(
     return epochs
 
 
-def _only(versions: Iterable[str | None]) -> str | None:
-    """Return the one version that all devices with a version have; None where they differ."""
-    known = set(versions) - {None}
+def _jobs(devices: Sequence[DeviceStep], jobs_by_gpu: Mapping[str, str]) -> dict[int, str]:
+    """Return the batch job of each device; a part of a GPU has the job of its GPU."""
+    slots = {step.row.device_id: step.row.slot for step in devices if step.row.kind != "cpu"}
+    owners = {step.row.device_id: step.row.parent_id or step.row.device_id for step in devices}
+    jobs = {device_id: jobs_by_gpu.get(str(slots.get(gpu_id))) for device_id, gpu_id in owners.items()}
+    return {device_id: job for device_id, job in jobs.items() if job is not None}
+
+
+def _only(values: Iterable[str | None]) -> str | None:
+    """Return the one value that all devices with a value have; None where they differ."""
+    known = set(values) - {None}
     return known.pop() if len(known) == 1 else None
 
 

@@ -4,13 +4,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pertoken.settings.owners import JOB, SLICE
+from pertoken.state.owner import changed_owner, is_owner_knob, owner_of
+from pertoken.state.workload import WORKLOAD
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EpochRow
-from pertoken.store.schema.words import DRIVER, WORKLOAD
+from pertoken.store.schema.words import DRIVER
 
-KEPT_UP_TO_DATE = frozenset({"lora_adapters", WORKLOAD})
+KEPT_UP_TO_DATE = frozenset({"lora_adapters"})
 """Knobs that begin no epoch. Clients load adapters as often as they like: an epoch for each would leave rules nothing
-but minutes to look at. A pod of another name runs the same."""
+but minutes to look at."""
 
 
 def follow(
@@ -28,21 +31,27 @@ def follow(
 
     What was unknown and becomes known completes the epoch, as does what is `KEPT_UP_TO_DATE`. A restart alone begins
     none; after one, a knob that is no longer set has changed, while before one it may merely not have answered. The
-    driver of its devices is stored among the knobs; one that was not read this time has not changed.
+    driver of its devices and its owner are stored among the knobs; what was not read this time has not changed. Another
+    owner begins an epoch, so that each pays for its own time.
     """
     knobs = knobs if driver_version is None else {**knobs, DRIVER: driver_version}
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     known, reported = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
+    owners = {name for name in known.keys() | knobs.keys() if is_owner_knob(name)}
+    lost = known.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}
     changed = (
-        any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - KEPT_UP_TO_DATE)
-        or (restarted and bool(known.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}))
+        any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - KEPT_UP_TO_DATE - owners)
+        or changed_owner(known, knobs)
+        or (restarted and bool(lost - owners | lost & {JOB, SLICE}))
         or (previous.engine_version and engine_version and previous.engine_version != engine_version)
         or (previous.device_ids and device_ids and previous.device_ids != device_ids)
     )
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
+    if WORKLOAD in known and owner_of(knobs, "workload") is None:
+        reported.pop(WORKLOAD, None)  # less of it can be read now
     now = {**known, **reported}
     if now != known or (version, devices) != (previous.engine_version, previous.device_ids):
         return replace(previous, knobs=canonical(now), engine_version=version, device_ids=devices)

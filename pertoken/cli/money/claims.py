@@ -24,9 +24,9 @@ from pertoken.cli.options import (
 def claims(word: str | None, config_file: str | None, db: str | None, at: str | None, as_json: bool) -> None:
     """Check figures that articles repeat about the cost of serving, with verdict, our own figure and the reason.
 
-    WORD selects claims by id, topic, text or rule: batch, H200, quantize-weights. Figures are of reference deployments
-    and list prices. With a database, each service has its own figure of a claim that is forecast, and the stored
-    recommendations that would realise it.
+    WORD selects claims by id, topic, text or rule: batch, H200, quantize-weights; those by rule come last. Figures are
+    of reference deployments and list prices. With a database, each service has its own figure of a claim that is
+    forecast, and the stored recommendations that would realise it.
     """
     from pertoken.advisor.planning import Planned, ground_of_advice
     from pertoken.catalog.claims import claims as listed
@@ -41,6 +41,7 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
     from pertoken.store.connect.open import open_store
 
     selected = [claim for claim in listed() if word is None or claim.mentions(word)]
+    selected.sort(key=lambda claim: word is not None and not claim.about(word))
     if not selected:
         topics = ", ".join(dict.fromkeys(claim.topic for claim in listed()))
         raise BadInput(f"{word!r}: no claim has this word; topics are {topics}")

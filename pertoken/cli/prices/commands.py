@@ -215,15 +215,31 @@ def _terms(command: Callable[..., None]) -> Callable[..., None]:
     "--capex", type=float, required=True, help="Dollars paid for the whole server, including its share of the network."
 )
 @click.option("--nameplate-kw", type=float, help="Power reserved for the server; without it colocation is not counted.")
+@click.option(
+    "--node-w", type=float, help="Mean power of the server, measured at its plug [default: modelled from its devices]."
+)
 @_terms
 @db_option
 def own_server(
-    config_file: str | None, db: str | None, host: str, capex: float, nameplate_kw: float | None, **stated: float | None
+    config_file: str | None,
+    db: str | None,
+    host: str,
+    capex: float,
+    nameplate_kw: float | None,
+    node_w: float | None,
+    **stated: float | None,
 ) -> None:
     """State the cost of the server HOST, so that an hour of its devices has the price of owning it.
 
-    That price is capital, maintenance and colocation plus the measured energy of each week. It applies to devices
-    without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before."""
+    That price is capital, maintenance, colocation and operations plus the energy of each week: the measured power of
+    the devices with that of the rest of the server, by --node-w or a model (docs/prices.md), times PUE. It applies to
+    devices without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before.
+    """
     from pertoken.cli.prices.ownership import own
 
-    own(config_file, db, host, {"capex_usd": capex, "nameplate_kw": nameplate_kw, **stated})
+    own(
+        config_file,
+        db,
+        host,
+        {"capex_usd": capex, "nameplate_kw": nameplate_kw, "node_w": node_w, "at_plug": True, **stated},
+    )

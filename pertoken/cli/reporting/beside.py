@@ -1,4 +1,4 @@
-"""Jobs and servers that run beside repeated advice: exports of dollars, alerts, and the team's pages."""
+"""Jobs and servers beside repeated advice: exports of dollars, alerts, the team's pages, and publishing into a lake."""
 
 from __future__ import annotations
 
@@ -84,3 +84,26 @@ def alert_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
     watch = AlertWatch(where, settings)
     upgrade(where, "advice")
     return [Job(JOB, lambda: watch.round(int(time.time())), EVERY_S, beside=True)]
+
+
+def lake_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
+    """Return the job that publishes closed hours into a lake, where one is set. Raises BadInput, StoreError."""
+    if settings.advisor_lake_url is None:
+        return []
+    import time
+
+    from pertoken.catalog.market import load_market
+    from pertoken.lake.files import LakeFiles
+    from pertoken.lake.manifest import cell_name, cell_of
+    from pertoken.lake.publish import Source, publish
+    from pertoken.schedule.jobs import Job
+    from pertoken.store.connect.open import open_store
+
+    lake, cell = LakeFiles(settings.advisor_lake_url), cell_name(settings.advisor_lake_cell or cell_of(where))
+
+    def publish_closed_hours() -> None:
+        source = Source(open_store(where), load_market(), settings, cell)
+        for _ in publish(source, lake, int(time.time()), lambda: time.time_ns() // 1000):
+            pass
+
+    return [Job("lake", publish_closed_hours, settings.advisor_lake_every, beside=True)]

@@ -27,6 +27,8 @@ class TenantShare:
     reasoning_tokens: int = 0
     audio_tokens: int = 0
     generated_tokens: int | None = None
+    images: int = 0
+    video_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ def _share(tenant: Tenant, nano_usd: int, rows: Sequence[TenantTokens]) -> Tenan
         sum(row.reasoning_tokens for row in rows),
         sum(row.audio_tokens for row in rows),
         sum(row.generated_tokens for row in rows),
+        sum(row.images for row in rows),
+        sum(row.video_ms for row in rows),
     )
 
 

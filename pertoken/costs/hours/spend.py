@@ -14,16 +14,16 @@ from pertoken.costs.kinds import NO_TIMES, KindDollars, TokenWeights, token_weig
 from pertoken.costs.money import Money
 from pertoken.costs.served import Served
 from pertoken.printable import natural_key
-from pertoken.state.workload import Workload, parsed
+from pertoken.settings.owners import is_basis
+from pertoken.state.owner import bases_of
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import first_hour, format_count
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory
 from pertoken.window.tenants.tokens import Tenant
 
-OWNERS = ("namespace", "workload")
-BY = ("tenant", "team", "model", "gpu", *OWNERS)
+BY = ("tenant", "team", "model", "gpu")
+"""What a bill can be by, beside the bases of `settings.owners`."""
 _KINDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 UNATTRIBUTED, NO_OWNER, OTHER, UNALLOCATED = "unattributed", "no owner", "other work", "unallocated"
 """Lines of what no gateway saw, of deployments in no known pod, of foreign processes, and of time without a
@@ -50,6 +50,13 @@ class SpendLine:
     generated_tokens: int | None = None
     requests: int | None = None
     """Requests that ended; gateways do not count them."""
+    images: int | None = None
+    """Images that were generated."""
+    video_ms: int | None = None
+    """Length of the videos that were generated."""
+
+    shared_nano_usd: int | None = None
+    """Its dollars with its part of the shared lines, 0 for a shared line; None where none was declared."""
 
     @property
     def served(self) -> Served:
@@ -76,6 +83,8 @@ class Spend:
     """The dearest first, then what belongs to nobody."""
     notes: Sequence[str] = ()
     """What is contradictory or missing, as sentences."""
+    bases: Sequence[str] = ()
+    """Bases of `settings.owners` by which a deployment of this time has an owner."""
 
 
 def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, str], *, dated: bool = False) -> Spend:
@@ -103,7 +112,7 @@ def spend_of(
     else:
         dollars = _by_name(money, naming(inventory, by), inventory)
         models = [ModelHours(model, start, tuple(served.get(model, ()))) for model in sorted({*served, *dollars})]
-        if by in ("model", *OWNERS):
+        if by == "model" or is_basis(by):
             lines = [
                 SpendLine(
                     model.model,
@@ -115,8 +124,8 @@ def spend_of(
                 )
                 for model in models
             ]
-            if by in OWNERS and dollars.keys() | served.keys() == {NO_OWNER}:
-                notes.append(f"No deployment of this time ran in a pod whose {by} the agent could read.")
+            if is_basis(by) and dollars.keys() | served.keys() == {NO_OWNER}:
+                notes.append(f"No deployment of this time has a {by} that the agent could read (docs/gateways.md).")
         else:
             counts = window.tenant_tokens()
             counted, elsewhere = by_model([model.model for model in models], counts.rows)
@@ -138,25 +147,19 @@ def spend_of(
     if by != "gpu":
         rest = (SpendLine(OTHER, money.other), SpendLine(UNALLOCATED, money.unallocated))
         lines += [line for line in rest if line.nano_usd]
-    return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes)
+    bases = bases_of([json.loads(row.knobs) for row in inventory.epochs])
+    return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes, bases)
 
 
 def naming(inventory: Inventory, by: str) -> Callable[[Any], str]:
-    """Return a function from the row of an epoch to its owner, for `by` of `OWNERS`, else to its served model.
+    """Return a function from the row of an epoch to its owner, for a basis of owners, else to its served model.
 
-    Worker ranks have the name of their head rank. A workload is named with its namespace, as names repeat among them.
+    Worker ranks have the model of their head rank.
     """
-
-    def name_of(row: Any) -> str:
-        head = inventory.head_rows[row.epoch_id]
-        if by not in OWNERS:
-            return str(head.served_model)
-        workload = parsed(json.loads(head.knobs).get(WORKLOAD)) or Workload()
-        if by == "namespace":
-            return workload.namespace or NO_OWNER
-        return "/".join(filter(None, (workload.namespace, workload.name))) if workload.name else NO_OWNER
-
-    return name_of
+    if not is_basis(by):
+        return lambda row: str(inventory.head_rows[row.epoch_id].served_model)
+    owners = inventory.owners(by)
+    return lambda row: owners[row.epoch_id] or NO_OWNER
 
 
 def _by_name(money: Money, name_of: Callable[[Any], str], inventory: Inventory) -> dict[str, int]:
@@ -219,6 +222,8 @@ def _line(key: tuple[str | None, ...] | None, own: Sequence[tuple[TenantShare, b
         sum(share.audio_tokens for share, _ in own),
         any(unweighted for _, unweighted in own),
         sum(share.generated_tokens or 0 for share, _ in own),
+        images=sum(share.images for share, _ in own),
+        video_ms=sum(share.video_ms for share, _ in own),
     )
 
 

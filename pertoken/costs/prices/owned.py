@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from pertoken.catalog.owned import terms
+from pertoken.catalog.owned import node_power, terms
 from pertoken.costs.prices.book import Price
 from pertoken.units import NANO_USD, format_usd
 
@@ -29,6 +29,12 @@ class Ownership:
     usd_per_kwh: float | None = None
     pue: float | None = None
     colo_usd_per_kw_month: float | None = None
+    operations_hours: float | None = None
+    usd_per_operations_hour: float | None = None
+    at_plug: bool = False
+    """Whether its energy is that of the server at the plug; else of its devices alone, as in older terms."""
+    node_w: float | None = None
+    """Mean power of the server as measured at its plug; None: by the model of `catalog.owned`."""
 
     def __post_init__(self) -> None:
         """Raises ValueError naming what is out of range."""
@@ -36,6 +42,8 @@ class Ownership:
             raise ValueError("capex is the price of the server in dollars, above 0")
         if self.nameplate_kw is not None and not 0 < self.nameplate_kw <= 1000:
             raise ValueError("nameplate_kw is the power of the server in kilowatts, above 0 and at most 1000")
+        if self.node_w is not None and not 0 < self.node_w <= 1e6:
+            raise ValueError("node_w is the mean power of the server at its plug in watts, above 0")
         for name, term in terms().items():
             value = getattr(self, name)
             if value is not None and not term.low <= value <= term.high:
@@ -50,6 +58,7 @@ class Ownership:
     def assumed(self) -> tuple[str, ...]:
         """Terms that nobody stated."""
         unused = {"colo_usd_per_kw_month"} if self.nameplate_kw is None else set()
+        unused |= set() if self.operations_hours else {"operations_hours", "usd_per_operations_hour"}
         return tuple(name for name in terms() if getattr(self, name) is None and name not in unused)
 
     @property
@@ -73,18 +82,31 @@ class DeviceHour:
     maintenance: float
     colocation: float
     energy: float
+    operations: float = 0.0
 
     @property
     def nano_usd(self) -> int:
         """All parts together."""
-        return round((self.capital + self.maintenance + self.colocation + self.energy) * NANO_USD)
+        return round((self.capital + self.maintenance + self.colocation + self.energy + self.operations) * NANO_USD)
+
+
+def paid_power_w(owned: Ownership, devices: int, power_w: float | None, limit_w: float | None) -> float | None:
+    """Return the watts that one of a server's devices pays for: its part of the server's at the plug.
+
+    `power_w`: its own mean power; `limit_w`: its power limit, without which the rest of the server is not known.
+    """
+    if not owned.at_plug:
+        return power_w
+    if owned.node_w is not None:
+        return owned.node_w / devices
+    return power_w if power_w is None or limit_w is None else node_power().watts(power_w, limit_w)
 
 
 def device_hour(owned: Ownership, devices: int, power_w: float | None) -> DeviceHour:
-    """Return what an hour of one of `devices` costs at its mean power; without a measured one its energy is left out.
+    """Return what an hour of one of `devices` costs at the power it pays for; without one its energy is left out.
 
     [C (1 - rv) CRF(r, n) + C rv r] / 8760 for capital, with CRF = r / (1 - (1 + r)^-n), C m / 8760 for maintenance,
-    kW colo 12 / 8760 for the room, kW PUE $/kWh for energy.
+    kW colo 12 / 8760 for the room, kW PUE $/kWh for energy, hours a year x $ / 8760 for the people.
     """
     usd_per_device = owned.capex_usd / devices
     rate, years, residual = (owned.stated(name) for name in ("cost_of_capital", "years", "residual"))
@@ -94,17 +116,26 @@ def device_hour(owned: Ownership, devices: int, power_w: float | None) -> Device
         capital=usd_per_device * ((1 - residual) * recovery + residual * rate) / HOURS_PER_YEAR,
         maintenance=usd_per_device * owned.stated("maintenance") / HOURS_PER_YEAR,
         colocation=kw * owned.stated("colo_usd_per_kw_month") * MONTHS / HOURS_PER_YEAR,
+        operations=owned.stated("operations_hours")
+        * owned.stated("usd_per_operations_hour")
+        / devices
+        / HOURS_PER_YEAR,
         energy=(power_w or 0.0) / 1000 * owned.stated("pue") * owned.stated("usd_per_kwh"),
     )
 
 
 def owned_prices(
-    uuid: str, host: str, devices: int, owned: Sequence[tuple[int, Ownership]], power: Sequence[tuple[int, float]]
+    uuid: str,
+    host: str,
+    devices: int,
+    owned: Sequence[tuple[int, Ownership]],
+    power: Sequence[tuple[int, float]],
+    limit_w: float | None = None,
 ) -> tuple[Price, ...]:
     """Return the prices of one device of an owned server, in force from each change of its terms and each week.
 
     `owned` are terms by the instant they are in force from, `power` its mean watts by the start of each week. The power
-    of a week that is over never changes, and so do its costs not.
+    of a week that is over never changes, and so do its costs not. `limit_w` is its power limit; None for a CPU.
     """
     if not owned:
         return ()
@@ -115,14 +146,20 @@ def owned_prices(
         stated = owned[bisect_right([start for start, _ in owned], ts) - 1][1]
         week = bisect_right(starts, ts) - 1
         power_w = power[max(0, week)][1] if power else None
-        price = device_hour(stated, devices, power_w).nano_usd
+        paid_w = paid_power_w(stated, devices, power_w, limit_w)
+        price = device_hour(stated, devices, paid_w).nano_usd
         if not prices or prices[-1].nano_usd_per_device_hour != price:
-            note = _note(host, stated, devices, power_w)
+            note = _note(host, stated, devices, power_w, paid_w)
             prices.append(Price(uuid, price, from_ts=ts, set_by="ownership", note=note, listed=True))
     return tuple(prices)
 
 
-def _note(host: str, owned: Ownership, devices: int, power_w: float | None) -> str:
+def _note(host: str, owned: Ownership, devices: int, power_w: float | None, paid_w: float | None) -> str:
     energy = "without its energy, which was not measured" if power_w is None else f"at {power_w:.0f} W measured"
+    if paid_w is not None and paid_w != power_w:
+        source = "modelled" if owned.node_w is None else "measured"
+        energy = f"at {paid_w:.0f} W of the server's power at the plug, {source}"
+    elif owned.at_plug and power_w is not None:
+        energy += " without the rest of the server, as its power limit is not known"
     assumed = f"; assumed: {', '.join(owned.assumed)}" if owned.assumed else ""
     return f"cost of owning {host} ({format_usd(owned.capex_usd * NANO_USD)} for {devices} devices, {energy}{assumed})"

@@ -12,6 +12,7 @@ from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import KINDS, identity, rank
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Host
+from pertoken.units import format_utc
 
 ORDERABLE = (None, "on_demand", "spot")
 """Purchases of hosts of which another one may be ordered at the same price."""
@@ -74,6 +75,8 @@ def _named(
         if price is None or price.nano_usd_per_device_hour is None:
             continue
         by = f" by {price.set_by}" if price.set_by else ""
+        entered = "" if price.entered is None else f", entered as {price.entered.text}"
+        end = "" if price.until_ts is None else f"; it ends at {format_utc(price.until_ts)}"
         offer = Offer(
             provider="",
             instance_type="",
@@ -83,7 +86,7 @@ def _named(
             purchase="on_demand",
             nano_usd_per_device_hour=price.nano_usd_per_device_hour,
             as_of=_day(price.from_ts or price.set_ts or now_ts),
-            source=f"price set for {price.selector}{by}",
+            source=f"price set for {price.selector}{by}{entered}{end}",
             origin=Origin.SET,
         )
         for rental in sorted(rentals.get(accelerator.name, on_demand)):

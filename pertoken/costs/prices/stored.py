@@ -67,7 +67,14 @@ def _of_owned(connection: Connection, inventory: Inventory, owned: Owned) -> dic
     paid = {name: [row for row in rows if row.kind != "cpu"] or rows for name, rows in by_host.items()}
     power = weekly_power_w(connection, [row.device_id for rows in paid.values() for row in rows]) if paid else {}
     return {
-        row.uuid: owned_prices(row.uuid, name, len(rows), owned[name], power.get(row.device_id, ()))
+        row.uuid: owned_prices(
+            row.uuid,
+            name,
+            len(rows),
+            owned[name],
+            power.get(row.device_id, ()),
+            None if row.kind == "cpu" or row.power_limit_mw is None else row.power_limit_mw / 1000,
+        )
         for name, rows in paid.items()
         for row in rows
     }

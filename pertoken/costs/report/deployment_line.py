@@ -12,6 +12,7 @@ from pertoken.costs.report.lines import DeploymentLine
 from pertoken.costs.served import Served
 from pertoken.provenance import Provenance
 from pertoken.state.service import Slo
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.window.engine_counts import engine_counts
 from pertoken.window.figures import newest, per_mtok, rate, ratio
 from pertoken.window.observed import observed_share
@@ -84,6 +85,7 @@ def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: Any
         tpot_p95_s=priced.details.latency(row.deployment_id, "tpot_s", 0.95),
         tpot_p50_s=priced.details.latency(row.deployment_id, "tpot_s", 0.5),
         spark=spark(priced, own),
+        silent_s=_silent_s(priced, own),
         incomplete=bool(totals.get("incomplete_n")),
         coverage=observed_share(*priced.observed(row.deployment_id)) or 0.0,
         age_s=priced.window.end - row.newest_ts,
@@ -162,6 +164,13 @@ def _per_hour(priced: Bill, held: dict[int, float]) -> int | None:
     return round(nano) if held else None
 
 
+def _silent_s(priced: Bill, epochs: Sequence[int]) -> int | None:
+    """Return the time since the end of the newest row with a generated token, None without one in the window."""
+    newest_ts = max((token_ts for epoch in epochs for *_, token_ts in priced.details.slices(epoch)), default=0)
+    row_s = HOUR if priced.window.slice_s % HOUR == 0 else MINUTE
+    return max(0, priced.window.end - newest_ts - row_s) if newest_ts else None
+
+
 def spark(priced: Bill, epochs: Sequence[int]) -> tuple[float | None, ...]:
     """Return generated tokens/s of an epoch's slices, oldest first; None where nothing was observed."""
     slice_s = priced.window.slice_s
@@ -169,7 +178,7 @@ def spark(priced: Bill, epochs: Sequence[int]) -> tuple[float | None, ...]:
     n = -(-(priced.window.end - first) // slice_s)
     tokens: list[int | None] = [None] * n
     time = [0] * n
-    for ts, generated, duration_ms in (instance for epoch in epochs for instance in priced.details.slices(epoch)):
+    for ts, generated, duration_ms, _ in (instance for epoch in epochs for instance in priced.details.slices(epoch)):
         i = (ts - first) // slice_s
         if 0 <= i < n:
             tokens[i] = (tokens[i] or 0) + generated

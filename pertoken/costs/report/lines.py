@@ -202,6 +202,8 @@ class DeploymentLine:
     """Least share of the requests within the SLO."""
     kinds: KindDollars | None = None
     """`nano_usd` by kind of token; None if that is unknown."""
+    silent_s: int | None = None
+    """Least time since its newest generated token; None if the window has none."""
 
     @property
     def served(self) -> Served:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pertoken.costs.bill import bill
-from pertoken.costs.spend.days import DaySpend, daily_spend
+from pertoken.costs.spend.days import DaySpend, daily_spend, owner_days
 from pertoken.costs.spend.outlook import MAX_DAYS, Outlook, outlook
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD, SHARE
@@ -67,6 +67,21 @@ def month_spend(store: Store, now_ts: int, *, dated: bool = False) -> MonthSpend
     with bill(store, min(start, now_ts // DAY * DAY - MAX_DAYS * DAY), now_ts, dated=dated) as priced:
         days = daily_spend(priced)
     return spend_of(days, start, end, now_ts, now_ts if first is None else first)
+
+
+def spend_by_owner(store: Store, basis: str, now_ts: int, *, dated: bool = False) -> dict[str, MonthSpend]:
+    """Return the spend of each owner by a basis, in the month of `now_ts`, as `month_spend` does. Raises StoreError."""
+    start, end = month_of(now_ts)
+    first = first_recorded(store)
+    with bill(store, min(start, now_ts // DAY * DAY - MAX_DAYS * DAY), now_ts, dated=dated) as priced:
+        days_of = owner_days(priced, basis)
+    first_ts = now_ts if first is None else first
+    return {name: spend_of(days, start, end, now_ts, first_ts) for name, days in days_of.items()}
+
+
+def no_spend(now_ts: int) -> MonthSpend:
+    """Return a month of which nothing is recorded yet."""
+    return spend_of((), *month_of(now_ts), now_ts, now_ts)
 
 
 def spend_of(days: Sequence[DaySpend], start: int, end: int, now_ts: int, first_ts: int) -> MonthSpend:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.formats import FP8_KV, SIXTEEN_BIT_OR_MORE, stores_kv_in_fp8
 from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import (
     Deployment,
@@ -17,12 +18,6 @@ from pertoken.rule import (
     skip,
 )
 
-SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
-FP8 = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "tgi")
-"""Engines that store the cache in FP8, by their flags in the catalog."""
-FP8_VENDORS = {"tgi": ("nvidia",)}
-"""Vendors on whose devices an engine supports an FP8 cache, where these are not `BOTH`."""
-BOTH = ("nvidia", "amd")
 INT8 = ("llama.cpp", "ollama", "lmdeploy")
 """Engines that store the cache in 8-bit integers, on any device."""
 OWN_DEFAULT = ("llama.cpp", "ollama", "lmdeploy")
@@ -31,9 +26,12 @@ OWN_DEFAULT = ("llama.cpp", "ollama", "lmdeploy")
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of the rule; the default is judgement, from Sources, 3."""
+    """Settings of the rule; the defaults are judgement, from Sources, 3."""
 
     kv_full: float = option(0.85, "KV cache in use (p50) at or above which it delays requests", low=0, high=1)
+    kv_half: float = option(
+        0.5, "KV cache in use (p95) below which preemptions have another cause than its size", low=0, high=1
+    )
 
 
 @rule("quantize-kv")
@@ -80,6 +78,13 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
             "kv-cache-room", f"its KV cache is {used:.0%} full (p50), below {options.kv_full:.0%}, and {counted}"
         )
         return
+    if used < options.kv_full and seen.kv_use.p95 < options.kv_half:
+        yield skip(
+            "kv-cache-room",
+            f"{preempted:.2g} requests an hour were preempted, but its KV cache is {seen.kv_use.p95:.0%} full (p95), "
+            f"below {options.kv_half:.0%}: bursts fill it, not its size",
+        )
+        return
     quantized = service.but(kv_dtype=dtype)
     yield propose(quantized, risk="quality", effort="medium")
     if others:
@@ -100,13 +105,13 @@ def _format(now: Deployment, market: Market) -> str | Skip:
         return skip("small-cache", f"{now.model.name} caches only {values:.0f} values per token and layer")
     if now.engine in INT8:
         return "int8"
-    if now.engine not in FP8:
+    if now.engine not in FP8_KV:
         return skip("engine-cannot", f"{now.engine} has no known setting that stores the KV cache in 8 bits")
     device = market.accelerator(now.accelerator)
     if device is None:
         name = now.accelerator or "its device"
         return skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
-    if device.fp8_flops is None or device.vendor not in FP8_VENDORS.get(now.engine, BOTH):
+    if not stores_kv_in_fp8(now.engine, device):
         capability = f" ({device.compute_capability})" if device.compute_capability else ""
         return skip(
             "no-format", f"{now.engine} on {device.name}{capability} has no fast attention over a KV cache in FP8"

@@ -24,6 +24,9 @@ class Options:
     few_running: float = option(
         16.0, "maximum running requests per device: above it verification costs what it saves (Sources, 1 and 2)", low=0
     )
+    published_batch: float = option(
+        32.0, "maximum running requests of one engine, whatever its devices: above it no gain is published", low=0
+    )
     few_running_mixture: float = option(
         2.0, "maximum running requests of a MoE model: above it drafts read additional experts (Sources, 1)", low=0
     )
@@ -89,6 +92,7 @@ def speculative_decoding(
         return
     running = seen.running.mean
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
+    per_engine = running / len(service.deployments)
     if now.num_speculative_tokens:
         length = seen.spec_acceptance_length.mean
         if per_device > options.few_running or length < options.min_length:
@@ -113,7 +117,7 @@ def speculative_decoding(
         return
     waiting = seen.waiting.p95 if seen.has("waiting") else 0.0
     mtp = market.multi_token_prediction(now.engine, now.model)
-    if mtp is not None and waiting < options.queue and running / len(service.deployments) <= mtp.max_running:
+    if mtp is not None and waiting < options.queue and per_engine <= mtp.max_running:
         drafting = service.but(num_speculative_tokens=mtp.drafted, speculative_method=mtp.method)
         yield propose(drafting, risk="latency", effort="medium")
         return
@@ -124,10 +128,16 @@ def speculative_decoding(
             f"{per_device:.1f} requests run per device and {waiting:.1f} wait (p95): from {options.few_running:g} "
             f"running or {options.queue:g} waiting, verification costs what it saves",
         )
-    elif now.model.n_experts and running / len(service.deployments) > options.few_running_mixture:
+    elif per_engine > options.published_batch:
+        yield skip(
+            "large-batch",
+            f"{per_engine:.0f} requests run at once in an engine: no gain of drafts is published above "
+            f"{options.published_batch:g}",
+        )
+    elif now.model.n_experts and per_engine > options.few_running_mixture:
         yield skip(
             "mixture",
-            f"{now.model.name} has {now.model.n_experts} experts and {running / len(service.deployments):.1f} running "
+            f"{now.model.name} has {now.model.n_experts} experts and {per_engine:.1f} running "
             f"requests, above {options.few_running_mixture:g}: drafted tokens read additional experts",
         )
     elif flops is not None and flops > options.spare_flops:

@@ -10,7 +10,7 @@ from pertoken.rule import Deployment, Evidence, Fleet, Proposal, Skip, option, p
 class Options:
     """Settings of the rule; the defaults are judgement (Sources, 3)."""
 
-    observed_h: float = option(0.9, "minimum observed part of the last hour, hours", low=0.05, high=1)
+    observed_h: float = option(0.5, "minimum observed part of the last hour, hours", low=0.05, high=1)
     device_busy: float = option(
         0.5, "share of time with kernels running at or above which its devices count as busy", low=0.01, high=1
     )
@@ -34,7 +34,7 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     1. vllm-project/vllm#2731, #39863 and #42897: health and metrics respond, requests run or wait, and no token comes
        until a restart. Users' reports.
     2. arXiv 2605.23918: a loaded server draws 26 to 66 W more per device than an empty one, whatever it does.
-    3. One hour, nine tenths of it observed, and half of the time busy are judgement.
+    3. One hour, half of it observed, and half of the time busy are judgement.
     """
     asleep = seen.asleep.mean if seen.has("asleep") else 0.0
     planned = _planned_hours(now, fleet)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pertoken.plugins.fleet.smaller_models import smaller_models
 from pertoken.plugins.unknown import CATALOG, DOCTOR
-from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.rule import Evidence, Fleet, Market, Placement, Proposal, Service, Skip, option, propose, rule, skip
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,10 @@ class Options:
         0.5, "maximum active parameters of the smaller model over those of the present one", low=0.001, high=1
     )
     min_busy: float = option(0.05, "busy share below which there are too few requests to split", low=0, high=1)
+    deferrable_share: float | None = option(
+        None, "share of requests that may wait for hours (evaluations, batches, backfills): their clients state it",
+        low=0.01, high=0.99,
+    )  # fmt: skip
     easy_share: float | None = option(
         None, "share of requests that the smaller model answers equally well: label a sample", low=0.01, high=0.99
     )
@@ -33,35 +37,43 @@ class Options:
 def route_requests(
     seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options
 ) -> Iterator[Proposal | Skip]:
-    """Route requests to a smaller model where it answers them equally well.
+    """Route requests to a smaller model where it answers them equally well, and those that can wait to spot.
 
     ## Why it saves
     A model of an eighth of the size reads and computes an eighth per token. Where some of the requests are easy, these
-    need fewer device-hours.
+    need fewer device-hours. Requests that can wait need no replica that is always there: replicas on spot serve them,
+    and an interruption only delays them.
     ## When it is wrong
     Telemetry does not show which requests are easy, so no saving is stated, only the share at which it pays, until you
     supply `easy_share`. Worse outputs cost more than tokens. The smaller model needs its own device until the larger
-    one frees some.
+    one frees some. Telemetry does not show either which requests can wait; without `deferrable_share` none is moved. A
+    client that waits for a person is not one of them, whatever its time of day.
     ## How to apply
     Label a sample of your traffic by comparing the outputs of both models. Put a router in front of them. Start with 1
-    to 5 % of the requests.
+    to 5 % of the requests. By urgency: give each class a queue of its own, such as interactive, within the hour and
+    overnight. Drain the last two at night into replicas that stand idle then, on spot, or with a small model on CPUs;
+    send the rest of an interrupted class to the replicas that stay.
     ## Sources
     1. Ong et al., RouteLLM, arXiv 2406.18665: routing between two models by predicted quality.
     2. arXiv 2501.08219: 44.5 % of queries answered equally well by models of 1B to 32B parameters.
     3. The thresholds on size and busy time are judgement.
     """
+    yield _by_difficulty(seen, service, fleet, market, options)
+    yield _by_urgency(service, options)
+
+
+def _by_difficulty(seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options) -> Proposal | Skip:
+    """Return a smaller model beside the present one for a share of the requests, or a refusal."""
     smaller = smaller_models(seen, service, market, max_size=options.largest, min_busy=options.min_busy)
     if isinstance(smaller, Skip):
-        yield smaller
-        return
+        return smaller
     now = service.deployments[0]
     device = market.accelerator(now.accelerator)
     ranks = market.fewest_ranks(smaller[0], now.weight_dtype, device) if device else None
     if ranks is None:
         known = f"{now.accelerator or 'an unknown device'} with weights in {now.weight_dtype or 'an unknown dtype'}"
         hint = DOCTOR if device and now.weight_dtype is None else CATALOG
-        yield skip("layout-unknown", f"the ranks that {smaller[0].name} needs on {known} are not known: {hint}")
-        return
+        return skip("layout-unknown", f"the ranks that {smaller[0].name} needs on {known} are not known: {hint}")
     layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) is not None}
     small = now.but(model=smaller[0], tp=ranks, **layout)
     share = options.planned_share if options.easy_share is None else options.easy_share
@@ -71,4 +83,18 @@ def route_requests(
     routed = fleet.replace(
         now, now.serving_share(even_share, service.name), small.serving_share(share, service.name, source)
     )
-    yield propose(routed, risk="quality", effort="high")
+    return propose(routed, risk="quality", effort="high")
+
+
+def _by_urgency(service: Service, options: Options) -> Proposal | Skip:
+    """Return the replicas on spot whose requests can all wait, or a refusal."""
+    share, replicas = options.deferrable_share, len(service.deployments)
+    if share is None:
+        return skip("urgency-unknown", "which of its requests can wait for hours is not known: set `deferrable_share`")
+    if any(deployment.placement.purchase != "on_demand" for deployment in service.deployments):
+        return skip("not-on-demand", "not all of its replicas are paid on demand")
+    movable = int(share * replicas)
+    if movable < 1:
+        return skip("too-few-can-wait", f"{share:.0%} of its requests are less than one of its {replicas} replicas")
+    deferred = service.on(Placement(purchase="spot"), all_but=replicas - movable)
+    return propose(deferred, risk="availability", effort="high", excludes=("use-spot",))

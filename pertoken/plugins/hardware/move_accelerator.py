@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pertoken.plugins.encoders import encoder_refusal
-from pertoken.plugins.formats import SIXTEEN_BIT_OR_MORE, smaller_formats
+from pertoken.plugins.formats import SIXTEEN_BIT_OR_MORE, smaller_formats, stores_kv_in_fp8
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     WEIGHT_BYTES,
@@ -44,7 +44,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     ## Why it saves
     Decoding waits on memory: an H200 reads 1.43 times as fast as an H100 and holds far more sequences, often at a
     smaller difference in price. For a small load an older, cheaper device may be enough, the more so with weights in
-    fewer bits.
+    fewer bits. FP8 weights that need fewer devices than the present format are tried with a KV cache in FP8 too.
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
@@ -140,6 +140,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
                     moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count, weight_dtype=dtype)
                     risk = "availability" if dtype == now.weight_dtype else "quality"
                     yield propose(moved.resized(), risk=risk, effort="high")
+                    # Weights that fit on fewer devices leave little room for a cache of 16 bits.
+                    if dtype == "fp8" and not 0 < fewest_now <= count and _may_halve_kv(now, accelerator):
+                        yield propose(moved.but(kv_dtype="fp8").resized(), risk=risk, effort="high")
     if not_offered:
         where = provider or "any provider"
         reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
@@ -157,6 +160,12 @@ def _formats(now: Deployment, accelerator: Accelerator, market: Market, *, few: 
     smaller = smaller_formats(now.engine, accelerator, few=few) if now.weight_dtype in SIXTEEN_BIT_OR_MORE else []
     runs = (dtype for dtype in smaller if market.not_run(now.engine, dtype, accelerator.name) is None)
     return [now.weight_dtype or "", *runs]
+
+
+def _may_halve_kv(now: Deployment, accelerator: Accelerator) -> bool:
+    """Return whether the cache of 16-bit weights is in 16 bits too, of a size that matters, and FP8 runs there."""
+    is_large = now.kv_dtype in (None, *SIXTEEN_BIT_OR_MORE) and now.model.n_kv_heads != 1
+    return is_large and stores_kv_in_fp8(now.engine, accelerator)
 
 
 def _listed(offers: Sequence[Offer]) -> float:

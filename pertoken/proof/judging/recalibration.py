@@ -21,10 +21,10 @@ NO_SPEED = ("driver",)
 """What an epoch shows and no forecast looks at."""
 
 
-def realised(store: Store, now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
-    """Return the verified changes of each deployment that still runs as its change left it. Raises StoreError."""
+def proven_verdicts(store: Store) -> tuple[Verdict, ...]:
+    """Return the verdicts that have a receipt. Raises StoreError."""
     if store.advice is None:
-        return {}
+        return ()
     with store.read("advice") as connection:
         verdicts = read_verdicts(connection)
         proven = {
@@ -32,11 +32,11 @@ def realised(store: Store, now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
             for row in (repository.receipt_kinds(connection) if verdicts else ())
             if row.kind == Kind.VERDICT
         }
-    return realised_by((verdict for verdict in verdicts if (verdict.deployment_id, verdict.epoch_id) in proven), now)
+    return tuple(verdict for verdict in verdicts if (verdict.deployment_id, verdict.epoch_id) in proven)
 
 
 def realised_by(verdicts: Iterable[Verdict], now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
-    """Return the changes that verdicts with a receipt are on, by deployment."""
+    """Return the changes that verdicts with a receipt are on, of each deployment that runs as its change left it."""
     changes: dict[int, list[Realised]] = defaultdict(list)
     for verdict in verdicts:
         deployment = now.deployment_of.get(verdict.deployment_id)

@@ -1,6 +1,7 @@
 """Receipts in the database, stored with their hours, so that they can be recomputed."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,9 +12,15 @@ from sqlalchemy import Connection
 from pertoken.errors import BadInput
 from pertoken.proof.receipts.inputs import from_json, sha256, to_json
 from pertoken.proof.receipts.receipt import Receipt, from_text, is_intact, receipt, signed, to_text
+from pertoken.proof.verification.method import METHODS
 from pertoken.proof.verification.question import Question
 from pertoken.proof.verification.release import ReleaseQuestion
 from pertoken.store import repository
+
+SAME = 1e-9
+"""Difference of two figures, relative or absolute, that rounding causes."""
+_NO_FIGURES = ("version", "sha256", "inputs_sha256")
+"""Fields of a receipt that name what made it, and hashes that are checked before its figures."""
 
 
 class Kind(StrEnum):
@@ -86,7 +93,7 @@ class StoredReceipt:
         return from_text(self.text)
 
     def check(self) -> Check:
-        """Make the receipt again from the hours stored beside it, and compare."""
+        """Make the receipt again from the hours stored beside it, by the method it was made with, and compare."""
         try:
             if not is_intact(self.text):
                 return Check(False, False, "its figures were altered after it was made")
@@ -101,10 +108,12 @@ class StoredReceipt:
                 (known.service_before, known.service_after),
                 known.objectives,
                 known.trial,
+                METHODS[known.method],
             )
         except ValueError as error:
             return Check(False, False, str(error))
-        if _figures(to_text(again)) == _figures(self.text):
+        stated = {name: value for name, value in json.loads(self.text).items() if name not in _NO_FIGURES}
+        if _same(stated, json.loads(to_text(again))):
             return Check(True, True)
         made_by = f": it was made by pertoken {known.version}, this is {again.version}"
         return Check(
@@ -182,13 +191,18 @@ def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> Store
     return own[0] if own else max(promised, key=lambda receipt: receipt.created_ts)
 
 
-def _figures(text: str) -> Any:
-    """Return a receipt as plain values, without the version that it was made by, and the hash that holds it.
+def _same(stated: Any, again: Any) -> bool:
+    """Return whether every figure that is stated is the same again: older receipts lack what was added since.
 
-    What is unknown is left out: older receipts lack what was added since.
+    Dollars are equal to the last digit; other numbers may differ by what processors round otherwise.
     """
-    values = json.loads(text).items()
-    return {name: value for name, value in values if name not in ("version", "sha256") and value is not None}
+    if isinstance(stated, dict) and isinstance(again, dict):
+        return all(_same(value, again.get(name)) for name, value in stated.items())
+    if isinstance(stated, list) and isinstance(again, list):
+        return len(stated) == len(again) and all(map(_same, stated, again))
+    if isinstance(stated, float) and isinstance(again, float):
+        return math.isclose(stated, again, rel_tol=SAME, abs_tol=SAME)
+    return bool(stated == again)
 
 
 def _recommendation(receipt: StoredReceipt) -> str:

@@ -107,6 +107,7 @@ class Releases:
             rule=row.rule_id,
             recommendation=short_id(row),
             estimated_per_month=NanoUsd(*estimated) if estimated else None,
+            moving=row.estimate.moving,
         )
         made = receipt(asked, change, self._now_ts, None, levels, agreed)
         stored = receipts.of(

@@ -29,11 +29,11 @@ from pertoken.proof.receipts.receipt import (
 from pertoken.proof.recommendation import Edit, Recommendation, Variant, short_id
 from pertoken.proof.trials.trial import Trial
 from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, Judgement, Result, Verdict, promise_of, result_of
-from pertoken.proof.verification.adapter import acts_through, meant, question
+from pertoken.proof.verification.adapter import acts_through, halves_of, meant, question
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle, Question
 from pertoken.proof.verification.verify import Finding
-from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, Refused
+from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, WASHOUT_DAYS, Refused
 from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
 from pertoken.window.epochs.history import HISTORY_S
@@ -82,9 +82,11 @@ class Verifier:
         }
         self._recommendations, self._now_ts = recommendations, now_ts
         self._windows: dict[tuple[int, int], Window] = {}
+        self._halves_of: dict[int, tuple[int, ...]] = {}
         self._next_change: dict[int, int] = {}
         """When the epoch of a verdict ended with another change, by epoch."""
-        ordered = sorted(known, key=lambda verdict: (verdict.deployment_id, verdict.changed_ts))
+        self._known = tuple(known)
+        ordered = sorted(self._known, key=lambda verdict: (verdict.deployment_id, verdict.changed_ts))
         for before, after in pairwise(ordered):
             if before.deployment_id == after.deployment_id:
                 self._next_change[before.epoch_id] = after.changed_ts
@@ -108,7 +110,8 @@ class Verifier:
         if now_ts < last_ts and made.finding.code in MORE_HOURS_HELP:
             return _later(made.finding.reason or "not decided", last_ts), None
         judged = self._by_trial(verdict, judgement(asked, made.finding))
-        return judged, self._to_store(asked, made, verdict, Kind.VERDICT)
+        stored = self._to_store(asked, made, verdict, Kind.VERDICT) if self._has_receipt(verdict) else None
+        return judged, stored
 
     def _by_trial(self, verdict: Verdict, judged: Judgement) -> Judgement:
         """Return the judgement of a trial where the hours of the change decide nothing."""
@@ -139,6 +142,7 @@ class Verifier:
             after,
             verdict.deployment_id,
             changed,
+            halves=self._halves(verdict),
             siblings=siblings_of(after, verdict.deployment_id),
             promise=promise_of(self._estimate(verdict)),
             price_changes=self._price_changes(after, verdict, before.start, until),
@@ -147,6 +151,25 @@ class Verifier:
             meant=meant(names(verdict.edits)),
             checked=(tried := self._trial(verdict)) is not None and tried.quality_passed,
         )
+
+    def _halves(self, verdict: Verdict) -> tuple[int, ...]:
+        """Return the other deployments that share requests with one, before its change or after it."""
+        changed, latest_ts = verdict.changed_ts, verdict.changed_ts + LAST_AFTER_DAYS * self._cycle.day_s
+        if verdict.epoch_id not in self._halves_of:
+            before = self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed)
+            after = self._window(changed, min(self._now_ts, latest_ts))
+            self._halves_of[verdict.epoch_id] = halves_of((before, after), verdict.deployment_id)
+        return self._halves_of[verdict.epoch_id]
+
+    def _has_receipt(self, verdict: Verdict) -> bool:
+        """Return whether a verdict stands for a change: of servers that share requests the first one does."""
+        halves, washout_s = self._halves(verdict), self._cycle.buckets_of(WASHOUT_DAYS) * self._cycle.bucket_s
+        with_it = [
+            other.deployment_id
+            for other in self._known
+            if other.deployment_id in halves and abs(other.changed_ts - verdict.changed_ts) <= washout_s
+        ]
+        return verdict.deployment_id < min(with_it, default=verdict.deployment_id + 1)
 
     def _window(self, start: int, end: int) -> Window:
         if (start, end) not in self._windows:
@@ -169,7 +192,8 @@ class Verifier:
         days_s, changed = LAST_DAYS * self._cycle.day_s, verdict.changed_ts
         start = max(changed, asked.after_from or 0, asked.until - days_s)
         windows = self._window(changed - days_s, changed), self._window(start, asked.until)
-        before, after = (service_level(window, [verdict.deployment_id]) for window in windows)
+        served_by = [verdict.deployment_id, *self._halves(verdict)]
+        before, after = (service_level(window, served_by) for window in windows)
         return before, after
 
     def _trial(self, verdict: Verdict) -> Trial | None:
@@ -191,22 +215,28 @@ class Verifier:
 
     def _change(self, verdict: Verdict, after: Window) -> Change:
         row, estimate = self._recommendations.get(verdict.recommendation_id or 0), self._estimate(verdict)
+        halves = self._halves(verdict)
         return Change(
             title=estimate.title if estimate is not None else edits_text(verdict.edits),
-            target=verdict.name,
+            target=verdict.name if not halves else f"{verdict.name}, with {len(halves)} that share its requests",
             before=ran_before(verdict),
             rule=None if row is None else row.rule_id,
             regime=regime(after.inventory, verdict.deployment_id),
             recommendation=None if row is None else short_id(row),
             correction=1.0 if estimate is None or estimate.record is None else estimate.record.ratio,
             estimated_per_month=None if estimate is None or not estimate.net else NanoUsd(*estimate.net),
+            moving=() if estimate is None else estimate.moving,
         )
 
-    def _payers(self, window: Window, deployment_id: int) -> Sequence[Priced]:
-        """Return the devices that a deployment is paid by: those of its newest epoch, whole ones for their parts."""
+    def _payers(self, window: Window, verdict: Verdict) -> Sequence[Priced]:
+        """Return the devices that a deployment is paid by: those of its newest epoch, whole ones for their parts.
+
+        Those of the servers that share its requests are among them.
+        """
         inventory = window.inventory
-        epochs = inventory.epochs_of.get(deployment_id, ())
-        ids = inventory.epoch_devices.get(epochs[-1].epoch_id, ()) if epochs else ()
+        served_by = verdict.deployment_id, *self._halves(verdict)
+        newest = [epochs[-1].epoch_id for key in served_by if (epochs := inventory.epochs_of.get(key))]
+        ids = [device_id for epoch_id in newest for device_id in inventory.epoch_devices.get(epoch_id, ())]
         rows = [inventory.devices[device_id] for device_id in ids if device_id in inventory.devices]
         whole = [inventory.devices.get(row.parent_id, row) if row.parent_id is not None else row for row in rows]
         return [Priced(row.kind, row.name, row.uuid) for row in whole]
@@ -218,7 +248,7 @@ class Verifier:
 
     def _price(self, window: Window, verdict: Verdict) -> Price | None:
         """Return the mean price of a deployment's devices at the change; None where one of them has none."""
-        prices = self._book.each_at(self._payers(window, verdict.deployment_id), verdict.changed_ts)
+        prices = self._book.each_at(self._payers(window, verdict), verdict.changed_ts)
         rates = [price.nano_usd_per_device_hour for price in prices if price is not None]
         known = [nano_usd for nano_usd in rates if nano_usd is not None]
         if not prices or len(known) < len(prices):
@@ -228,7 +258,7 @@ class Verifier:
 
     def _price_changes(self, window: Window, verdict: Verdict, start: int, end: int) -> tuple[int, ...]:
         """Return when the price of one of a deployment's devices changed."""
-        payers = self._payers(window, verdict.deployment_id)
+        payers = self._payers(window, verdict)
         book = self._book
         return tuple(
             ts for ts in book.changes() if start <= ts < end and book.rates(payers, ts - 1) != book.rates(payers, ts)

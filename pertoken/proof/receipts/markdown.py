@@ -68,6 +68,7 @@ def _head(receipt: Receipt) -> Iterator[str]:
     yield f"- changed: {format_utc(receipt.changed_at)}; before: {change.before}"
     if change.rule is not None:
         yield f"- proposed by the rule {change.rule}" + (f" ({change.regime})" if change.regime is not None else "")
+    yield from (f"- stated beside it: {line}" for line in change.moving)
 
 
 def _saving(receipt: Receipt) -> Iterator[str]:
@@ -185,7 +186,7 @@ def _method(receipt: Receipt) -> Iterator[str]:
 
 
 def _foot(receipt: Receipt) -> Iterator[str]:
-    yield f"pertoken {receipt.version}, {format_utc(receipt.made_at)}  "
+    yield f"pertoken {receipt.version}, method of verification {receipt.method}, {format_utc(receipt.made_at)}  "
     yield f"inputs SHA-256 {receipt.inputs_sha256}  "
     yield f"receipt SHA-256 {receipt.sha256}"
 

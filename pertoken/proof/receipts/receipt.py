@@ -10,6 +10,7 @@ from pertoken.proof.receipts.inputs import sha256, to_json
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.gates import HeldOut, Placebo
 from pertoken.proof.verification.guard import Guard, SignalChange, guard
+from pertoken.proof.verification.method import FIRST, METHODS, PRESENT, Method
 from pertoken.proof.verification.question import Covariate, Event, EventKind, Promise, Question, Signal
 from pertoken.proof.verification.release import ReleaseQuestion, verify_release
 from pertoken.proof.verification.verdict import Verdict
@@ -89,6 +90,8 @@ class Change:
     """Ratio that the promise was multiplied by: the track record of its rule then."""
     estimated_per_month: NanoUsd | None = None
     """Estimate that was frozen when it was accepted; it is shown beside the measurement, never added to it."""
+    moving: tuple[str, ...] = ()
+    """Costs of a change of provider or region that were stated with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ class Receipt:
     release: ReleaseFigures | None = None
     """Of released devices; the finding then holds their verdict, and no device time."""
     trial: TrialFigures | None = None
+    method: int = PRESENT.number
+    """Number of the method of verification that it was made with."""
 
     @property
     def objectives_kept(self) -> bool | None:
@@ -146,13 +151,14 @@ def receipt(
     service: tuple[ServiceLevel, ServiceLevel] = (NOT_MEASURED, NOT_MEASURED),
     objectives: ServiceLevel = NOT_MEASURED,
     trial: TrialFigures | None = None,
+    method: Method = PRESENT,
 ) -> Receipt:
     """Verify a question and return its receipt. `service`: of the windows before and after."""
     released: ReleaseFigures | None = None
     if isinstance(question, ReleaseQuestion):
-        finding, released = _released(question)
+        finding, released = _released(question, method)
     else:
-        finding = guarded(verify(question), guard(question))
+        finding = guarded(verify(question, method), guard(question))
     per_mtok = _measured(finding, price)
     mtok = finding.matched_mtok or 0.0
     in_window = per_mtok and NanoUsd(
@@ -173,6 +179,7 @@ def receipt(
         pertoken.__version__,
         release=released,
         trial=trial,
+        method=method.number,
     )
     return signed(unsigned)
 
@@ -191,8 +198,8 @@ def signed(receipt: Receipt) -> Receipt:
     return replace(receipt, sha256=sha256(_text(receipt)))
 
 
-def _released(question: ReleaseQuestion) -> tuple[Finding, ReleaseFigures]:
-    finding, release = verify_release(question), question.release
+def _released(question: ReleaseQuestion, method: Method) -> tuple[Finding, ReleaseFigures]:
+    finding, release = verify_release(question, method), question.release
     hourly = question.nano_usd_per_hour
     month = None if hourly is None or finding.verdict not in _RELEASED else hourly * HOURS_PER_MONTH
     usd = None if month is None else NanoUsd(month, month, month)
@@ -245,7 +252,10 @@ def from_text(text: str) -> Receipt:
         del values["objectives_kept"]
         change = values["change"]
         change["estimated_per_month"] = _optional(NanoUsd, change["estimated_per_month"])
-        values["change"] = Change(**change)
+        values["change"] = Change(**{**change, "moving": tuple(change.get("moving", ()))})
+        values.setdefault("method", _unnumbered(values["finding"]))
+        if values["method"] not in METHODS:
+            raise ValueError(f"this receipt is of a newer method of verification, number {values['method']}")
         values["finding"] = _finding(values["finding"])
         for name, kind in _TYPES.items():
             values[name] = _optional(kind, values.get(name))  # older receipts know neither release nor trial
@@ -278,6 +288,11 @@ _FINDING_TYPES: Mapping[str, Callable[..., Any]] = {
     "held_out": HeldOut,
     "placebo": Placebo,
 }
+
+
+def _unnumbered(finding: Mapping[str, Any]) -> int:
+    """Return the method of a receipt that does not state its number: the first one knew nothing of moved siblings."""
+    return 2 if "siblings_moved" in finding else FIRST.number
 
 
 def _finding(values: dict[str, Any]) -> Finding:

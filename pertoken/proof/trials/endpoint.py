@@ -129,7 +129,7 @@ def check(after: Measurement, before: Measurement | None, between_starts: float 
         noise = noise_of(after)
         outcome = Outcome.CALIBRATED if noise is not None and noise <= MAX_NOISE else Outcome.NOT_CALIBRATED
         return CheckResult(outcome, _noise_text(noise), None, noise, None)
-    if before.work != after.work:
+    if before.work != after.work or len(before.answers) != len(after.answers):
         raise BadInput(f"the work differs: {before.work} before, {after.work} now; measure the baseline again")
     answers = compared_answers(before.answers, before.answers_again, after.answers)
     effect = _difference(before, after)
@@ -206,8 +206,10 @@ def from_values(values: Any, where: str) -> Measurement:
         answers, again = (
             tuple(PromptOutput(**answer) for answer in values[name]) for name in ("answers", "answers_again")
         )
+        if not all(block.wave_s for block in blocks) or not answers or len(answers) != len(again):
+            raise ValueError(f"{len(blocks)} blocks, {len(answers)} and {len(again)} answers")
         return Measurement(str(values["name"]), str(values["work"]), blocks, answers, again)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise BadInput(f"{where}: is no measurement of `pertoken check --json`") from None
 
 

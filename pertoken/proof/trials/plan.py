@@ -10,7 +10,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.changes import seen_edits
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.trials.trial import Arm, Design, Trial
-from pertoken.store.schema.words import WORKLOAD
+from pertoken.state.owner import is_owner_knob
 from pertoken.window.columns import Floats, Ints
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.inventory import Inventory
@@ -78,7 +78,7 @@ def _alike(canary: Any, inventory: Inventory) -> Iterator[Any]:
 
 
 def _configuration(row: Any, inventory: Inventory) -> tuple[Any, ...]:
-    knobs = {name: value for name, value in json.loads(row.knobs).items() if name != WORKLOAD}
+    knobs = {name: value for name, value in json.loads(row.knobs).items() if not is_owner_knob(name)}
     names = sorted(str(device_id.name) for device_id in inventory.held(row.epoch_id))
     return row.served_model, row.engine_kind, row.engine_version, knobs, names
 

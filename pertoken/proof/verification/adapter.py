@@ -1,7 +1,7 @@
 """Questions from two windows of telemetry: hours of a deployment and its siblings, and other changes."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,13 +19,15 @@ from pertoken.proof.verification.question import (
 )
 from pertoken.proof.verification.windows import WASHOUT_DAYS, Refused
 from pertoken.state.knobs import knobs
-from pertoken.store.schema.words import DRIVER
+from pertoken.store.schema.words import CONNECTOR, DRIVER
 from pertoken.units import format_utc
 from pertoken.window.epochs.history import in_turn
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
-from pertoken.window.epochs.outputs import joined
+from pertoken.window.epochs.outputs import joined, together
 from pertoken.window.reading import Window
 
+HALVES = frozenset({"prefill", "decode"})
+"""Roles of servers that share each request with another one."""
 CACHE_KNOBS = frozenset({"enable_prefix_caching", "kv_offload_bytes", "kv_dtype", "gpu_memory_utilization"})
 """Knobs that save by changing the number of prompt tokens found in the cache."""
 
@@ -56,29 +58,37 @@ def question(
     cycle: Cycle = WEEK_OF_HOURS,
     meant: frozenset[Signal] = frozenset(),
     checked: bool = False,
+    halves: Sequence[int] = (),
 ) -> Question | Refused:
     """Return the question about a change at `changed_at`, or the reason why its hours cannot be used.
 
     `before` ends and `after` begins at the change or within its hour. Siblings that changed since the start of the
     baseline, or without usable hours, are left out. `price_changes`: times at which a price of the deployment changed.
     `through`: see `acts_through`. `cycle`: length of a bucket and of a week. `meant` and `checked`: of its `Outputs`.
+    `halves`: deployments that share its requests, see `halves_of`; all that they did is one service's, and what they
+    change within the washout is this change.
     """
-    hours = _hours(before, after, deployment_id, cycle)
+    served_by = (deployment_id, *halves)
+    hours = _hours(before, after, served_by, cycle)
     if isinstance(hours, Comparison):
         return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
     events = [event for event in _changes(before, after, deployment_id) if event.ts != changed_at]
+    for half in halves:
+        events += [event for event in _changes(before, after, half) if abs(event.ts - changed_at) > _washout_s(cycle)]
     start = max([before.start, *(event.ts for event in events if event.ts < changed_at)]) + _washout_s(cycle)
     others = [
-        _hours(before, after, sibling, cycle)
+        _hours(before, after, (sibling,), cycle)
         for sibling in siblings
-        if sibling != deployment_id and all(event.ts <= start for event in _changes(before, after, sibling))
+        if sibling not in served_by and all(event.ts <= start for event in _changes(before, after, sibling))
     ]
     events += [
         Event(ts, EventKind.PRICE, f"its price changed at {format_utc(ts)}")
         for ts in price_changes
         if before.start <= ts < after.end
     ]
-    counts = joined(*(window.outputs(deployment_id, cycle.bucket_s) for window in (before, after)))
+    counts = joined(
+        *(together([window.outputs(half, cycle.bucket_s) for half in served_by]) for window in (before, after))
+    )
     return Question(
         hours,
         changed_at,
@@ -128,8 +138,33 @@ def _washout_s(cycle: Cycle) -> int:
     return cycle.buckets_of(WASHOUT_DAYS) * cycle.bucket_s
 
 
-def _hours(before: Window, after: Window, deployment_id: int, cycle: Cycle) -> HourlyOutcomes | Comparison:
-    measured = [window.outcomes(deployment_id, cycle.bucket_s) for window in (before, after)]
+def halves_of(windows: Iterable[Window], deployment_id: int) -> tuple[int, ...]:
+    """Return the other deployments that share requests with one, as prefill and decode servers do; mostly none.
+
+    They serve the same model, and each has such a role or a connector to other servers in one of the windows.
+    """
+    models: dict[int, str] = {}
+    halves: set[int] = set()
+    for window in windows:
+        models.update({key: row.served_model for key, row in window.inventory.newest.items()})
+        for key, rows in window.inventory.epochs_of.items():
+            halves.update(key for row in rows if _is_half(json.loads(row.knobs)))
+    if deployment_id not in halves:
+        return ()
+    return tuple(sorted(key for key in halves - {deployment_id} if models.get(key) == models.get(deployment_id)))
+
+
+def _is_half(epoch_knobs: Mapping[str, object]) -> bool:
+    return epoch_knobs.get("role") in HALVES or epoch_knobs.get(CONNECTOR) is not None
+
+
+def _hours(before: Window, after: Window, deployment_ids: Sequence[int], cycle: Cycle) -> HourlyOutcomes | Comparison:
+    measured = [
+        window.outcomes(deployment_ids[0], cycle.bucket_s)
+        if len(deployment_ids) == 1
+        else window.outcomes_together(deployment_ids, cycle.bucket_s)
+        for window in (before, after)
+    ]
     used = [hours for hours in measured if isinstance(hours, HourlyOutcomes)]
     refused = [hours for hours in measured if isinstance(hours, Comparison)]
     return refused[0] if refused else in_turn(used)

@@ -5,15 +5,12 @@ from dataclasses import dataclass
 
 from pertoken.proof.verification.baseline import Fit, noise_of
 from pertoken.proof.verification.grid import Grid
+from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.window.columns import Floats, Mask
 from pertoken.window.epochs.like_for_like import Z95, student_quantile
 
 Z90 = 1.2815515655446004
 """90 % quantile of the normal distribution."""
-
-LEVEL_SD = 0.005
-"""Standard deviation of the difference of the levels of two weeks that no hour of a quiet baseline shows. Chosen on
-machines that nobody changed, whose levels jump by about a percent for no recorded reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,8 @@ def saving(effect: Effect, half_width: float) -> Interval:
 class Estimator:
     """Estimator of effects at any date of one history, with the noise of its whole baseline."""
 
-    def __init__(self, grid: Grid, cost: Floats, base: Mask) -> None:
-        self.grid, self.cost = grid, cost
+    def __init__(self, grid: Grid, cost: Floats, base: Mask, method: Method = PRESENT) -> None:
+        self.grid, self.cost, self.method = grid, cost, method
         self.noise, self.fit = noise_of(grid, cost, base)
 
     def effect(self, base: Mask, after: Mask) -> Effect:
@@ -95,7 +92,7 @@ class Estimator:
 
     def _effect(self, fit: Fit, weights: Floats, log_ratio: float) -> Effect:
         """Return an effect. Its degrees of freedom are those of two variances added (Satterthwaite 1946)."""
-        within = fit.variance(weights, self.noise) + LEVEL_SD**2
+        within = fit.variance(weights, self.noise) + self.method.level_sd**2
         between = fit.variance_between_processes(weights, self.noise)
         parts = within**2 / self.noise.degrees + between**2 / self.noise.process_degrees
         return Effect(log_ratio, math.sqrt(within + between), (within + between) ** 2 / parts)

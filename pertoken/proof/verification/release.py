@@ -8,6 +8,7 @@ import numpy as np
 from pertoken.proof.verification.estimate import Estimator, Interval
 from pertoken.proof.verification.gates import MIN_PLACEBO_BASELINE_DAYS
 from pertoken.proof.verification.grid import Grid
+from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.windows import MIN_AFTER_DAYS, MIN_MEASURED
@@ -60,7 +61,7 @@ class ReleaseFinding:
     """Served over expected tokens after the release, 90 % interval; expected from the same hours of earlier weeks."""
 
 
-def verify_release(question: ReleaseQuestion) -> ReleaseFinding:
+def verify_release(question: ReleaseQuestion, method: Method = PRESENT) -> ReleaseFinding:
     """Return whether devices were released while the service continued: the first verdict that applies.
 
     | verdict | when |
@@ -74,7 +75,7 @@ def verify_release(question: ReleaseQuestion) -> ReleaseFinding:
     release = question.release
     if release.released_devices <= 0:
         return ReleaseFinding(Verdict.NO_EFFECT, reason="no device was released")
-    ratio = None if question.served is None else _served(question.served, question)
+    ratio = None if question.served is None else _served(question.served, question, method)
     if release.objectives_kept is False:
         return ReleaseFinding(Verdict.REGRESSED, "objective-missed", "an objective is missed since", ratio)
     if ratio is None and question.served is not None:
@@ -89,7 +90,7 @@ def verify_release(question: ReleaseQuestion) -> ReleaseFinding:
     return ReleaseFinding(Verdict.REALIZED, served=ratio)
 
 
-def _served(served: Served, question: ReleaseQuestion) -> Interval | None:
+def _served(served: Served, question: ReleaseQuestion, method: Method) -> Interval | None:
     changed_at, until, cycle = question.changed_at, question.until, question.cycle
     if not len(served.ts):
         return None
@@ -108,6 +109,6 @@ def _served(served: Served, question: ReleaseQuestion) -> Interval | None:
         return None
     if after.sum() < cycle.buckets_of(MIN_AFTER_DAYS):
         return None
-    effect = Estimator(grid, tokens, base).effect(base, after)
+    effect = Estimator(grid, tokens, base, method).effect(base, after)
     half = effect.half_width_90
     return Interval(*(math.exp(effect.log_ratio + value) for value in (-half, 0.0, half)))

@@ -9,6 +9,7 @@ import numpy as np
 from pertoken.proof.verification.baseline import noise_of
 from pertoken.proof.verification.estimate import Effect, Estimator
 from pertoken.proof.verification.grid import Grid, grid_of
+from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.proof.verification.question import Covariate, Cycle
 from pertoken.proof.verification.windows import Windows
 from pertoken.window.columns import Floats, Mask
@@ -56,14 +57,14 @@ class Sibling:
         return abs(difference) <= math.hypot(self.shift.half_width_90, other.shift.half_width_90)
 
 
-def siblings(hours: Sequence[HourlyOutcomes], within: Windows) -> Siblings:
+def siblings(hours: Sequence[HourlyOutcomes], within: Windows, method: Method = PRESENT) -> Siblings:
     """Return the mean excess of the siblings over the windows of a deployment.
 
     Siblings are compared with each other: one whose cost changed otherwise than that of most others is left out, and
     of two that differ both.
     """
     measured = [made for sibling in hours if (made := _sibling(sibling, within)) is not None]
-    used = [sibling for sibling in measured if _is_confirmed(sibling, measured)]
+    used = [sibling for sibling in measured if not method.compares_siblings or _is_confirmed(sibling, measured)]
     dropped = len(measured) - len(used)
     if not used:
         return replace(NONE, dropped=dropped)
@@ -77,7 +78,7 @@ def siblings(hours: Sequence[HourlyOutcomes], within: Windows) -> Siblings:
         return replace(NONE, dropped=dropped)
     shift = np.mean([sibling.shift.log_ratio for sibling in used])
     moved = abs(float(shift)) > np.mean([sibling.shift.half_width_90 for sibling in used])
-    return Siblings(len(used), weight, excess, any_known, bool(moved), dropped)
+    return Siblings(len(used), weight, excess, any_known, method.compares_siblings and bool(moved), dropped)
 
 
 def _is_confirmed(sibling: Sibling, siblings: Sequence[Sibling]) -> bool:

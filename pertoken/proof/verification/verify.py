@@ -8,6 +8,7 @@ import numpy as np
 from pertoken.proof.verification.estimate import Effect, Estimator, Interval, saving
 from pertoken.proof.verification.gates import MAX_CV_RMSE, MAX_NMBE, MIN_DATES, HeldOut, Placebo, held_out, placebo
 from pertoken.proof.verification.guard import Guard
+from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
 from pertoken.proof.verification.siblings import Siblings, siblings
 from pertoken.proof.verification.verdict import Verdict, judge
@@ -71,29 +72,29 @@ class Finding:
     """What became of the outputs; None where none were counted."""
 
 
-def verify(question: Question) -> Finding:
+def verify(question: Question, method: Method = PRESENT) -> Finding:
     """Return the finding on a change from the hours of its deployment and of its siblings."""
     used = windows(question)
     empty = Finding(Verdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts)))
     if isinstance(used, Refused):
         return replace(empty, code=used.code, reason=used.reason)
-    others = siblings(question.siblings, used)
+    others = siblings(question.siblings, used, method)
     base, after = used.base, used.after
     cost = used.grid.cost
     if others.count:
         base, after = base & others.known, after & others.known
         cost = cost - others.weight * others.excess
-    estimator = Estimator(used.grid, cost, base)
+    estimator = Estimator(used.grid, cost, base, method)
     effect = estimator.effect(base, after)
     held_out_week = held_out(estimator, base)
     placebos = placebo(estimator, base, int(used.expected_after))
     effect = effect.widened(placebos.factor)
     if others.moved:  # the deployment may share the cause or not: the verdict must hold with the siblings and without
-        alone = Estimator(used.grid, used.grid.cost, base).effect(base, after)
+        alone = Estimator(used.grid, used.grid.cost, base, method).effect(base, after)
         effect = effect.spanning(alone.widened(placebos.factor))
     finding = _described(question, used, others, estimator, effect)
     finding = replace(finding, held_out=held_out_week, placebo=placebos)
-    refused = used.not_separable or refusal(held_out_week, placebos)
+    refused = (used.not_separable if method.separates_restarts else None) or refusal(held_out_week, placebos)
     if refused is not None:
         return replace(finding, code=refused.code, reason=refused.reason)
     verdict = judge(effect, question.promise)
@@ -150,7 +151,7 @@ def _described(question: Question, used: Windows, others: Siblings, estimator: E
         siblings_dropped=others.dropped,
         explained=tuple(explained.items()),
         events=tuple(sorted([*question.events, *_shifts(question, used)], key=lambda event: event.ts)),
-        not_matched=tuple(covariate for covariate in Covariate if covariate not in grid.columns),
+        not_matched=tuple(covariate for covariate in estimator.method.covariates if covariate not in grid.columns),
     )
 
 

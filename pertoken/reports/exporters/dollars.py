@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pertoken.config import Settings
 from pertoken.errors import StoreError
@@ -94,7 +94,24 @@ def _families(figures: Figures, headline: str) -> list[Family]:
                 values = sorted(figures.of(figure, kind).items())
                 some: Samples = [({kind: target}, value.value) for target, value in values if value.value is not None]
                 families.append(Family(name, "gauge", _help(spec.meaning), some))
-    return [*families, _headline(figures, headline)]
+    return [*families, *_owner_families(figures), _headline(figures, headline)]
+
+
+def _owner_families(figures: Figures) -> Iterator[Family]:
+    """Yield the figures of owners, with the basis by which they are: sums over owners are of one basis."""
+    for figure, name in NAMES.items():
+        if _is_of(figure, "owner"):
+            samples: Samples = [
+                ({"basis": basis, "owner": owner}, value.value)
+                for basis in figures.bases
+                for owner, value in sorted(figures.of(figure, basis).items())
+                if value.value is not None
+            ]
+            yield Family(_owner_name(name), "gauge", _help(FIGURES[figure].meaning), samples)
+
+
+def _owner_name(name: str) -> str:
+    return name.replace("pertoken_", "pertoken_owner_", 1)
 
 
 def _headline(figures: Figures, headline: str) -> Family:
@@ -115,7 +132,8 @@ def known_dollars() -> list[Family]:
         name.replace("pertoken_", "pertoken_fleet_", 1) for figure, name in NAMES.items() if _is_of(figure, "fleet")
     ]
     named = [name for figure, name in NAMES.items() if _is_of(figure, "service") or _is_of(figure, "host")]
-    names = (*fleet, *named, HEADLINE, "pertoken_row_faults", "pertoken_store_readable")
+    owned = [_owner_name(name) for figure, name in NAMES.items() if _is_of(figure, "owner")]
+    names = (*fleet, *named, *owned, HEADLINE, "pertoken_row_faults", "pertoken_store_readable")
     return [Family(name, "gauge", name.replace("_", " "), []) for name in names]
 
 

@@ -50,7 +50,7 @@ def focus_csv(report: ReportFigures, settings: Settings, energy: DailyEnergy) ->
 
 def focus_rows(report: ReportFigures, settings: Settings, energy: DailyEnergy) -> Iterator[Row]:
     """Yield the rows by day and device."""
-    counts = _Counts(report, energy)
+    counts, owners = _Counts(report, energy), _owners(report)
     for (start, device_id), group in groupby(report.charges.lines, key=lambda line: (line.start_ts, line.device_id)):
         lines = list(group)
         origin = _origin(report, settings, start, device_id, lines)
@@ -62,7 +62,7 @@ def focus_rows(report: ReportFigures, settings: Settings, energy: DailyEnergy) -
             details = {"AllocatedRatio": ratio / RATIO, "UsageUnit": "Hours", "UsageQuantity": part / NANO_USD}
             yield {
                 **origin,
-                **_allocated(report, settings, line),
+                **_allocated(report, settings, line, owners),
                 **counts.of(line),
                 "AllocatedMethodId": METHOD,
                 "AllocatedMethodDetails": json.dumps({"Elements": [details]}),
@@ -118,7 +118,9 @@ def _origin(
     }
 
 
-def _allocated(report: ReportFigures, settings: Settings, line: AllocatedLine) -> dict[str, str]:
+def _allocated(
+    report: ReportFigures, settings: Settings, line: AllocatedLine, owners: Mapping[int, Mapping[str, str]]
+) -> dict[str, str]:
     """Return the columns of the allocation of a charge."""
     use, epoch_id = line.use, line.epoch_id
     device = report.inventory.device_names[line.device_id]
@@ -134,16 +136,27 @@ def _allocated(report: ReportFigures, settings: Settings, line: AllocatedLine) -
         }
     row = _deployment(report, epoch_id)
     service = service_name(row.served_model, settings)
+    tags = {"model": row.served_model, "service": service, "use": use, **owners.get(epoch_id, {})}
     return {
         "AllocatedResourceId": f"{row.deployment_id % 2**64:016x}",
         "AllocatedResourceName": csv_cell(f"{row.served_model} on {row.host_name}"),
-        "AllocatedTags": json.dumps({"model": row.served_model, "service": service, "use": use}),
+        "AllocatedTags": json.dumps(tags),
         "ChargeDescription": csv_cell(f"{what} {row.served_model}"),
         "x_Use": use,
         "x_Model": csv_cell(row.served_model),
         "x_Service": csv_cell(service),
         "x_Engine": csv_cell(row.engine_kind),
     }
+
+
+def _owners(report: ReportFigures) -> dict[int, dict[str, str]]:
+    """Return the owners of each epoch by basis, as tags."""
+    tags: dict[int, dict[str, str]] = {}
+    for spend in report.owners:
+        for epoch_id, owner in report.inventory.owners(spend.by).items():
+            if owner is not None:
+                tags.setdefault(epoch_id, {})[spend.by] = owner
+    return tags
 
 
 def _deployment(report: ReportFigures, epoch_id: int) -> Any:

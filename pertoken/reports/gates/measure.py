@@ -1,21 +1,26 @@
 """Values of `metrics.FIGURES` over a window: a number, or the reason why there is none."""
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 
 from pertoken.config import Settings
+from pertoken.costs.bill import bill
 from pertoken.costs.fleet import objectives, service_name
+from pertoken.costs.hours.owner_use import OwnerUse, owner_use
 from pertoken.costs.report.figures import Figure
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine
 from pertoken.costs.served import together
-from pertoken.costs.spend.month import MonthSpend, month_spend
+from pertoken.costs.spend.month import MonthSpend, month_spend, spend_by_owner
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import is_silent, slo_ratios, stuck_s
 from pertoken.proof.verdicts import Result, verdicts_of
+from pertoken.settings.owners import is_basis, read_owner
+from pertoken.state.owner import bases_of
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD
@@ -38,9 +43,14 @@ class Figures:
     def __init__(self, store: Store, settings: Settings, window_s: int, now_ts: int, *, dated: bool = False) -> None:
         self._store, self._settings = store, settings
         self._window_s, self._now_ts, self._dated = window_s, now_ts, dated
+        self._uses: dict[str, Mapping[str, OwnerUse]] = {}
+        self._months: dict[str, Mapping[str, MonthSpend]] = {}
+        """Both by basis of owners."""
 
     def of(self, figure: str, kind: str) -> Values:
         """Return a figure of each target of a kind. Raises StoreError, KeyError for an unknown figure."""
+        if is_basis(kind) and "owner" in FIGURES[figure].kinds:
+            return self._of_owners(figure, kind)
         if kind not in FIGURES[figure].kinds:
             reason = f"{figure} has values for {', '.join(FIGURES[figure].kinds)}, not for a {kind}"
             return {"": Figure(None, reason)}
@@ -51,6 +61,34 @@ class Figures:
         return {
             name: _of_lines(figure, lines, self._settings, self._window_s) for name, lines in self._by(kind).items()
         }
+
+    def _of_owners(self, figure: str, basis: str) -> Values:
+        if figure in ("budget_share", "budget_expected_share"):
+            return self._of_owner_budgets(figure, basis)
+        if basis not in self._uses:
+            start = self._now_ts - self._window_s
+            with bill(self._store, start, self._now_ts, dated=self._dated) as priced:
+                self._uses[basis] = owner_use(priced, basis)
+        return {name: _of_use(figure, use) for name, use in self._uses[basis].items()}
+
+    def _of_owner_budgets(self, figure: str, basis: str) -> Values:
+        """Return the share of each owner's budget; an owner without one has no value."""
+        budgets = {
+            name: usd for key, usd in self._settings.budget_owners for own, name in [read_owner(key)] if own == basis
+        }
+        if budgets and basis not in self._months:
+            self._months[basis] = spend_by_owner(self._store, basis, self._now_ts, dated=self._dated)
+        values = {}
+        for name, usd in budgets.items():
+            month = self._months[basis].get(name)
+            values[name] = NOTHING_SERVED if month is None else _share_of_budget(figure, month, usd)
+        return values
+
+    @cached_property
+    def bases(self) -> tuple[str, ...]:
+        """Bases by which a deployment of the window has an owner."""
+        with bill(self._store, self._now_ts - self._window_s, self._now_ts, dated=self._dated) as priced:
+            return bases_of([json.loads(row.knobs) for row in priced.inventory.epochs])
 
     @cached_property
     def report(self) -> FleetReport:
@@ -85,8 +123,8 @@ class Figures:
             "stale_s": self._stale_s,
             "telemetry_lost": lambda: Figure(float(sum(map(is_silent, self.report.hosts)))),
             "price_lost": lambda: Figure(float(sum(lost.devices for lost in self.report.lost_prices))),
-            "budget_share": lambda: self._of_budget(lambda month: month.nano_usd),
-            "budget_expected_share": lambda: self._of_budget(lambda month: month.total and month.total[1]),
+            "budget_share": lambda: self._of_budget("budget_share"),
+            "budget_expected_share": lambda: self._of_budget("budget_expected_share"),
             "bankable_usd_per_month": self._bankable,
             "regressions": lambda: self._verdicts(Result.DEARER),
             "output_changes": lambda: self._verdicts(Result.OUTPUT_CHANGED),
@@ -113,14 +151,9 @@ class Figures:
         known = [age for age in ages if age is not None]
         return Figure(float(max(known))) if known and len(known) == len(ages) else NOT_MEASURED
 
-    def _of_budget(self, spend: Callable[[MonthSpend], int | None]) -> Figure:
+    def _of_budget(self, figure: str) -> Figure:
         budget = self._settings.budget_usd_per_month
-        if budget is None:
-            return NO_BUDGET
-        nano_usd = spend(self._month)
-        if nano_usd is None:
-            return Figure(None, self._month.reason or "the spend of the month is unknown")
-        return Figure(nano_usd / NANO_USD / budget)
+        return NO_BUDGET if budget is None else _share_of_budget(figure, self._month, budget)
 
     def _bankable(self) -> Figure:
         rows = standing(self._store, self._now_ts if self._dated else None)
@@ -139,6 +172,26 @@ def _of_host(figure: str, host: HostLine) -> Figure:
     if figure == "telemetry_lost":
         return Figure(float(is_silent(host)))
     return NOT_MEASURED if host.age_s is None else Figure(float(host.age_s))
+
+
+def _share_of_budget(figure: str, month: MonthSpend, budget_usd: float) -> Figure:
+    nano_usd = month.nano_usd if figure == "budget_share" else month.total and month.total[1]
+    if nano_usd is None:
+        return Figure(None, month.reason or "the spend of the month is unknown")
+    return Figure(nano_usd / NANO_USD / budget_usd)
+
+
+def _of_use(figure: str, use: OwnerUse) -> Figure:
+    """Return a figure of an owner."""
+    if figure in ("usd", "idle_usd"):
+        return _usd(use.nano_usd if figure == "usd" else use.idle_nano_usd, NO_PRICE)
+    if figure == "idle_share":
+        no_share = use.idle_nano_usd is None or not use.nano_usd
+        return NO_PRICE if no_share else Figure((use.idle_nano_usd or 0) / (use.nano_usd or 1))
+    if figure == "tokens":
+        return NO_TOKENS if use.tokens is None else Figure(float(use.tokens))
+    headline = _HEADLINE_OF[figure]
+    return _usd(use.served.price(headline), NO_PRICE if use.nano_usd is None else _MISSING.get(figure, NO_TOKENS))
 
 
 def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, window_s: int) -> Figure:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pertoken.errors import BadInput
 from pertoken.metrics import FIGURES
 from pertoken.settings.expression import FLEET, Comparison, read_comparison
+from pertoken.settings.owners import is_basis
 
 
 def read_gates(texts: Iterable[str]) -> tuple[Comparison, ...]:
@@ -31,5 +32,5 @@ def check_figure(comparison: Comparison, where: str) -> None:
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FIGURES)}"
         raise BadInput(f"{where}: no figure is named {comparison.figure}; {hint}")
     kind = (comparison.scope or FLEET).kind
-    if kind not in spec.kinds:
+    if kind not in spec.kinds and not (is_basis(kind) and "owner" in spec.kinds):
         raise BadInput(f"{where}: {comparison.figure} has values for {', '.join(spec.kinds)}, not for a {kind}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pertoken.config import Settings
+from pertoken.costs.hours.shared import with_shared
 from pertoken.costs.hours.spend import BY, spend
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State, best_of_each_target
@@ -14,6 +15,7 @@ from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
 from pertoken.reports.figures import TAKEN, read_troubles
 from pertoken.reports.values import advice_values, bill_values, trouble_values, verdict_values
+from pertoken.settings.owners import BASES, is_basis
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rollup_tables import HOUR
@@ -50,11 +52,11 @@ class Replies:
     def costs(self, hours: int = 24, by: str = "model", start: int = 0) -> dict[str, Any]:
         """Return the bill of the last hours of the clock, as `pertoken costs --by` prints it. Raises BadInput."""
         _check("hours", hours, 1, MAX_HOURS)
-        if by not in BY:
-            raise BadInput(f"by: must be one of {', '.join(BY)}")
+        if by not in BY and not is_basis(by):
+            raise BadInput(f"by: must be one of {', '.join((*BY, *BASES))} or label:NAME")
         teams = {tenant.name: tenant.team for tenant in self._settings.tenants}
         store, now_ts = open_store(self._where), int(self._now())
-        bill = spend(store, by, hours, now_ts, teams)
+        bill = with_shared(spend(store, by, hours, now_ts, teams), self._settings.shared)
         faults = faults_of_hosts(store, now_ts - hours * HOUR, now_ts, dated=False)
         paid = None if bill.nano_usd is None else bill.nano_usd / NANO_USD
         return {

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
+from pydantic import Field
 
 from pertoken import __version__
 from pertoken.errors import PertokenError
@@ -19,7 +20,8 @@ INSTRUCTIONS = (
     "counts all rows, and `next` is the `start` of those that follow, null after the last."
 )
 
-By = Literal["model", "tenant", "team", "gpu", "namespace", "workload"]
+Owner = Literal["namespace", "workload", "job", "job:user", "job:account", "job:partition", "slice"]
+By = Literal["model", "tenant", "team", "gpu"] | Owner | Annotated[str, Field(pattern="^label:.+")]
 Which = Literal["found", "folded", "unconfirmed", "paying_more", "taken"]
 
 

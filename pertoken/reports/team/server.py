@@ -1,241 +1,69 @@
-"""HTTP or HTTPS server of read-only pages, which many slow clients do not stop."""
+"""Server of the team's pages: a login, one page a path, and reasons that stay in the log."""
 
-import io
 import logging
-import socket
-import ssl
-import threading
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from pertoken.errors import PertokenError, StoreError
-from pertoken.exposition.server import tls_context
+from pertoken.exposition.http_server import PageServer, Reply, Request, tls_context
 from pertoken.reports.page.html import POLICY
 from pertoken.reports.team.login import Login
 from pertoken.settings.pages import PageReader
 
-MAX_CLIENTS = 64
-"""Connections at a time; one more closes the one that has kept the server waiting longest."""
-MAX_HEAD_BYTES = 16_384
-READ_S = 10.0
-"""Longest time for a client to send its request."""
-SEND_S = 30.0
-"""Longest time for a client to take the page."""
 MAX_REASONS = 100
 """Reasons that are remembered as logged."""
-METHODS = ("GET", "HEAD")
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Connection": "close",
 }
-"""Headers of every answer; none of them holds text of a request."""
-Answer = Callable[[str, PageReader], str | None]
+HTML = "text/html; charset=utf-8"
+PageOf = Callable[[str, PageReader], str | None]
 """The page at a path for a reader; None if there is none."""
 log = logging.getLogger("pertoken.pages")
 
 
-class TeamServer:
-    """Server of the team's pages, in threads."""
+class TeamServer(PageServer):
+    """Server of the team's pages."""
 
     def __init__(
         self,
         address: tuple[str, int],
-        answer: Answer,
+        page_of: PageOf,
         login: Login,
         *,
         cert_file: str | None = None,
         key_file: str | None = None,
     ) -> None:
         """Bind the port. Raises OSError, and BadInput for a certificate that cannot be used."""
-        context = None if cert_file is None else tls_context(cert_file, key_file, "pages_cert_file")
-        self._server = _Server(address, answer, login, context)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="pages", daemon=True)
-
-    @property
-    def port(self) -> int:
-        """The port that was bound."""
-        return int(self._server.server_address[1])
-
-    def start(self) -> None:
-        """Start to accept clients."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the server, close its connections and release the port."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.clients.cut(float("inf"))
-        self._server.server_close()
-
-
-class _Clients:
-    """Open connections, with the time at which each that keeps the server waiting is cut."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._deadlines: dict[socket.socket, float | None] = {}
-
-    def add(self, client: socket.socket, deadline: float) -> bool:
-        """Add a client, in place of the one that waits longest if there are `MAX_CLIENTS`; False if none waits."""
-        with self._lock:
-            if len(self._deadlines) >= MAX_CLIENTS:
-                waiting = [(end, other) for other, end in self._deadlines.items() if end is not None]
-                if not waiting:
-                    return False
-                self._cut(min(waiting, key=lambda entry: entry[0])[1])
-            self._deadlines[client] = deadline
-            return True
-
-    def expect(self, client: socket.socket, deadline: float | None) -> None:
-        """Set the time at which a client is cut; None while the server itself works."""
-        with self._lock:
-            if client in self._deadlines:
-                self._deadlines[client] = deadline
-
-    def remove(self, client: socket.socket) -> None:
-        """Forget a client that was closed."""
-        with self._lock:
-            self._deadlines.pop(client, None)
-
-    def cut(self, now: float) -> None:
-        """Cut the clients whose time has passed."""
-        with self._lock:
-            for client in [client for client, end in self._deadlines.items() if end is not None and end < now]:
-                self._cut(client)
-
-    def _cut(self, client: socket.socket) -> None:
-        del self._deadlines[client]
-        with suppress(OSError):  # the client has left
-            socket.socket.shutdown(client, socket.SHUT_RDWR)  # the one of TLS would change what its thread reads
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], answer: Answer, login: Login, context: ssl.SSLContext | None) -> None:
-        self.answer, self.login, self.clients, self._context = answer, login, _Clients(), context
+        self._page_of, self._login = page_of, login
         self._reported: set[str] = set()
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        context = tls_context(cert_file, key_file, "pages_cert_file")
+        super().__init__(
+            address, self._answer, name="pages", context=context, headers=HEADERS, may_connect=login.may_connect
+        )
 
-    def server_bind(self) -> None:
-        """Bind without the reverse look-up of the name that `HTTPServer` makes."""
-        socket.socket.bind(self.socket, self.server_address)
-        self.server_address = self.socket.getsockname()
+    def _answer(self, request: Request) -> Reply:
+        reader = self._login.reader(request.address, request.headers)
+        if reader is None:
+            login = {"WWW-Authenticate": 'Basic realm="pertoken", charset="UTF-8"'}
+            text = "A login is needed: the token is the password.\n"
+            return Reply(HTTPStatus.UNAUTHORIZED, text, headers=login)
+        try:
+            page = self._page_of(request.path, reader)
+        except StoreError as error:
+            self._report(error)
+            text = "The database cannot be read now: the advisor's log has why.\n"
+            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        except PertokenError as error:
+            self._report(error)
+            return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, "The page cannot be made: the advisor's log has why.\n")
+        if page is None:
+            return Reply(HTTPStatus.NOT_FOUND, "There is no such page, or this login does not read it.\n")
+        return Reply(HTTPStatus.OK, page, HTML)
 
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a client."""
-        client, address = super().get_request()
-        if self._context is not None:
-            # The handshake runs at the first read, within the time limit of the client.
-            client = self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
-        return client, address
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether a client may connect, and there is a place for it."""
-        return self.login.may_connect(client_address[0]) and self.clients.add(request, time.monotonic() + READ_S)
-
-    def service_actions(self) -> None:
-        """Cut clients that are too slow; called twice a second."""
-        self.clients.cut(time.monotonic())
-
-    def report(self, error: PertokenError) -> None:
+    def _report(self, error: PertokenError) -> None:
         """Log a reason why pages cannot be made, once."""
         if str(error) not in self._reported:
             log.error("%s", error)
         self._reported = {*self._reported, str(error)} if len(self._reported) < MAX_REASONS else {str(error)}
-
-    def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
-        self.clients.remove(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what is not the fault of a client that disconnected."""
-        import sys
-
-        if not isinstance(sys.exception(), OSError):
-            log.exception("a page could not be made")
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    server_version, sys_version = "pertoken", ""
-
-    def handle(self) -> None:
-        """Answer one request, and close the connection."""
-        head = self._head()
-        if head is None:
-            return
-        self.raw_requestline, _, headers = head.partition(b"\n")
-        self.rfile.close()
-        self.rfile = io.BytesIO(headers)
-        if not self.parse_request() or self.request_version == "HTTP/0.9":
-            return
-        self.server.clients.expect(self.connection, None)
-        status, page, more = self._answer()
-        self.server.clients.expect(self.connection, time.monotonic() + SEND_S)
-        self._reply(status, page, more)
-
-    def _head(self) -> bytes | None:
-        """Return the request line and the headers; None if the client ends before, or sends too much."""
-        head = b""
-        while len(head) < MAX_HEAD_BYTES:
-            line = self.rfile.readline(MAX_HEAD_BYTES - len(head))
-            head += line
-            if not line:
-                return None
-            if line in (b"\r\n", b"\n") and head != line:
-                return head
-        self.requestline, self.request_version, self.command = "", "HTTP/1.1", "GET"
-        self._reply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request is too long.\n", {})
-        return None
-
-    def _answer(self) -> tuple[HTTPStatus, str, Mapping[str, str]]:
-        if self.command not in METHODS:
-            return HTTPStatus.METHOD_NOT_ALLOWED, "The pages can only be read.\n", {"Allow": ", ".join(METHODS)}
-        reader = self.server.login.reader(self.client_address[0], self.headers)
-        if reader is None:
-            login = {"WWW-Authenticate": 'Basic realm="pertoken", charset="UTF-8"'}
-            return HTTPStatus.UNAUTHORIZED, "A login is needed: the token is the password.\n", login
-        try:
-            page = self.server.answer(self.path.partition("?")[0], reader)
-        except StoreError as error:
-            self.server.report(error)
-            return HTTPStatus.SERVICE_UNAVAILABLE, "The database cannot be read now: the advisor's log has why.\n", {}
-        except PertokenError as error:
-            self.server.report(error)
-            return HTTPStatus.INTERNAL_SERVER_ERROR, "The page cannot be made: the advisor's log has why.\n", {}
-        if page is None:
-            return HTTPStatus.NOT_FOUND, "There is no such page, or this login does not read it.\n", {}
-        return HTTPStatus.OK, page, {}
-
-    def _reply(self, status: HTTPStatus, text: str, more: Mapping[str, str]) -> None:
-        body = text.encode("utf-8", "replace")
-        kind = "text/html" if status is HTTPStatus.OK else "text/plain"
-        self.send_response(status)
-        sizes = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
-        for name, value in {**sizes, **HEADERS, **more}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that cannot be parsed, without its text."""
-        self.command, self.request_version = "GET", "HTTP/1.1"
-        self._reply(HTTPStatus(code), "The request cannot be read.\n", {})
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Do nothing: requests are not logged."""

@@ -29,7 +29,8 @@ def under_load(seen: Evidence, traffic: float) -> Evidence:
     """Return evidence at `traffic` times the load.
 
     Requests and tokens are in proportion. So is busy time until it takes all the time; from there on more requests run
-    at once. Latencies and lengths stay as measured: what the load does to latencies is for the forecast.
+    at once. Latencies and lengths stay as measured: what the load does to latencies is for the forecast, which stays
+    calibrated on the measured load.
     """
     known = dict(seen.items())
     busy = known["busy"].mean if "busy" in known else 0.0
@@ -38,7 +39,7 @@ def under_load(seen: Evidence, traffic: float) -> Evidence:
     changed |= {name: _times(known[name], batch) for name in OF_BATCH if name in known}
     if "busy" in known:
         changed["busy"] = _times(known["busy"], traffic, limit=1.0)
-    return Evidence({**known, **changed}, epochs=seen.peek_epochs())
+    return seen.at_load(changed)
 
 
 def _times(series: Series, factor: float, limit: float = float("inf")) -> Series:

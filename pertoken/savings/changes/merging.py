@@ -7,10 +7,12 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.queue.load import mixed
 from pertoken.forecast.served import Abstained
-from pertoken.provenance import Provenance
+from pertoken.provenance import Provenance, worst
+from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
-from pertoken.savings.outcome import Outcome
+from pertoken.savings.outcome import Outcome, not_placed
+from pertoken.savings.placing import NotPlaced, place
 from pertoken.savings.sizing import redundancy
 from pertoken.savings.speed import calibrated, doubt
 from pertoken.state.deployment import Deployment
@@ -51,8 +53,53 @@ def _only_merged(now: Service, to: Service, added: Deployment, removed: Sequence
     return replace(now, deployments=(*staying, added)) == to
 
 
-def outcome(merge: Merge, context: Context) -> Outcome:
-    """Return the outcome of serving the requests of several deployments on the devices of one of them."""
+def outcome(before: Fleet, merge: Merge, context: Context) -> Outcome:
+    """Return the outcome of serving the requests of several deployments on the devices of one of them.
+
+    The engine may move to other instances with the same devices in the same step. Raises NoPrice.
+    """
+    base = _moved_part(merge)
+    if base is None:
+        return _on_present_devices(merge, context)
+    unmoved = replace(merge.added, device_ids=base.device_ids, placement=base.placement)
+    known = _on_present_devices(replace(merge, added=unmoved), context)
+    if known.infeasible is not None or known.unpriced is not None:
+        return known
+    placed = place(before, base, merge.added.placement, (1, 1, 1), len(base.device_ids), context)
+    if isinstance(placed, NotPlaced):
+        return not_placed(placed)
+    spot = merge.added.placement.purchase == "spot"
+    taken_back = interruptions(merge.added.placement, context.evidence(base.deployment_id).peek("load_s"))
+    low, likely, high = (tuple(deployment for deployment in kept if deployment != unmoved) for kept in known.kept)
+    return replace(
+        known,
+        kept=(low, likely, high),
+        new_nano_usd_per_hour=placed.nano_usd_per_hour,
+        placed=(placed,),
+        to_confirm=placed.to_confirm,
+        provenance=worst([Provenance.LISTED, *filter(None, [known.provenance])]),
+        assumptions=(
+            *placed.lines(context),
+            *known.assumptions,
+            *([taken_back.assumption] if spot and taken_back.assumption else []),
+        ),
+        against=(*placed.against, *known.against, *([taken_back.against] if spot else [])),
+    )
+
+
+def _moved_part(merge: Merge) -> Deployment | None:
+    """Return the part whose devices the engine would have, had it not moved; None if it has those of one."""
+    if merge.added.device_ids:
+        return None
+    alike = (
+        part
+        for part in merge.removed
+        if part.device_ids and part.accelerator == merge.added.accelerator and not part.knob_changes(merge.added)
+    )
+    return next(alike, None)
+
+
+def _on_present_devices(merge: Merge, context: Context) -> Outcome:
     added, removed = merge.added, merge.removed
     if reason := kept_apart(merge.services):
         return Outcome(infeasible=reason)

@@ -4,9 +4,9 @@ import logging
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,15 @@ from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, 
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import LRUCache
 
-from pertoken.errors import CorruptStore, FullStore, ImpossibleValues, StoreError, StoreInaccessible, limit_reached
+from pertoken.errors import (
+    CorruptStore,
+    FullStore,
+    ImpossibleValues,
+    NewerStore,
+    StoreError,
+    StoreInaccessible,
+    limit_reached,
+)
 from pertoken.installed import install_command
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import GROUPS, StoreLocation
@@ -279,7 +287,7 @@ def check_revision(stored_revision: str | None, group: str, location: StoreLocat
         )
     if stored_revision in known:
         raise StoreError(f"{location}: its {group} is of an older pertoken; run `pertoken db upgrade --db {location}`")
-    raise StoreError(
+    raise NewerStore(
         f"{location}: its {group} was written by a newer pertoken "
         f"(schema {stored_revision}; this one knows {known[-1]}); "
         "upgrade pertoken here"
@@ -295,6 +303,8 @@ class Store:
     advice: Engine | None
     advice_file: Unchanged | None = None
     """What was read of a file of advice that is opened to stay open."""
+    held: Mapping[str, Connection] = field(default_factory=dict)
+    """Transactions that are open, by group."""
 
     def read_advice(self, read: Callable[[Connection], T]) -> T:
         """Return what `read` makes of the advice; of a file kept open, again only after the file changed.
@@ -310,7 +320,34 @@ class Store:
 
     @contextmanager
     def read(self, group: str = "telemetry") -> Iterator[Connection]:
-        """One snapshot of one group. Raises StoreError if it cannot be read."""
+        """One snapshot of one group; of a group that is held, the transaction that holds it.
+
+        Raises StoreError if it cannot be read.
+        """
+        if group in self.held:
+            yield self.held[group]
+        else:
+            with self.transaction(group) as connection:
+                yield connection
+
+    @contextmanager
+    def hold(self, *groups: str) -> Iterator["Store"]:
+        """Yield this store with a transaction of each group, in which all is read; of a server both groups share one.
+
+        Advice that was never written is not held. While advice in a file is held, nobody can write it.
+        """
+        with ExitStack() as stack:
+            held = dict(self.held)
+            for group in groups:
+                if group == "advice" and self.advice is self.telemetry and "telemetry" in held:
+                    held[group] = held["telemetry"]
+                elif group not in held and (group == "telemetry" or self.advice is not None):
+                    held[group] = stack.enter_context(self.transaction(group))
+            yield replace(self, held=held)
+
+    @contextmanager
+    def transaction(self, group: str) -> Iterator[Connection]:
+        """Open a transaction of one group. Raises StoreError if it cannot be read."""
         engine = self.telemetry if group == "telemetry" else self.advice
         if engine is None:
             raise StoreError(f"{self.location}: holds no advice yet")

@@ -7,10 +7,13 @@ from typing import Any
 
 from sqlalchemy import Table, Text
 
+from pertoken.settings.owners import LABEL
 from pertoken.state.knobs import knobs
+from pertoken.state.owner import is_owner_knob
+from pertoken.state.workload import WORKLOAD
 from pertoken.store.export.pseudonyms import SMALLEST_ID, Pseudonyms, is_loopback
 from pertoken.store.export.vocabulary import TOKEN, Vocabulary
-from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE, WORKLOAD
+from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE
 
 NAMES: Mapping[str, str] = {
     "host.name": "host",
@@ -246,6 +249,9 @@ class Anonymizer:
         """Return a key and its value; of a fact whose key is unknown nothing is known either."""
         if key in self._vocabulary.fields:
             return key, self._json(value, judge, key)
+        if is_owner_knob(key):
+            prefix, _, name = key.rpartition(LABEL)
+            return (prefix + LABEL + self.names.name(name) if LABEL in key else key), self._json(value, judge, key)
         return judge(key), self._json(value, self.names.name if judge == self._value else judge, key)
 
     def _json_text(self, text: str, judge: Callable[[str], str], key: str) -> str:
@@ -256,7 +262,7 @@ class Anonymizer:
         if key == WORKLOAD:
             kind, _, rest = text.partition(" ")
             return f"{self._constant(kind)} {'/'.join(p if p == '?' else self.names.name(p) for p in rest.split('/'))}"
-        if key in _NAMED_KNOBS:
+        if key in _NAMED_KNOBS or is_owner_knob(key):
             return self.names.name(text)
         knob = knobs().get(key)
         if text in knob.values if knob is not None else key in _CODED_KEYS and text in self._vocabulary.constants:

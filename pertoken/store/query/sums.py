@@ -13,6 +13,7 @@ from sqlalchemy import (
     Select,
     Text,
     bindparam,
+    case,
     cast,
     func,
     literal_column,
@@ -197,8 +198,8 @@ def _tokens(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
-    """Return (epoch_id, packed start, generated tokens and observed ms of each slice of `slice_s` in which they are
-    known).
+    """Return (epoch_id, packed start, generated tokens, observed ms and newest row with a token, or 0, of each slice
+    of `slice_s` in which tokens are known).
 
     Slices are counted from the epoch of time.
     """
@@ -212,10 +213,12 @@ def _slices(dialect: str, seconds: int) -> Select[Any]:
     start, end, slice_s = (bindparam(name, type_=BigInteger) for name in ("start", "end", "slice_s"))
     of = table.c
     sums = func.sum(of.generated_tokens).label("tokens"), func.sum(of.duration_ms).label("ms")
-    slices = select(of.epoch_id, (of.ts - of.ts % slice_s).label("slice_ts"), *sums)
+    newest = func.max(case((of.generated_tokens > literal_column("0"), of.ts), else_=literal_column("0")))
+    slices = select(of.epoch_id, (of.ts - of.ts % slice_s).label("slice_ts"), *sums, newest.label("token_ts"))
     slices = slices.where(between(dialect, table, start, end)).group_by(of.epoch_id, "slice_ts")
     known = slices.having(func.count(of.generated_tokens) > literal_column("0")).subquery().c
-    return select(known.epoch_id, _packed(dialect, known.slice_ts, known.tokens, known.ms)).group_by(known.epoch_id)
+    packed = _packed(dialect, known.slice_ts, known.tokens, known.ms, known.token_ts)
+    return select(known.epoch_id, packed).group_by(known.epoch_id)
 
 
 def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:

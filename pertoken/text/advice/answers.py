@@ -86,7 +86,7 @@ def latency_change(line: LatencyLine) -> str:
 def could_break(best: Variant) -> Iterator[str]:
     """Yield the kind of harm that a change may do, then the objections to it."""
     yield _HARMS.get(best.risk, best.risk)
-    yield from map(literal, best.against)
+    yield from map(literal, (*best.against, *best.moving))
     for text, rules in (("it needs", best.requires), ("it cannot be applied beside", best.excludes)):
         if rules:
             yield f"{text} {literal(', '.join(rules))}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from pertoken.costs.spend.month import EXPECTED, Alert, MonthSpend
 from pertoken.text.amounts import amount
+from pertoken.text.words import literal
 from pertoken.units import NANO_USD, format_duration, format_utc
 
 WIDTH = 80
@@ -14,23 +15,27 @@ SOME_UNPRICED = 0.005
 """Share of device time without a price from which a note reports it."""
 
 
-def spend_text(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert]) -> str:
+def spend_text(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert], owner: str = "") -> str:
     """Return the spend until now, the forecast of the whole month, and the budget with reached thresholds."""
     facts = [
+        *([("owner", literal(owner))] if owner else []),
         ("month", f"{spend.name}, until {format_utc(spend.now_ts)}"),
         ("spent", amount(spend.nano_usd, "not known")),
         ("whole month", _whole(spend)),
-        ("budget", _budget(spend, budget_nano_usd)),
+        ("budget", _budget(spend, budget_nano_usd, owner)),
         *(("alert", _alert(alert)) for alert in reached),
         *(("note", note) for note in _notes(spend)),
     ]
     return "\n".join(line for label, text in facts for line in _wrapped(label, text)) + "\n"
 
 
-def spend_plain(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert]) -> dict[str, Any]:
+def spend_plain(
+    spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert], owner: str = ""
+) -> dict[str, Any]:
     """Return the spend as plain values: dollars are floats, unknown values are None."""
     total = None if spend.total is None else [nano / NANO_USD for nano in spend.total]
     return {
+        **({"owner": owner} if owner else {}),
         "month": spend.name,
         "until": format_utc(spend.now_ts),
         "spent_usd": None if spend.nano_usd is None else spend.nano_usd / NANO_USD,
@@ -55,9 +60,9 @@ def _whole(spend: MonthSpend) -> str:
     return f"about {likely} ({low} to {high}; by {spend.basis})"
 
 
-def _budget(spend: MonthSpend, budget_nano_usd: int | None) -> str:
+def _budget(spend: MonthSpend, budget_nano_usd: int | None, owner: str) -> str:
     if budget_nano_usd is None:
-        return "none is set: `budget.usd_per_month`"
+        return f"none is set: `{'budget.owners' if owner else 'budget.usd_per_month'}`"
     used = "" if spend.nano_usd is None else f", {spend.nano_usd / budget_nano_usd:.0%} spent"
     return f"{amount(budget_nano_usd)} a month{used}"
 

@@ -21,10 +21,15 @@ def spend_summary(bill: Spend, width: int | None) -> str:
         return "\n".join((title, "  Nothing was recorded in this time.", *map(literal, bill.notes))) + "\n"
     from pertoken.costs.hours.spend import SpendLine  # not needed for the first frame
 
-    total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd)
+    total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd, shared_nano_usd=_shared_sum(bill))
     lines = [*bill.lines, *([total] if total else [])]
     notes = (*no_price_note(), *map(literal, bill.notes))
     return "\n".join((*table(title, lines, spend_columns(bill), width), *notes)) + "\n"
+
+
+def _shared_sum(bill: Spend) -> int | None:
+    shared = [line.shared_nano_usd for line in bill.lines if line.shared_nano_usd is not None]
+    return sum(shared) if shared else None
 
 
 def tenant_sheet(line: SpendLine) -> Sheet:
@@ -43,6 +48,7 @@ def tenant_sheet(line: SpendLine) -> Sheet:
 
 def spend_columns(bill: Spend) -> tuple[Column[SpendLine], ...]:
     """Return the columns of a bill's lines."""
+    shares = any(line.shared_nano_usd is not None for line in bill.lines)
     priced, paid = bill.nano_usd is not None, bill.nano_usd or 0
 
     def share(line: SpendLine) -> float | None:
@@ -54,6 +60,7 @@ def spend_columns(bill: Spend) -> tuple[Column[SpendLine], ...]:
     return (
         Column(bill.by, lambda line: literal(line.name), 0, min_cells=14),
         Column("dollars", lambda line: amount(line.nano_usd if priced else None), 1, lambda line: line.nano_usd),
+        *((Column("with shared", _with_shared, 1, lambda line: line.shared_nano_usd),) if shares else ()),
         Column("share", lambda line: "" if (part := share(line)) is None else f"{part:.1%}", 2, share),
         Column("tokens", lambda line: "" if line.tokens is None else format_count(line.tokens), 3, lambda x: x.tokens),
         Column(
@@ -66,6 +73,10 @@ def spend_columns(bill: Spend) -> tuple[Column[SpendLine], ...]:
     )
 
 
+def _with_shared(line: SpendLine) -> str:
+    return "" if line.shared_nano_usd is None else amount(line.shared_nano_usd)
+
+
 def _weight(line: SpendLine) -> str:
     return "unweighted" if line.unweighted else ""
 
@@ -76,4 +87,6 @@ def _counts(line: SpendLine) -> tuple[tuple[str, int | None], ...]:
         ("generated", line.generated_tokens),
         ("of them reasoning", line.reasoning_tokens),
         ("audio", line.audio_tokens),
+        ("images", line.images or None),
+        ("seconds of video", round(line.video_ms / 1000) if line.video_ms else None),
     )

@@ -10,6 +10,7 @@ from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import UNKNOWN, ago, literal
 
 GROUPS = ("service", "host", "tenant")
+"""Groups that every fleet has; bases of owners come after them."""
 MANY_HOSTS = 4
 """With more hosts than this the fleet opens by host, because the devices do not fit on a screen."""
 MAX_NAMED = 3
@@ -20,19 +21,28 @@ def first_group(report: FleetReport) -> str:
     return "host" if len(report.hosts) > MANY_HOSTS else "service"
 
 
-def next_group(group: str) -> str:
-    """Return the group after `group`."""
-    return GROUPS[(GROUPS.index(group) + 1) % len(GROUPS)]
+def next_group(group: str, bases: Sequence[str]) -> str:
+    """Return the group after `group`. `bases`: by which deployments have an owner; known once a bill was divided."""
+    groups = (*GROUPS, *bases)
+    return groups[(groups.index(group) + 1) % len(groups)] if group in groups else GROUPS[0]
 
 
-def group_note(group: str, tenants: Any) -> str:
-    """Return the line above the rows: their group, and why there are no rows yet."""
-    if group != "tenant":
-        return with_keys("By host. {group}: by tenant, then by model.")
-    if tenants.value is None:
-        return "By tenant: reading…" if tenants.error is None else f"By tenant: {literal(tenants.error)}"
-    notes = "".join(f" {literal(note)}" for note in tenants.value.notes)
-    return f"By tenant: whole hours, tokens of gateways.{notes}"
+def group_note(group: str, spend: Any) -> str:
+    """Return the line above the rows: their group, and why there are no rows yet. `spend`: the reading of the bill."""
+    if group not in ("service", "host"):
+        return _spend_note(group, spend)
+    return with_keys("By host. {group}: by tenant, then by model.")
+
+
+def _spend_note(group: str, spend: Any) -> str:
+    title = f"By {literal(group)}"
+    if spend.value is None or spend.value.by != group:
+        return f"{title}: reading…" if spend.error is None else f"{title}: {literal(spend.error)}"
+    notes = "".join(f" {literal(note)}" for note in spend.value.notes)
+    groups = ("tenant", *spend.value.bases)
+    following = "".join(f" {{group}}: by {literal(name)}." for name in groups[groups.index(group) + 1 :][:1])
+    tokens = "tokens of gateways" if group == "tenant" else "tokens of engines"
+    return f"{title}: whole hours, {tokens}.{notes}{with_keys(following)}"
 
 
 def running(report: FleetReport) -> Sequence[DeploymentLine]:

@@ -1,7 +1,8 @@
-"""A recommendation as files for a pull request: kustomize, Helm, KEDA, and the body of an issue.
+"""A recommendation as files for a pull request: kustomize, Helm, KEDA, HPA, and the body of an issue.
 
 The objects are JSON, which is YAML too. Sources: kustomization.yaml of Kustomize, values of the vLLM Production Stack
-chart, ScaledObject (keda.sh/v1alpha1) of KEDA, November 2026. Nothing here is applied.
+chart, ScaledObject (keda.sh/v1alpha1) of KEDA, HorizontalPodAutoscaler (autoscaling/v2), November 2026. Nothing here
+is applied.
 """
 
 import json
@@ -31,6 +32,7 @@ class FileFormat(StrEnum):
     KUSTOMIZE = "kustomize"
     HELM = "helm"
     KEDA = "keda"
+    HPA = "hpa"
     ISSUE = "issue"
 
 
@@ -58,7 +60,7 @@ def file_of(row: Recommendation, form: FileFormat, cost: ServiceCost, now_ts: fl
         raise BadInput(f"{short_id(row)} proposes nothing: {row.reason or row.title}")
     if form is FileFormat.ISSUE:
         return "\n".join(_issue(row, variant, now_ts)) + "\n"
-    body = {FileFormat.KUSTOMIZE: _kustomize, FileFormat.HELM: _helm, FileFormat.KEDA: _keda}[form](row, variant, cost)
+    body = _BODIES[form](row, variant, cost)
     return "\n".join([*_head(row, variant), *body]) + "\n"
 
 
@@ -136,7 +138,7 @@ def _arguments(operations: str) -> list[str]:
     return words
 
 
-# -- KEDA ----------------------------------------------------------------------------------------------------------
+# -- KEDA and HPA ---------------------------------------------------------------------------------------------------
 
 
 def _keda(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]:
@@ -147,9 +149,7 @@ def _keda(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]
         raise BadInput(f"{short_id(row)} changes no number of replicas; --as kustomize or --as issue has its commands")
     low, high = sorted(replicas or (cost.replicas, cost.replicas))
     if schedule is None:
-        models = "|".join(re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", model) for model in cost.models)
-        query = f"sum(pertoken_requests_waiting{{model=~{_json(models)}}})"
-        metadata = {"serverAddress": "PROMETHEUS", "query": query, "threshold": _QUEUED}
+        metadata = {"serverAddress": "PROMETHEUS", "query": _waiting_query(cost), "threshold": _QUEUED}
         triggers: list[dict[str, Any]] = [{"type": "prometheus", "metadata": metadata}]
     else:
         counts = _counts(schedule, high)
@@ -166,8 +166,45 @@ def _keda(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]
             "triggers": triggers,
         },
     }
-    bounds = [f"# At the least {low} replicas, {cost.per_month(low)}; at the most {high}, {cost.per_month(high)}."]
-    return [*bounds, *_fill_in(values), _json(values)]
+    return [_priced_range(low, high, cost), *_fill_in(values), _json(values)]
+
+
+def _hpa(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]:
+    if _schedule(variant) is not None:
+        raise BadInput(f"{short_id(row)} follows the hours of the week, which an HPA cannot express; --as keda does")
+    if (replicas := _replicas(variant)) is None:
+        raise BadInput(f"{short_id(row)} changes no number of replicas; --as kustomize or --as issue has its commands")
+    low, high = sorted(replicas)
+    if low < 1:
+        raise BadInput(f"{short_id(row)}: an HPA keeps at least one replica; --as keda reaches none")
+    target = {"type": "AverageValue", "averageValue": _QUEUED}
+    values = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "NAME"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "NAME"},
+            "minReplicas": low,
+            "maxReplicas": high,
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
+            "metrics": [{"type": "External", "external": {"metric": {"name": "METRIC"}, "target": target}}],
+        },
+    }
+    query = f"# Query of METRIC: {literal(_waiting_query(cost))}"
+    return [_priced_range(low, high, cost), *_fill_in(values), query, _json(values)]
+
+
+def _priced_range(low: int, high: int, cost: ServiceCost) -> str:
+    return f"# At the least {low} replicas, {cost.per_month(low)}; at the most {high}, {cost.per_month(high)}."
+
+
+def _waiting_query(cost: ServiceCost) -> str:
+    """Return the Prometheus query of the requests that wait for a service."""
+    models = "|".join(re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", model) for model in cost.models)
+    return f"sum(pertoken_requests_waiting{{model=~{_json(models)}}})"
+
+
+_BODIES = {FileFormat.KUSTOMIZE: _kustomize, FileFormat.HELM: _helm, FileFormat.KEDA: _keda, FileFormat.HPA: _hpa}
 
 
 def _schedule(variant: Variant) -> Schedule | None:
@@ -224,6 +261,7 @@ _PLACEHOLDERS = {
     "KIND": "the kind of the object that owns its pods",
     "IMAGE": "your image of that version",
     "SERVICE": "the worker of this model",
+    "METRIC": "the name under which your metrics adapter (prometheus-adapter) serves the query below",
     "PROMETHEUS": "the address of the Prometheus that scrapes the agents",
 }
 

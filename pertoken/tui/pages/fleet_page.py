@@ -1,4 +1,4 @@
-"""The fleet page: figures now, the bill of the window, and tables of services, hosts or tenants."""
+"""The fleet page: figures now, the bill of the window, and tables of services, hosts, tenants or owners."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 _EVENTS = 3
 NOW_MARGIN = 2
 """Cells beside the lines of what is wrong now."""
-_TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",), "tenant": ("tenants",)}
-"""Ids of the tables that each group shows."""
+_TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",)}
+"""Ids of the tables that a group shows; tenants and owners are in `spend`."""
 _KEYS: dict[str, Callable[[Any], Hashable]] = {
     "deployments": lambda line: line.deployment_id,
     "devices": lambda line: line.device_id,
     "hosts": lambda use: use.host.host_id,
-    "tenants": lambda line: line.name,
+    "spend": lambda line: line.name,
 }
 """Function that returns the identity of a line, by the id of its table, from the topmost table down."""
 
@@ -86,9 +86,15 @@ class FleetPage(ListPage):
 
     @property
     def group(self) -> str:
-        """Grouping of the rows: `service`, `host` or `tenant`. The default depends on the number of hosts."""
+        """Grouping of the rows: `service`, `host`, `tenant` or a basis of owners. The default depends on the number of
+        hosts."""
         report = self.view().reading.fleet.value
         return self._chosen or ("service" if report is None else first_group(report))
+
+    @property
+    def spend_by(self) -> str | None:
+        """By what the bill is divided; None for services and hosts, whose tables need no division."""
+        return None if self.group in _TABLES else self.group
 
     def lists(self) -> ComposeResult:
         """Yield figures, hints, tables and events."""
@@ -115,15 +121,15 @@ class FleetPage(ListPage):
     def _values(view: View) -> tuple[object, ...]:
         """Return the large values that the page is filled from, to compare by identity."""
         reading, study = view.reading, view.study
-        read = (reading.fleet.value, reading.advice.value, reading.tenants.value, reading.banked.value)
+        read = (reading.fleet.value, reading.advice.value, reading.spend.value, reading.banked.value)
         return (*read, study.plan.value, study.findings)
 
     def _settings(self, view: View) -> tuple[object, ...] | None:
         """Return everything else that the page depends on; None if it changes with time: ages of stale rows."""
-        report, tenants = view.reading.fleet.value, view.reading.tenants
+        report, spend = view.reading.fleet.value, view.reading.spend
         if report is None or any(map(staleness(report, view.older_s), report.hosts)):
             return None
-        state = (tenants.error, tenants.query, view.past(view.reading.fleet), view.working.get("findings"))
+        state = (spend.error, spend.query, view.past(view.reading.fleet), view.working.get("findings"))
         return (*state, self.size, self.group, self.focused is None)
 
     def fill(self, view: View) -> None:
@@ -148,16 +154,16 @@ class FleetPage(ListPage):
             "deployments": lambda: deployment_columns(report, older_s, counts.deployments),
             "devices": lambda: device_columns(report, older_s),
             "hosts": lambda: host_use_columns(report, counts, older_s),
-            "tenants": lambda: () if reading.tenants.value is None else spend_columns(reading.tenants.value),
+            "spend": lambda: () if reading.spend.value is None else spend_columns(reading.spend.value),
         }
         for name in _KEYS:
             lines, table = self.lines_of(name, view), self._table(name)
             if table is not None:
                 table.spare = name == "hosts" and self.group == "service"
-                table.show(lines, columns[name](), late if name != "tenants" else lambda _: False)
+                table.show(lines, columns[name](), late if name != "spend" else lambda _: False)
         self.query_one(Chart).show(partial(_generated, report))
         note = self.query_one("#group-note", PlainText)
-        note.update(group_note(self.group, reading.tenants))
+        note.update(group_note(self.group, reading.spend))
         note.display = self.group != "service"
         ended = ended_line(report) if self.group == "service" else None
         self.query_one("#ended", Notices).show([] if ended is None else [ended])
@@ -169,7 +175,7 @@ class FleetPage(ListPage):
         """Return a table, mounted at its first use; None while no group that was shown has it."""
         tables = {table.id: table for table in self.query(Rows)}
         order = list(_KEYS)
-        if name not in tables and name in _TABLES[self.group]:
+        if name not in tables and name in _TABLES.get(self.group, ("spend",)):
             after = [table for other, table in tables.items() if order.index(str(other)) < order.index(name)]
             stack = self.query_one(Stack)
             tables[name] = Rows[Any](_KEYS[name], name)
@@ -226,8 +232,9 @@ class FleetPage(ListPage):
         return was_open
 
     def group_next(self) -> None:
-        """Group the rows by service, host or tenant: the one after the current."""
-        self._chosen = next_group(self.group)
+        """Group the rows by service, host, tenant or owner: the one after the current."""
+        divided = self.view().reading.spend.value
+        self._chosen = next_group(self.group, () if divided is None else divided.bases)
         self.renew()
         self.give_back_keys()
 
@@ -249,17 +256,18 @@ class FleetPage(ListPage):
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
         """Return the lines of a table; none if the current group does not show it. Ended engines are no rows."""
         report = view.reading.fleet.value
-        if report is None or table not in _TABLES[self.group]:
+        if report is None or table not in _TABLES.get(self.group, ("spend",)):
             return ()
         if table == "deployments":
             return running(report)
-        if table == "tenants":
-            return view.reading.tenants.value.lines if view.reading.tenants.value else ()
+        if table == "spend":
+            divided = view.reading.spend.value
+            return divided.lines if divided is not None and divided.by == self.group else ()
         return report.uses if table == "hosts" else report.devices
 
     def heading_of(self, line: Any) -> str:
         """Return what a line is."""
-        return "Device" if isinstance(line, DeviceLine) else "Tenant"
+        return "Device" if isinstance(line, DeviceLine) else "Tenant" if self.group == "tenant" else "Owner"
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
         """Return the page of a line; that of a service or host has plots."""
@@ -298,7 +306,7 @@ class FleetPage(ListPage):
         return self._course_page
 
     def details(self, line: Any, view: View) -> Sheet:
-        """Return the facts of a deployment, device, host or tenant."""
+        """Return the facts of a deployment, device, host, tenant or owner."""
         report = view.reading.fleet.value
         assert report is not None
         if isinstance(line, DeploymentLine):

@@ -156,16 +156,19 @@ class StoredReadings:
         state = first_run(self._location, self._settings.advisor_every)
         return None if state is None else state.sentence()
 
-    def tenants(self, window_s: int, at: int | None = None) -> Spend:
-        """Return the dollars of each tenant over the whole hours that cover the window. Raises StoreError."""
+    def spend(self, window_s: int, by: str, at: int | None = None) -> Spend:
+        """Return the dollars of each tenant, or of each owner of a basis, over the whole hours that cover the window.
+
+        Raises StoreError.
+        """
         from pertoken.costs.hours.spend import spend
 
         def read(store: Store) -> Spend:
             now_ts = self._now_ts(at)
             hours = -(-now_ts // _HOUR) - (now_ts - window_s) // _HOUR
-            return spend(store, "tenant", hours, now_ts, self._teams, dated=self._past(at) is not None)
+            return spend(store, by, hours, now_ts, self._teams, dated=self._past(at) is not None)
 
-        return self._paced("tenants", (window_s, self._past(at)), read)
+        return self._paced("spend", (window_s, by, self._past(at)), read)
 
     def banked(self) -> Banked:
         """Return the dollars that left a bill, at most `_BANKED_S` old. Raises StoreError."""

@@ -21,6 +21,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.words import DRIVER
 from pertoken.window import ranks
 from pertoken.window.columns import Columns, Ints, Mask, by_owner, columns
+from pertoken.window.columns import in_turn as added_up
 from pertoken.window.epochs.like_for_like import HourlyOutcomes, compare
 
 HISTORY_S = 56 * 24 * HOUR
@@ -144,6 +145,45 @@ def outcomes_of(
         reason = "the upper bound of its busy time is the whole hour in most of its hours: it cannot be compared"
         return Comparison(code="mostly-busy", reason=reason)
     return _outcomes(rows, used, devices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpochHours:
+    """Hours of an epoch of a server that shares its requests with other servers."""
+
+    rows: Columns
+    """`OUTCOME_COLUMNS` of its buckets."""
+    devices: int
+    start: int
+    end: int | None
+    """None: it runs."""
+
+
+def outcomes_together(epochs: Sequence[EpochHours], bucket_s: int = HOUR) -> HourlyOutcomes | Comparison:
+    """Return the whole hours of servers that share requests as those of one, or why none of them can be used.
+
+    Device time and tokens are summed. An hour in which one of the servers began, ended or was not measured is left out.
+    """
+    measured: list[Columns] = []
+    for epoch in epochs:
+        ts, end = epoch.rows.ints("ts"), epoch.end
+        whole: Mask = (ts >= epoch.start) & (epoch.rows.floats("observed_ms") >= _OBSERVED * bucket_s * 1000)
+        rows = epoch.rows.where(whole & (end is None or ts + bucket_s <= end))
+        values = rows.values.copy()
+        for name in ("observed_ms", "busy_ms"):
+            values[:, rows.index[name]] *= np.where(rows.ints(name) == NULL, 1, epoch.devices)
+        measured.append(Columns(rows.index, values))
+    if not any(map(len, measured)):
+        return Comparison(code="not-measured", reason="no whole hour of its servers is stored")
+    rows = added_up(measured)
+    counts = np.unique(np.concatenate([part.ints("ts") for part in measured]), return_counts=True)[1]
+    ts, running = rows.ints("ts"), np.zeros(len(rows), np.int64)
+    for epoch in epochs:
+        running += (ts + bucket_s > epoch.start) & (epoch.end is None or ts < epoch.end)
+    values = rows.values.copy()
+    values[:, rows.index["duration_ms"]] //= counts
+    complete = Columns(rows.index, values).where(counts == running)
+    return outcomes_of(complete, 1, 0, None, bucket_s)
 
 
 def in_turn(epochs: Sequence[HourlyOutcomes]) -> HourlyOutcomes:

@@ -78,6 +78,19 @@ def joined(earlier: OutputCounts, later: OutputCounts) -> OutputCounts:
     return OutputCounts(np.concatenate([earlier.ts, later.ts]), counts)
 
 
+def together(parts: Sequence[OutputCounts]) -> OutputCounts:
+    """Return the sums of what servers of the same requests counted. One that generated nothing is left out."""
+    if len(parts) == 1:
+        return parts[0]
+    serving = [part for part in parts if (generated := part.total("generated_tokens")) is not None and generated.any()]
+    ts, index = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.ts for part in serving)]), return_inverse=True)
+    counts = {}
+    for name in sorted({name for part in serving for name in part.counts}):
+        values = [part.counts.get(name, np.zeros(len(part.ts))) for part in serving]
+        counts[name] = _summed(index, np.concatenate(values), len(ts))
+    return OutputCounts(ts, counts)
+
+
 def _summed(index: Ints, values: Floats, length: int) -> Floats:
     return np.bincount(index, values, length).astype(np.float64)
 

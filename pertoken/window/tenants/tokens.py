@@ -40,6 +40,10 @@ class TenantTokens(NamedTuple):
     """Of the generated tokens, as far as its gateway counts them."""
     audio_tokens: int = 0
     """Of all tokens, as far as its gateway counts them."""
+    images: int = 0
+    """Images that were generated; they are no tokens."""
+    video_ms: int = 0
+    """Length of the videos that were generated."""
 
     @property
     def tokens(self) -> int:
@@ -88,6 +92,8 @@ def read_tenants(connection: Connection, segments: Segments) -> TenantCounts:
             None if key in without_cached else of_tenant["cached_tokens"],
             of_tenant["reasoning_tokens"],
             of_tenant["prompt_audio_tokens"] + of_tenant["audio_tokens"],
+            of_tenant["images"],
+            of_tenant["video_ms"],
         )
         for key, of_tenant in sorted(counts.items(), key=repr)
     ]

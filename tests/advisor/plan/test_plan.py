@@ -26,7 +26,7 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device
 from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import Slo
-from pertoken.units import HOURS_PER_MONTH
+from pertoken.units import HOURS_PER_MONTH, NANO_USD
 from tests.advisor.plan.fleets import (
     NIGHTS,
     P5,
@@ -129,6 +129,7 @@ LIMITS_MS = st.sampled_from([None, 10.0, 20.0, 100.0, 300.0, 1500.0])
 TRAFFIC = (0.5, 1.0, 2.0)
 
 
+@example(SHAPES[1], Slo(), 14.0, 20.0, 0.012, "")  # twice the requests would be twice the batch at the measured TPOT
 @given(
     st.sampled_from(SHAPES[:2]),
     st.builds(Slo, ttft_p50_ms=LIMITS_MS, ttft_p95_ms=LIMITS_MS, tpot_p95_ms=LIMITS_MS),
@@ -457,6 +458,17 @@ def test_money_beyond_the_spend_is_cut(
     bankable: tuple[int, int, int], capacity: tuple[int, int, int], bounded_to: object
 ) -> None:
     assert bounded(Saving(bankable, capacity), spend=10) == bounded_to
+
+
+def test_a_merge_and_a_move_of_the_engine_it_makes_are_steps_of_one_plan() -> None:
+    state = present(small((1, 0), (1, 2)))
+    fleet = state.fleet
+    merge: Asked = ("consolidate", None, [fleet.merge(fleet.deployments, fleet.deployments[0])])
+    both = planned(state, merge, spot(fleet.services[1]))
+    assert rules(both) == ["consolidate", "use-spot"]
+    assert both.bankable[1] == 2 * HOST - round(5.0 * NANO_USD * HOURS_PER_MONTH)
+    assert "p5.48xlarge spot" in both.steps[1].title and both.steps[1].spend_before == HOST
+    assert all(both.bankable[1] > planned(state, alone).bankable[1] for alone in (merge, spot(fleet.services[1])))
 
 
 def test_fewer_replicas_and_hours_off_are_steps_of_one_plan() -> None:

@@ -45,6 +45,50 @@ def test_changes_of_different_services_hosts_and_commitments_combine() -> None:
     assert first.service("code").deployments[0].placement.purchase == "spot"
 
 
+SMALLER = Placement(instance_type="p5.4xlarge", devices_per_instance=1)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [SMALLER, Placement(accelerator="H200 SXM"), Placement(provider="lambda")],
+)
+def test_another_place_and_another_purchase_combine_to_the_same_fleet_in_either_order(place: Placement) -> None:
+    first, second = both(BASE.edit(CODE.on(place)), BASE.edit(CODE.on(Placement(purchase="spot"))))
+    assert first == second
+    assert first.deployments[-1] == CODE.on(replace(place, purchase="spot")).deployments[0]
+
+
+def test_spot_for_all_replicas_but_one_leaves_that_one_on_demand_on_the_smaller_instance() -> None:
+    first, second = both(BASE.edit(CHAT.on(SMALLER)), BASE.edit(CHAT.on(Placement(purchase="spot"), all_but=1)))
+    assert first == second
+    placed = [deployment.placement for deployment in first.service("chat").deployments]
+    assert [(placement.instance_type, placement.purchase) for placement in placed] == [
+        ("p5.4xlarge", "on_demand"),
+        ("p5.4xlarge", "spot"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Placement(purchase="spot", offer="a"), Placement(region="us-west-2")),
+        (Placement(purchase="per_token", provider="bedrock", offer="a"), SMALLER),
+        (SMALLER, Placement(instance_type="p5e.48xlarge")),
+        (SMALLER, Placement(provider="lambda")),
+        (Placement(accelerator="H200 SXM"), Placement(provider="lambda")),
+        (Placement(purchase="per_token", provider="bedrock"), Placement(region="us-west-2")),
+        (Placement(purchase="spot"), Placement(purchase="reserved")),
+        (Placement(purchase="spot"), Placement(region="us-west-2")),
+    ],
+)
+def test_an_offer_of_its_own_or_two_values_of_one_part_of_a_placement_conflict(
+    one: Placement, other: Placement
+) -> None:
+    for first, second in ((one, other), (other, one)):
+        with pytest.raises(Conflict, match="both set placement"):
+            reapplied(BASE, BASE.edit(CODE.on(first)), BASE.edit(CODE.on(second)), "second")
+
+
 def test_two_that_set_one_field_to_one_value_agree() -> None:
     first, second = both(BASE.edit(CHAT.but(kv_dtype="fp8").resized()), BASE.edit(CHAT.resized()))
     assert first == second
@@ -71,16 +115,35 @@ def test_a_merge_after_another_step_gets_ids_of_its_own() -> None:
         reapplied(BASE, other, merged, "y")
 
 
+def test_a_move_after_a_merge_moves_the_engine_that_serves_for_its_parts() -> None:
+    a, b = CHAT.deployments
+    merged = reapplied(BASE, BASE.merge((a, b), a), BASE, "merge")
+    spot = BASE.edit(CHAT.on(Placement(purchase="spot")))
+    moved = reapplied(BASE, spot, merged, "move")
+    (engine,) = moved.service("chat").deployments
+    assert (engine.device_ids, engine.placement.purchase) == ((), "spot")
+    with pytest.raises(Conflict, match="was changed by another step, and this step merges its earlier state"):
+        reapplied(BASE, BASE.merge((a, b), a), spot, "merge")
+
+
+def test_a_move_of_one_service_moves_the_engine_that_serves_two() -> None:
+    both_on = CHAT.deployments[0], CODE.deployments[0]
+    merged = reapplied(BASE, BASE.merge(both_on, both_on[0]), BASE, "merge")
+    moved = reapplied(BASE, BASE.edit(CODE.on(Placement(purchase="spot"))), merged, "move")
+    engines = [service.deployments[-1] for service in moved.services]
+    assert engines[0] == engines[1] and engines[0].placement.purchase == "spot"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "reason"),
     [
         (CHAT.but(kv_dtype="fp8"), CHAT.but(kv_dtype="fp16"), "both set KV cache of Llama-3.3-70B: to fp8 and to fp16"),
         (CHAT.scaled_to(1), CHAT.resized(), "both set the number of replicas of chat: to 1 and to fewest"),
         (
-            CODE.on(Placement(purchase="spot")),
+            CODE.on(Placement(instance_type="p5.4xlarge")),
             CODE.on(Placement(accelerator="H200 SXM")),
-            "both set placement of Llama-3.3-70B: to H100 SXM5, aws, us-east-1, spot and to H200 SXM, aws, us-east-1, "
-            "on_demand",
+            "both set placement of Llama-3.3-70B: to H100 SXM5, p5.4xlarge, aws, us-east-1, on_demand and to H200 SXM, "
+            "aws, us-east-1, on_demand",
         ),
     ],
 )

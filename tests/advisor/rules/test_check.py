@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.rules.check import Checked, CheckedFile, check
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker.child import Limits
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import written
 

@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.advisor.rules.listing import Entry, entries, listed, page
 from pertoken.advisor.rules.switches import disable
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker.child import Limits
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import settings, written
 from tests.advisor.rules.test_load import OPTIONS

@@ -141,7 +141,8 @@ def test_a_move_to_another_provider_waits_for_a_person_who_confirms_the_offer() 
     assert row.best.net is None and "confirm that lambda sells it" in (row.best.to_confirm or "")
     moved = fleet.service("chat").on(Placement("lambda", "any", "gpu_4x_h100_sxm5"))
     confirmed = estimate(fleet, fleet.edit(moved), context(fleet, market=MARKET)).if_confirmed
-    assert confirmed is not None and confirmed.net[1] == round(730e9 * (4 * 6.88 - 16.36))
+    # Prompts and answers that cross from one provider to the other cost less than a dollar a month.
+    assert confirmed is not None and 0 < 730e9 * (4 * 6.88 - 16.36) - confirmed.net[1] < 1e9
     (cheap,) = advised(gathered(fleet, context(fleet, price=1_900_000_000, market=MARKET)), change_provider)
     assert cheap.state == State.REFUSED and "the bill would rise by" in (cheap.reason or "")
 

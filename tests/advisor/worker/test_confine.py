@@ -2,17 +2,17 @@
 
 import pytest
 
-from pertoken.advisor.worker import confine
-from pertoken.advisor.worker.inputs import Limits
+from pertoken.advisor.worker import child
+from pertoken.advisor.worker.child import Limits
 from pertoken.advisor.worker.run import run_plugins
 from tests.advisor.gathered import source_of
 from tests.advisor.hostile import NEIGHBOURS
 
 
 def test_a_missing_kernel_feature_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = confine.Confinement("no filter of system calls", None, None)
-    monkeypatch.setattr(confine, "confine", lambda folder: refused)
+    refused = child.Confinement("no filter of system calls", None, None)
+    monkeypatch.setattr(child, "confine", lambda folder: refused)
     (run,) = run_plugins((source_of(NEIGHBOURS[0]),), None, Limits.of_call(1.0))
     assert not run.confinement.confined
     assert run.confinement.label == "not confined (network: no filter of system calls)"
-    assert confine.Confinement(None, None, "no namespace").label == "confined"
+    assert child.Confinement(None, None, "no namespace").label == "confined"

@@ -12,7 +12,7 @@ import pytest
 from pertoken.advisor.rules.discovery import GROUP, installed
 from pertoken.advisor.rules.load import source_of as source_of_place
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.inputs import Limits, Source
+from pertoken.advisor.worker.child import Limits, Source
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Rule, skip

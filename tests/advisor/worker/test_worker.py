@@ -19,8 +19,8 @@ from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.rules.load import source_of as source_of_place
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker import confine
-from pertoken.advisor.worker.inputs import Limits, Source
+from pertoken.advisor.worker import child
+from pertoken.advisor.worker.child import Limits, Source
 from pertoken.advisor.worker.run import run_plugins
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
@@ -45,6 +45,8 @@ def sources_of(files: tuple[Path, ...]) -> tuple[Source, ...]:
 
 
 LIMITS = Limits(call_s=1.0, rule_s=2.0, plugin_s=4.0)
+LONG_LIMITS = Limits(call_s=30.0, rule_s=60.0, plugin_s=90.0)
+"""Limits of rules that end: a busy machine is no fault of theirs."""
 
 
 def running() -> list[int]:
@@ -59,9 +61,9 @@ def running() -> list[int]:
     return workers
 
 
-def advice(file: Path, **run: Any) -> tuple[Recommendation, ...]:
+def advice(file: Path, limits: Limits = LIMITS, **run: Any) -> tuple[Recommendation, ...]:
     hostile = [source for source in sources_of((file,)) if source.origin == str(file)]
-    return advice_of([*map(source_of, NEIGHBOURS), *hostile], GATHERED, LIMITS, **run)[0]
+    return advice_of([*map(source_of, NEIGHBOURS), *hostile], GATHERED, limits, **run)[0]
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ CONFINED = {"a socket", "a Unix socket", "a file elsewhere", "a file cut off", "
 
 
 @cache
-def confinement() -> confine.Confinement:
+def confinement() -> child.Confinement:
     return run_plugins((source_of(NEIGHBOURS[0]),), None, LIMITS)[0].confinement
 
 
@@ -98,7 +100,7 @@ def test_a_plugin_that_breaks_is_one_row_and_changes_no_other_advice(name: str, 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_files_and_processes_of_a_rule_are_gone_with_its_worker(name: str, hostile: Callable[[str], Path]) -> None:
-    advised_rows = advice(hostile(HARMLESS[name]))
+    advised_rows = advice(hostile(HARMLESS[name]), LONG_LIMITS)
     (row,) = rows(advised_rows)
     assert row.state is State.REFUSED
     assert others(advised_rows) == ALONE
@@ -109,8 +111,8 @@ def test_files_and_processes_of_a_rule_are_gone_with_its_worker(name: str, hosti
 def test_without_a_namespace_nothing_survives_either(
     name: str, hostile: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confine, "separate_processes", lambda: "not allowed")
-    advised_rows = advice(hostile(HARMLESS[name]))
+    monkeypatch.setattr(child, "separate_processes", lambda: "not allowed")
+    advised_rows = advice(hostile(HARMLESS[name]), LONG_LIMITS)
     assert [row.state for row in rows(advised_rows)] == [State.REFUSED]
     assert others(advised_rows) == ALONE
     assert not running()
@@ -257,14 +259,15 @@ def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path])
 def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable[[str], Path]) -> None:
     steps: list[str] = []
     advice(hostile(plugin(f"{NO_ALARM}{LOOP}\nyield")), progress=lambda phase, _: steps.append(phase))
-    assert [step for step in dict.fromkeys(steps) if step.startswith(("running", "pricing"))] == [
+    phases = [step for step in dict.fromkeys(steps) if step.startswith(("running", "pricing"))]
+    assert [phase for phase in phases if ": " not in phase] == [
         "running release-idle",
         "running use-spot",
         f"running {HOSTILE}",
-        f"running {HOSTILE}: 1 s",
-        f"running {HOSTILE}: 2 s",
         "pricing",
     ]
+    # On a busy machine any rule may take a second or more, which stands beside its name.
+    assert {f"running {HOSTILE}: 1 s", f"running {HOSTILE}: 2 s"} <= set(phases)
 
 
 def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str], Path]) -> None:

@@ -68,6 +68,20 @@ def test_cached_reasoning_and_audio_tokens_of_litellm_are_counted_by_key_and_tea
     }
 
 
+def test_images_and_seconds_of_video_of_litellm_are_counted_in_units_of_their_own() -> None:
+    labels = '{api_key_alias="art",model="flux",team_alias="art"}'
+    body = f"litellm_images_generated_metric_total{labels} 3\n"
+    body += f"litellm_video_duration_seconds_metric_total{labels} 7.5\nlitellm_input_tokens_metric_total{labels} 5\n"
+    with answering(pages({"/metrics/": body.encode()})) as url:
+        counted = by_metric(read_gateway(GatewaySettings(url), Limits()))
+    tenant = '{key="art",model="flux",team="art"}'
+    assert {name.removesuffix(tenant): count for name, count in counted.items()} == {
+        "tenant_images": 3,
+        "tenant_video_ms": 7500,
+        "tenant_prompt_tokens": 5,
+    }
+
+
 def test_end_users_are_kept_apart_only_where_that_is_set_and_models_take_their_served_names() -> None:
     page = b'litellm_input_tokens_metric_total{end_user="%s",model="gpt-oss",team="a"} 5\n'
     body = page % b"u1" + page % b"u2"

@@ -69,6 +69,20 @@ def test_cached_reasoning_and_audio_tokens_are_those_of_the_logged_usage(tmp_pat
         read_spend_log(written(tmp_path, [wrong]), GATEWAY)
 
 
+def test_images_and_seconds_of_video_are_those_of_the_logged_usage(tmp_path: Path) -> None:
+    alias = {"user_api_key_alias": "alpha-prod", "user_api_key_team_alias": "alpha"}
+    usage = {"output_image_count": 2, "duration_seconds": 4.25}
+    rows = [row(n, metadata={**alias, "usage_object": usage}, prompt_tokens=0, completion_tokens=0) for n in (1, 2)]
+    tenant = metric("", **OF_ALPHA).partition("_tokens")[2]
+    assert read_spend_log(written(tmp_path, rows), GATEWAY).tokens == {
+        NOON: {f"tenant_images{tenant}": 4, f"tenant_video_ms{tenant}": 8500}
+    }
+    for seconds in (-1, "4", float("nan"), True):
+        wrong = row(1, metadata={"usage_object": {"duration_seconds": seconds}})
+        with pytest.raises(BadInput, match="is not a number of seconds"):
+            read_spend_log(written(tmp_path, [wrong]), GATEWAY)
+
+
 def test_tokens_are_summed_by_the_minute_in_which_a_request_ended(tmp_path: Path) -> None:
     later = row(3, endTime="2026-09-21 12:01:00", completion_tokens=0)
     rows = read_spend_log(written(tmp_path, [row(1), row(2), later]), GATEWAY)

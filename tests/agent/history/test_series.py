@@ -112,6 +112,7 @@ def test_an_engine_is_on_the_host_of_the_gpu_that_names_its_pod() -> None:
         "10.2.3.4:8000": "gpu-node-1",
         "10.2.3.5:8000": "10.2.3.5",
     }
+    assert {engine.owner["workload"] for engine in chunk_read.engines} == {"? prod/?", "? dev/?"}
 
 
 def test_the_exporter_s_own_pod_is_no_host_name() -> None:

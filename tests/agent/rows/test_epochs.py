@@ -92,12 +92,41 @@ def test_another_driver_begins_an_epoch_and_one_that_is_not_read_does_not() -> N
     assert len({epoch.epoch_id for tick in changed for epoch in tick.epochs}) == 2
 
 
-def test_a_pod_of_another_object_is_noted_in_the_epoch_and_begins_none() -> None:
+def test_another_owner_begins_an_epoch_and_one_that_is_not_read_does_not() -> None:
     def served(n: int, **knobs: object) -> Readings:
         return Readings(probe(), (engine(n, knobs={"max_num_seqs": 4, **knobs}),))
 
     first, second = "Deployment prod/llama", "Deployment prod/chat"
-    ticks = run(served(1), served(2, workload=first), served(3, workload=second), served(4))
-    assert len({epoch.epoch_id for tick in ticks for epoch in tick.epochs}) == 1
-    noted = [json.loads(epoch.knobs).get("workload") for tick in ticks for epoch in tick.epochs]
-    assert noted == [None, first, second]
+    ticks = run(
+        served(1), served(2, workload=first), served(3), served(4, workload=second), served(5, workload="? ?/?")
+    )
+    epochs = {epoch.epoch_id: json.loads(epoch.knobs).get("workload") for tick in ticks for epoch in tick.epochs}
+    assert list(epochs.values()) == [first, second]
+    jobs = run(served(1, job="7"), served(2, job="8", **{"label:team": "a"}), served(3, job="8", **{"label:team": "b"}))
+    assert len({epoch.epoch_id for tick in jobs for epoch in tick.epochs}) == 3
+
+
+def test_an_engine_restarted_outside_its_job_is_of_no_job() -> None:
+    again = replace(ENDPOINT, process_start_ms=START_MS)
+    inside = engine(1, knobs={"job": "7", "label:team": "a"})
+    ticks = run(Readings(probe(), (inside,)), Readings(probe(), (engine(2, endpoint=again),)))
+    assert len({epoch.epoch_id for tick in ticks for epoch in tick.epochs}) == 2
+
+
+@pytest.mark.parametrize(
+    ("jobs", "knobs", "job"),
+    [
+        ({"0": "12", "1": "12"}, {}, "12"),
+        ({"0": "12", "1": "13"}, {}, None),
+        ({"0": "12"}, {}, "12"),
+        ({"4": "12"}, {}, None),
+        ({"0": "12", "1": "12"}, {"job": "9"}, "9"),
+    ],
+)
+def test_a_deployment_is_of_the_job_that_its_gpus_are_mapped_to(
+    jobs: dict[str, str], knobs: dict[str, object], job: str | None
+) -> None:
+    devices = probe(gpu(0, *ENDPOINT.pids), gpu(1, *ENDPOINT.pids))
+    readings = [Readings(devices, (engine(n, knobs=knobs),), jobs_by_gpu=jobs) for n in (1, 2)]
+    (epoch,) = {epoch.epoch_id: epoch for tick in run(*readings) for epoch in tick.epochs}.values()
+    assert json.loads(epoch.knobs).get("job") == job

@@ -1,6 +1,7 @@
 """Every command and option with many kinds of bad input, in one process: `python -m tests.cli.errors.sweep FOLDER`.
 
-Prints what ended wrongly as JSON: a list of (arguments, exit code, last line).
+Prints what ended wrongly as JSON: a list of (arguments, exit code, last line). Commands run in a new folder inside
+FOLDER, so that what they write is nowhere else.
 """
 
 import json
@@ -131,15 +132,16 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
             rest = () if name == "--db" else safe
             must = tuple(
                 part
-                for option in options
-                if option.required and option is not option
-                for part in (option.opts[-1], "event")
+                for required in options
+                if required.required and required is not option
+                for part in (required.opts[-1], "event")
             )
             values = (*fit.get(str(option.metavar), NUMBERS), *TEXTS)
             if words in (("up",), ("agent",)) and name == "--db":
                 values = tuple(value for value in values if value not in repaired | NAMES)  # an agent records there
             if words == ("advisor",) and name == "--db":
-                values = tuple(value for value in values if "://" in value)  # it waits for a folder to be readable
+                waits = {str(folder / name) for name in ("empty", "as_folder")} | NAMES  # for telemetry in these
+                values = tuple(value for value in values if value not in waits)
             shared = (name, str(option.metavar))
             step = min(WITH_THIS_OPTION[shared], 8)
             for value in values[seen[shared] % step :: step]:
@@ -168,6 +170,10 @@ def wrong(folder: Path) -> Iterator[tuple[tuple[str, ...], int, str]]:
 
 if __name__ == "__main__":
     share_a_process(pytest.MonkeyPatch())
+    cases_folder = Path(sys.argv[1]).absolute() / "cases"
+    for path in (cases_folder, cases_folder.with_name("cwd")):
+        path.mkdir(parents=True)
+    os.chdir(cases_folder.with_name("cwd"))
     sys.stdout.write(
-        json.dumps([[list(map(ascii, invocation[0])), *invocation[1:]] for invocation in wrong(Path(sys.argv[1]))])
+        json.dumps([[list(map(ascii, invocation[0])), *invocation[1:]] for invocation in wrong(cases_folder)])
     )

@@ -117,13 +117,10 @@ def test_an_error_of_another_kind_is_no_error_of_the_system() -> None:
 
 
 def test_no_bad_input_of_any_command_or_option_ends_in_a_traceback_or_acts_on_a_terminal(tmp_path: Path) -> None:
-    (tmp_path / "cwd").mkdir()
-    (tmp_path / "cases").mkdir()
     done = run_bound_by_modes(
         "-m",
         "tests.cli.errors.sweep",
-        str(tmp_path / "cases"),
-        cwd=tmp_path / "cwd",
+        str(tmp_path / "sweep"),
         HOME=str(tmp_path),
         PYTHONPATH=str(Path(__file__).parents[3]),
         PERTOKEN_AGENT_DISCOVER="false",

@@ -1,6 +1,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,25 @@ def test_thresholds_are_shares_of_the_budget(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PERTOKEN_BUDGET_ALERT_AT", "80")
     refused = run("budget", "--db", str(tmp_path))
     assert refused.exit_code == 2 and "must be shares of the budget" in refused.output
+
+
+def test_an_owner_has_a_budget_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "db"
+    owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "label:team": "search"})
+    where = seed(folder, owned, gpus=4, usd_per_hour=6.88, minutes=10, end_ts=NOW)
+    seed(where, LOW_BATCH_70B, gpus=3, usd_per_hour=6.88, minutes=10, end_ts=NOW, host="b")
+    held = 2 * 6.88 / 6  # of four and three GPUs each deployment holds two
+    alone = json.loads(run("budget", "--owner", "label:team=search", "--db", str(folder), "--json").stdout)
+    assert (alone["owner"], alone["spent_usd"], alone["budget_usd"]) == ("label:team=search", pytest.approx(held), None)
+    monkeypatch.setenv("PERTOKEN_BUDGET_OWNERS", '{"label:team=search" = 2.5, "namespace=prod" = 1}')
+    both = run("budget", "--db", str(folder), "--json")
+    printed = json.loads(both.stdout)
+    assert printed["spent_usd"] == pytest.approx(7 * 6.88 / 6) and both.exit_code == 3
+    assert [(own["owner"], own["spent_usd"]) for own in printed["owners"]] == [
+        ("label:team=search", pytest.approx(held)),
+        ("namespace=prod", None),
+    ]
+    assert run("budget", "--db", str(folder)).output.count("whole month") == 3
+    assert noted(folder) == [("spent label:team=search", 8000, 2_500_000_000)]
+    refused = run("budget", "--owner", "search", "--db", str(folder))
+    assert refused.exit_code == 2 and "must be BASIS=NAME" in refused.output

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
 from pertoken.cli import main
-from pertoken.costs.prices.owned import Ownership, device_hour
+from pertoken.costs.prices.owned import Ownership, device_hour, paid_power_w
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
@@ -39,6 +39,12 @@ def measured_w(where: StoreLocation) -> float:
     return watts
 
 
+def limit_w(where: StoreLocation) -> float:
+    with open_store(where).read() as connection:
+        devices = Window(connection, 0, END).inventory.devices.values()
+        return next(float(row.power_limit_mw) / 1000 for row in devices if row.kind == "gpu")
+
+
 def host_of(where: StoreLocation) -> str:
     return fleet_report(open_store(where), 7200, END).hosts[0].name
 
@@ -48,8 +54,11 @@ def test_the_bill_of_owned_hardware_names_its_measured_and_assumed_terms(where: 
     done = run(where, "own", host_of(where), "--capex", "60000", "--years", "5", "--usd-per-kwh", "0.2")
     assert done.exit_code == 0, done.output
     watts = measured_w(where)
-    assert watts > 50 and f"at {watts:.0f} W measured; assumed: cost_of_capital" in done.output
-    hourly = device_hour(Ownership(60_000, years=5, usd_per_kwh=0.2), 2, watts).nano_usd
+    owned = Ownership(60_000, years=5, usd_per_kwh=0.2, at_plug=True)
+    paid_w = paid_power_w(owned, 2, watts, limit_w(where))
+    assert watts > 50 and paid_w is not None and paid_w > watts
+    assert f"at {paid_w:.0f} W of the server's power at the plug, modelled; assumed: cost_of_capital" in done.output
+    hourly = device_hour(owned, 2, paid_w).nano_usd
     report = fleet_report(open_store(where), 7200, END)
     (gpu, *_) = (device for device in report.devices if device.kind == "gpu")
     assert gpu.nano_usd_per_hour == hourly and "cost of owning" in (gpu.listed_price or "")

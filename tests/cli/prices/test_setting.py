@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pertoken.costs.prices.stored import prices_set
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.units import format_utc
 from tests.scenario import LOW_BATCH_70B, seed
 
 NOW = int(time.time()) // 60 * 60
@@ -90,3 +92,39 @@ def test_half_a_price_is_refused_and_nothing_is_set(
     refused = run(where, "set", *arguments, *start)
     assert refused.exit_code == 2 and message in refused.stderr
     assert prices_set(open_store(where)) == ()
+
+
+@dataclass(frozen=True)
+class Move:
+    """The best move to another accelerator, as `pertoken advise` states it."""
+
+    title: str
+    price: str
+    net: int
+    """Likely, nano-USD per month."""
+
+
+def best_move(where: StoreLocation) -> Move:
+    done = CliRunner().invoke(main, ["advise", "--db", str(where), "--json"], catch_exceptions=False)
+    rows = json.loads(done.output)["recommendations"]
+    (best,) = (row["variants"][0] for row in rows if row["rule_id"] == "move-accelerator" and row["state"] == "OPEN")
+    return Move(best["title"], best["assumptions"][0], best["saving"]["net"][1])
+
+
+def test_advice_moves_to_what_a_price_in_euros_pays_until_it_ends_and_to_list_prices_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = ("aws", "p5.48xlarge", "us-east-1", "on_demand")
+    where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=120, end_ts=END, instance=instance)
+    listed = best_move(where)
+    assert "L40S" not in listed.title
+    end = NOW + 3600
+    arguments = ("set", "0.50", "--for", "L40S", "--currency", "EUR", "--rate", "1.10", "--until", utc(end))
+    assert run(where, *arguments).exit_code == 0
+    agreed = best_move(where)
+    assert "→ L40S" in agreed.title and "1 × g6e.12xlarge at aws us-east-1 at $2.20/h" in agreed.price
+    assert "entered as 0.50 EUR (1 EUR = 1.10 USD" in agreed.price and f"it ends at {format_utc(end)}" in agreed.price
+    assert agreed.net > listed.net
+    present_s = time.time
+    monkeypatch.setattr(time, "time", lambda: present_s() + 3700)
+    assert best_move(where) == listed

@@ -3,14 +3,19 @@
 import contextlib
 import http.client
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
-from pertoken.cli.reporting.beside import alert_jobs, exports, team_pages
+from pertoken.cli.reporting.beside import alert_jobs, exports, lake_jobs, team_pages
 from pertoken.config import Settings
+from pertoken.errors import BadInput
+from pertoken.lake.files import LakeFiles
+from pertoken.lake.reading import inventory
 from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate
+from tests.lake.lakes import host
 from tests.llama import free_port
 
 
@@ -41,3 +46,17 @@ def test_team_pages_are_served_while_the_advisor_runs_where_an_address_is_set(tm
             assert connection.getresponse().status == 404
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", port))
+
+
+def test_the_advisor_publishes_closed_hours_into_a_lake_where_one_is_set(tmp_path: Path) -> None:
+    now = int(time.time()) // 3600 * 3600
+    where = host(tmp_path / "db", end_ts=now).location
+    assert lake_jobs(where, Settings()) == []
+    url = str(tmp_path / "lake")
+    (job,) = lake_jobs(where, Settings(advisor_lake_url=url, advisor_lake_cell="eu-1", advisor_lake_every=600.0))
+    assert (job.name, job.every_s, job.beside) == ("lake", 600.0, True)
+    job.work()
+    assert [cell.name for cell in inventory(LakeFiles(url))] == ["eu-1"]
+    for settings in (Settings(advisor_lake_url="ftp://x"), Settings(advisor_lake_url=url, advisor_lake_cell="a/b")):
+        with pytest.raises(BadInput):
+            lake_jobs(where, settings)

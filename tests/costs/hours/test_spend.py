@@ -99,6 +99,8 @@ def test_shares_weigh_each_kind_of_token_by_the_device_time_that_it_took(tmp_pat
     counts = {"prompt": prompt * 3 // 4, "cached": prompt // 2, "generated": generated // 4, "reasoning": 9}
     count(where, END - 1800, {metric(word, **own): number for word, number in counts.items()})
     other = {"prompt": prompt // 4, "generated": generated * 3 // 4, "audio": 3, "prompt_audio": 4}
+    pictures = metric("images", model=MODEL, team="chat").replace("_tokens", "")
+    count(where, END - 1600, {pictures: 6, pictures.replace("images", "video_ms"): 2_500})
     count(where, END - 1700, {metric(word, model=MODEL, team="chat"): number for word, number in other.items()})
     report = spend(open_store(where), "team", 2, END, {})
     # Each team computed half of the prompts; a quarter of the time was prefill.
@@ -109,6 +111,7 @@ def test_shares_weigh_each_kind_of_token_by_the_device_time_that_it_took(tmp_pat
     assert not any(line.unweighted for line in report.lines)
     assert (lines["agents"].cached_tokens, lines["agents"].reasoning_tokens) == (prompt // 2, 9)
     assert (lines["chat"].cached_tokens, lines["chat"].audio_tokens) == (0, 7)
+    assert [(lines[name].images, lines[name].video_ms) for name in ("agents", "chat")] == [(0, 0), (6, 2_500)]
 
 
 def test_models_that_no_engine_here_serves_are_named(store: Store) -> None:
@@ -148,7 +151,8 @@ def test_a_gateway_that_is_read_under_two_names_is_counted_once_and_named(tmp_pa
 
 
 def in_pod(workload: str | None) -> Serving:
-    return replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, **({"workload": workload} if workload else {})})
+    owner = {} if workload is None else {"workload": workload, "label:team": workload[-1], "job": "7"}
+    return replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, **owner})
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +170,8 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Store:
     [
         ("namespace", {"prod": 2, "dev": 1, NO_OWNER: 1}),
         ("workload", {"prod/llama": 1, "dev/llama": 1, NO_OWNER: 2}),
+        ("label:team", {"a": 2, "?": 1, NO_OWNER: 1}),
+        ("job", {"7": 3, NO_OWNER: 1}),
     ],
 )
 def test_owners_pay_for_their_deployments_and_what_has_none_is_a_line(
@@ -183,4 +189,4 @@ def test_owners_pay_for_their_deployments_and_what_has_none_is_a_line(
 def test_a_bill_of_which_no_deployment_has_an_owner_explains_it(store: Store) -> None:
     report = of(store, "namespace")
     assert dollars(report) == pytest.approx({NO_OWNER: 2 * HOURLY, UNALLOCATED: 4 * 6.88})
-    assert report.notes == ["No deployment of this time ran in a pod whose namespace the agent could read."]
+    assert report.notes == ["No deployment of this time has a namespace that the agent could read (docs/gateways.md)."]

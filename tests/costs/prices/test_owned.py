@@ -1,11 +1,12 @@
 """The cost of owning a server, by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pertoken.catalog.owned import terms
-from pertoken.costs.prices.owned import Ownership, device_hour, owned_prices, ownership_of
+from pertoken.costs.prices.owned import Ownership, device_hour, owned_prices, ownership_of, paid_power_w
 from pertoken.units import NANO_USD
 
 H100 = Ownership(capex_usd=8 * 38_000, nameplate_kw=8 * 1.27, years=4, cost_of_capital=0.10, residual=0.0)
@@ -29,8 +30,30 @@ def test_without_interest_capital_is_a_straight_line_and_a_residual_is_not_writt
 
 
 def test_a_default_is_named_where_it_is_used() -> None:
-    assert Ownership(1000).assumed == tuple(name for name in terms() if name != "colo_usd_per_kw_month")
+    unused = ("colo_usd_per_kw_month", "operations_hours", "usd_per_operations_hour")
+    assert Ownership(1000).assumed == tuple(name for name in terms() if name not in unused)
+    assert "usd_per_operations_hour" in Ownership(1000, operations_hours=20).assumed
     assert replace(H100, pue=1.1).assumed == ("maintenance", "usd_per_kwh", "colo_usd_per_kw_month")
+
+
+def test_a_device_pays_for_its_part_of_the_power_of_its_server() -> None:
+    at_plug = replace(H100, at_plug=True)
+    assert paid_power_w(H100, 8, 400.0, 700.0) == 400.0, "terms of an older version are of the devices alone"
+    assert paid_power_w(at_plug, 8, 400.0, 700.0) == pytest.approx(0.37 * 700 + 1.095 * 400)
+    assert paid_power_w(at_plug, 8, 400.0, None) == 400.0 and paid_power_w(at_plug, 8, None, 700.0) is None
+    assert paid_power_w(replace(at_plug, node_w=5600.0), 8, None, 700.0) == 700.0
+    notes = [
+        owned_prices("GPU-1", "gpu-1", 8, [(0, stated)], [(0, 400.0)], limit)[0].note or ""
+        for stated, limit in ((at_plug, 700.0), (at_plug, None), (replace(at_plug, node_w=8000.0), 700.0))
+    ]
+    assert "at 697 W of the server's power at the plug, modelled" in notes[0]
+    assert "without the rest of the server" in notes[1] and "at 1000 W" in notes[2] and "measured" in notes[2]
+
+
+def test_people_who_run_a_server_are_a_part_of_its_cost() -> None:
+    cost = device_hour(replace(H100, operations_hours=87.6, usd_per_operations_hour=80.0), 8, None)
+    assert cost.operations == pytest.approx(0.1)
+    assert cost.nano_usd - device_hour(H100, 8, None).nano_usd == pytest.approx(NANO_USD / 10)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +63,10 @@ def test_a_default_is_named_where_it_is_used() -> None:
         ({"pue": 0.9}, "pue .* is from 1 to 5"),
         ({"years": 0.5}, "years .* usually 3 to 6"),
         ({"nameplate_kw": -1}, "nameplate_kw"),
+        ({"node_w": 0}, "node_w is the mean power"),
     ],
 )
-def test_a_value_out_of_range_is_named(fields: dict[str, float], message: str) -> None:
+def test_a_value_out_of_range_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Ownership(**{"capex_usd": 1000.0, **fields})
 

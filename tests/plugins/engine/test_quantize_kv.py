@@ -31,6 +31,7 @@ def test_a_full_cache_is_stored_in_8_bits_also_on_fewer_replicas() -> None:
 def test_preemptions_alone_are_evidence_and_room_is_none() -> None:
     assert ran(seen={"kv_use": 0.5, "preemptions": 3}).proposals
     assert ran(seen={"kv_use": 0.5, "preemptions": 0}).codes == ("kv-cache-room",)
+    assert ran(seen={"kv_use": 0.4, "preemptions": 3}).codes == ("kv-cache-room",)
     assert "not counted" in ran(seen={"kv_use": 0.5}).refusals[0].reason
     assert ran(seen={}).blocked == ("kv_use",)
 

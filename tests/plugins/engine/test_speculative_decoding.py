@@ -79,6 +79,14 @@ def test_a_mixture_with_a_head_for_several_tokens_drafts_up_to_the_batch_with_a_
     drafted = after.deployments[0]
     assert (drafted.speculative_method, drafted.num_speculative_tokens) == ("eagle", 4)
     for seen in ({"running": 49}, {"running": 20, "waiting": 3}):
-        assert refusal(speculative_decoding, chat(**deepseek), low_batch(**seen))[0] in ("mixture", "saturated")
+        assert refusal(speculative_decoding, chat(**deepseek), low_batch(**seen))[0] in ("large-batch", "saturated")
     other: dict[str, Any] = {**deepseek, "engine": "vllm"}
     assert refusal(speculative_decoding, chat(**other), low_batch(running=32))[0] == "mixture", "no gain is published"
+
+
+def test_a_batch_above_the_published_one_is_refused_whatever_its_devices() -> None:
+    large: dict[str, Any] = {"model": model("Llama-3.1-405B"), "weight_dtype": "fp8", "tp": 8}
+    assert proposals(speculative_decoding, chat(**large), low_batch(running=30))
+    code, reason = refusal(speculative_decoding, chat(**large), low_batch(running=36))
+    assert code == "large-batch" and "36 requests run at once" in reason and "above 32" in reason
+    assert proposals(speculative_decoding, chat(2, **large), low_batch(running=36))

@@ -43,7 +43,7 @@ def test_it_looks_at_the_last_hour_and_a_person_may_have_it_judge_by_less_of_it(
     assert stuck_engine.window_s == 3600
     silent = regime(one(), {"chat": evidence(**SILENT | {"waiting": 4, "observed_h": 0.4})})
     (refused,) = run(stuck_engine, silent).refusals
-    assert refused.reason == "it generated no token, but only 0.40 of the required 0.9 h were observed"
+    assert refused.reason == "it generated no token, but only 0.40 of the required 0.5 h were observed"
     assert run(stuck_engine, silent, observed_h=0.3).proposals
 
 

@@ -56,6 +56,33 @@ def test_weights_in_fewer_bits_move_to_no_more_ranks_than_those_of_the_present_f
     assert {moved.weight_dtype for moved in tried if moved.accelerator == "A100 80GB SXM4"} == {"bf16", "int8", "int4"}
 
 
+def kv_formats(fleet: Fleet) -> set[tuple[str | None, str | None, int | None, str | None]]:
+    """Return accelerator, weights, ranks and cache of the moves that store the cache in FP8."""
+    deployments = [service.deployments[0] for service in moves(fleet)]
+    return {
+        (moved.accelerator, moved.weight_dtype, moved.tp, moved.kv_dtype)
+        for moved in deployments
+        if moved.kv_dtype == "fp8"
+    }
+
+
+def test_fp8_weights_on_fewer_devices_than_the_present_format_needs_are_tried_with_an_fp8_cache_too() -> None:
+    tried = kv_formats(chat(2))
+    assert ("H200 SXM", "fp8", 1, "fp8") in tried and ("L40S", "fp8", 2, "fp8") in tried
+    assert ("L40S", "fp8", 4, "fp8") not in tried, "the present format fits on four"
+    assert {dtype for _, dtype, *_ in tried} == {"fp8"}
+    assert {("H200 SXM", "fp8", 1, "bf16")} <= {
+        (moved.accelerator, moved.weight_dtype, moved.tp, moved.kv_dtype)
+        for moved in (service.deployments[0] for service in moves(chat(2)))
+    }
+    assert kv_formats(chat(kv_dtype=None)), "it follows the weights, which are in 16 bits"
+
+
+@pytest.mark.parametrize("fields", [{"kv_dtype": "int8"}, {"kv_dtype": "other"}, {"engine": "lmdeploy"}])
+def test_the_cache_keeps_its_format_where_it_is_small_already_or_the_engine_has_no_fp8(fields: dict[str, Any]) -> None:
+    assert moves(chat(**fields)) and not kv_formats(chat(**fields))
+
+
 def test_architectures_without_bfloat16_are_left_out() -> None:
     moved = {service.deployments[0].accelerator for service in moves()}
     assert moved and not {"T4", "V100 SXM2 16GB"} & moved

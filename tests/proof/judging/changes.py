@@ -78,10 +78,67 @@ def written(
     return where
 
 
-def restart(ts: int) -> dict[str, Any]:
+def split(place: Path, effect: float, *, decoder_before: bool) -> StoreLocation:
+    """Five weeks of a server, and five of a prefill and a decode server that share what it did, at another cost.
+
+    `decoder_before`: the second server did as the first one until then, and changes some minutes after it.
+    """
+    where, changed = new_store(place), changed_after(5)
+    end = changed + 5 * WEEK
+    before, prefill = (
+        EpochRow(8, 8, MONDAY, changed, "0.32.0", "{}", (5,)),
+        EpochRow(9, 8, changed, None, "0.32.0", '{"role": "prefill"}', (5,)),
+    )
+    decode_ts = changed + 600
+    both = EpochRow(18, 18, MONDAY, decode_ts, "0.32.0", "{}", (6,))
+    decode = EpochRow(19, 18, decode_ts, None, "0.32.0", '{"role": "decode"}', (6,))
+    epochs = (before, prefill, *((both,) if decoder_before else ()), decode)
+    second = replace(DEPLOYMENT, deployment_id=18, engine_id=17)
+    with Writer(where) as writer:
+        samples = [
+            DeploymentSample(epoch, end - 60, 60_000, 60_000, True, 30_000, busy_provenance=0, generated_tokens=60)
+            for epoch in (9, 19)
+        ]
+        known = {
+            "engines": (ENGINE, replace(ENGINE, engine_id=17, base_url="http://127.0.0.1:8001", port=8001)),
+            "deployments": (DEPLOYMENT, second),
+            "devices": (GPU, replace(GPU, device_id=6, uuid="GPU-6", slot=1)),
+        }
+        writer.commit(tick(end - 60, *samples, epochs=epochs, **known))
+        writer.roll_up()
+    residuals = np.exp(noise(np.random.default_rng(3), (end - MONDAY) // HOUR, 0.03))
+    servers = 2 if decoder_before else 1
+    rows = []
+    for ts, residual in zip(range(MONDAY, end - HOUR, HOUR), residuals, strict=False):
+        if ts < changed:
+            rows += [hour(epoch, ts, residual) for epoch in (before, both)[:servers]]
+            continue
+        work = hour(before, ts, residual * (1 + effect))
+        prompt, generated, requests, busy_ms = (
+            servers * int(str(work[name]))
+            for name in ("prompt_tokens", "generated_tokens", "requests_finished", "busy_ms")
+        )
+        cached = servers * int(str(work["cached_tokens"]))
+        none = {"prompt_tokens": 0, "cached_tokens": 0, "generated_tokens": 0, "requests_finished": 0}
+        first = {"epoch_id": 9, "prompt_tokens": prompt, "cached_tokens": cached, "busy_ms": busy_ms * 4 // 10}
+        rows.append({**work, **none, **first})
+        if ts >= decode_ts:
+            rest = {"epoch_id": 19, "generated_tokens": generated, "requests_finished": requests}
+            rows.append({**work, **none, **rest, "busy_ms": busy_ms * 6 // 10})
+    engine = writing(where, "telemetry")
+    with engine.begin() as connection:
+        connection.execute(insert(t.deployment_rollup[HOUR]), rows)
+        events = [restart(ts, key) for ts in range(MONDAY, end, WEEK) for key in (7, 17)]
+        connection.execute(insert(t.event), events)
+    engine.dispose()
+    writing(where, "advice").dispose()
+    return where
+
+
+def restart(ts: int, engine_id: int = ENGINE.engine_id) -> dict[str, Any]:
     """Return the event of a plain restart of the engine."""
     text = "vllm at http://127.0.0.1:8000: its process was restarted"
-    known = {"event_id": ts, "host_id": DEPLOYMENT.host_id, "subject_id": ENGINE.engine_id, "message": text}
+    known = {"event_id": ts + engine_id, "host_id": DEPLOYMENT.host_id, "subject_id": engine_id, "message": text}
     return {**known, "ts": ts, "last_ts": ts, "count": 1, "kind": "engine_restarted"}
 
 

@@ -9,7 +9,7 @@ from pertoken.advisor.present import Present, present
 from pertoken.catalog.market import load_market
 from pertoken.proof import verdicts
 from pertoken.proof.judging import receipts
-from pertoken.proof.judging.recalibration import realised, realised_by
+from pertoken.proof.judging.recalibration import proven_verdicts, realised_by
 from pertoken.proof.judging.receipts import Kind
 from pertoken.proof.receipts.receipt import Change, receipt
 from pertoken.proof.recommendation import Edit
@@ -73,7 +73,7 @@ def test_the_receipt_of_a_change_corrects_the_estimate_of_the_next_one_and_is_na
     )
     with AdviceRepository(where).writing() as connection:
         verdicts.add(connection, [mine])
-    assert realised(open_store(where), before.fleet) == {}  # a verdict without a receipt proves nothing
+    assert proven_verdicts(open_store(where)) == ()  # a verdict without a receipt proves nothing
     with AdviceRepository(where).writing() as connection:
         receipts.add(connection, [stored])
     after = seen(where)

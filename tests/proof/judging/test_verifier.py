@@ -13,7 +13,7 @@ from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, VERIFIED, Result, Verd
 from pertoken.proof.verification.verify import verify
 from pertoken.store.connect.open import open_store
 from tests.proof.histories import asked
-from tests.proof.judging.changes import DAY, EDITS, VARIANT, WEEK, Changed, changed_after, written
+from tests.proof.judging.changes import DAY, EDITS, VARIANT, WEEK, Changed, changed_after, split, written
 
 CHANGE = Verdict(8, 9, 7, 100, "chat on gpu-1", (Edit("deployment", 8, "tp", None, 2),), version_before="0.31.0")
 
@@ -57,6 +57,26 @@ def test_the_next_change_of_its_deployment_brings_a_verdict_forward(tmp_path: Pa
         judgement, receipt = followed.judge(replace(first, judgement=waiting), following)
     assert judgement.result is Result.CHEAPER
     assert receipt is not None and receipt.read().change.before == "engine 0.31.0, tp not known"
+
+
+@pytest.mark.parametrize("effect", [-0.2, 0.2])
+@pytest.mark.parametrize("decoder_before", [False, True])
+def test_a_split_into_prefill_and_decode_is_judged_as_one_service(
+    tmp_path: Path, effect: float, decoder_before: bool
+) -> None:
+    changed = changed_after(5)
+    store, now_ts = open_store(split(tmp_path, effect, decoder_before=decoder_before)), changed_after(10)
+    prefill = replace(CHANGE, deployment_id=8, epoch_id=9, changed_ts=changed)
+    decode = replace(CHANGE, deployment_id=18, epoch_id=19, changed_ts=changed + 600)
+    verdicts = [prefill, decode] if decoder_before else [prefill]
+    with store.read() as connection:
+        verifier = Verifier(store, connection, verdicts, {}, Settings(), now_ts)
+        judged = [verifier.judge(verdict, now_ts) for verdict in verdicts]
+    for verdict, _ in judged:
+        assert verdict.result is (Result.CHEAPER if effect < 0 else Result.DEARER), verdict.reason
+        assert verdict.effect is not None and verdict.effect[0] < effect < verdict.effect[2]
+    receipts = [receipt.read() for _, receipt in judged if receipt is not None]
+    assert [receipt.change.target for receipt in receipts] == ["chat on gpu-1, with 1 that share its requests"]
 
 
 def test_the_trial_before_a_change_decides_where_hours_do_not(tmp_path: Path) -> None:

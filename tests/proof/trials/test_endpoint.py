@@ -89,13 +89,19 @@ def test_changed_outputs_win_over_a_lower_cost() -> None:
 def test_other_work_is_not_compared() -> None:
     with pytest.raises(BadInput, match="the work differs"):
         check(measured(1), replace(measured(2), work="waves of 4 requests"))
+    fewer = measured(2)
+    with pytest.raises(BadInput, match="measure the baseline again"):
+        check(measured(1), replace(fewer, answers=fewer.answers[1:], answers_again=fewer.answers_again[1:]))
 
 
 def test_a_file_returns_the_same_measurement_and_other_files_are_refused() -> None:
     known = measured(1)
     values = json.loads(json.dumps(to_values(known)))
     assert from_values(values, "a file") == known
-    for other in (None, {}, {**values, "blocks": 3}, {**values, "answers": [{}]}, [1]):
+    nothing = {**values["blocks"][0], "wave_s": []}
+    empty = {**values, "answers": [], "answers_again": []}, {**values, "blocks": [nothing]}
+    shorter = {**values, "answers_again": values["answers_again"][1:]}
+    for other in (None, {}, {**values, "blocks": 3}, {**values, "answers": [{}]}, [1], *empty, shorter):
         with pytest.raises(BadInput, match="is no measurement"):
             from_values(other, "a file")
     with pytest.raises(BadInput, match="another format"):

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert
 
 from pertoken.evidence import Comparison
-from pertoken.proof.verification.adapter import CACHE_KNOBS, acts_through, question
+from pertoken.proof.verification.adapter import CACHE_KNOBS, acts_through, halves_of, question
 from pertoken.proof.verification.question import Covariate, EventKind, Question
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import verify
@@ -137,3 +137,30 @@ def test_an_empty_store_has_no_hours(tmp_path: Path) -> None:
     outcomes = of(new_store(tmp_path), lambda before, _: before.outcomes(8))
     assert isinstance(outcomes, Comparison)
     assert outcomes.code == "not-measured"
+
+
+@pytest.mark.parametrize(
+    ("knobs_of", "expected"),
+    [
+        (('{"role": "prefill"}', '{"role": "decode"}', "{}"), (18,)),
+        (('{"kv_connector": "NixlConnector"}', '{"kv_connector": "NixlConnector"}', '{"role": "both"}'), (18,)),
+        (("{}", '{"role": "decode"}', '{"role": "prefill"}'), ()),
+        (('{"role": "prefill"}', "{}", "{}"), ()),
+    ],
+)
+def test_servers_of_one_model_share_requests_by_their_role_or_their_connector(
+    tmp_path: Path, knobs_of: tuple[str, ...], expected: tuple[int, ...]
+) -> None:
+    where, ids = new_store(tmp_path), (8, 18, 28)
+    with Writer(where) as writer:
+        samples = [DeploymentSample(key, MONDAY, 60_000, 60_000, True, 30_000, busy_provenance=0) for key in ids]
+        known = {
+            "engines": tuple(replace(ENGINE, engine_id=key, base_url=f"http://127.0.0.1:{key}") for key in ids),
+            "deployments": (*(replace(DEPLOYMENT, deployment_id=key, engine_id=key) for key in ids),),
+            "devices": (GPU,),
+        }
+        epochs = [EpochRow(key, key, MONDAY, None, "1", text, (5,)) for key, text in zip(ids, knobs_of, strict=True)]
+        writer.commit(tick(MONDAY, *samples, epochs=tuple(epochs), **known))
+        writer.roll_up()
+    with open_store(where).read() as connection:
+        assert halves_of([Window(connection, MONDAY - HOUR, MONDAY + HOUR)], 8) == expected

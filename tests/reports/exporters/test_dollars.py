@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pertoken.store.connect.open import open_store
 from tests.browser import wait_for
 from tests.promtool import PROMETHEUS, PROMTOOL, complaints, scraping
 from tests.reports.builders import END, recorded
+from tests.scenario import LOW_BATCH_70B, seed
 
 
 def dollars(tmp_path: Path) -> Dollars:
@@ -31,6 +33,16 @@ def test_dollars_are_those_of_the_screens(tmp_path: Path) -> None:
     assert "pertoken_fleet_budget_spent_ratio" not in exposed, "what is not known has no sample"
     assert page.families() is page.families(), "one reading a minute"
     assert {family.name for family in page.families()} == {family.name for family in known_dollars()}
+
+
+def test_dollars_of_owners_have_their_basis(tmp_path: Path) -> None:
+    owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "label:team": 'a "b"', "job": "7"})
+    where = seed(tmp_path / "db", owned, gpus=3, usd_per_hour=6.88, minutes=60, end_ts=END)
+    families = {family.name: family for family in Dollars(where, Settings(), now=lambda: END).families()}
+    samples = families["pertoken_owner_window_usd"].samples
+    labels = [{"basis": "job", "owner": "7"}, {"basis": "label:team", "owner": 'a "b"'}]
+    assert [dict(label) for label, _ in samples] == labels
+    assert [value for _, value in samples] == [pytest.approx(13.76)] * 2
 
 
 def test_without_a_database_only_its_absence_is_exposed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 from collections import defaultdict
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from pertoken.reports.focus.columns import columns
 from pertoken.reports.focus.energy import energy_by_day
 from pertoken.reports.focus.rows import focus_csv
 from pertoken.settings.fleet import HostSettings
+from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD
-from tests.reports.builders import period, store_of
+from tests.reports.builders import END, period, store_of
+from tests.scenario import LOW_BATCH_70B, seed
 
 Rows = list[dict[str, str]]
 
@@ -101,3 +104,12 @@ def test_the_validator_of_the_finops_foundation_finds_nothing_but_its_own_contra
     )
     failed = [line.split()[1].rstrip(":") for line in done.stdout.splitlines() if "FAIL" in line]
     assert set(failed) <= {"InvoiceId-C-005-C"} and "Pass:" in done.stdout
+
+
+def test_owners_are_tags_of_what_was_allocated_to_them(tmp_path: Path) -> None:
+    owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "label:team": "search", "job": "7"})
+    store = open_store(seed(tmp_path / "db", owned, gpus=3, usd_per_hour=6.0, minutes=60, end_ts=END))
+    report = read_figures(store, Settings(), period())
+    rows = csv.DictReader(focus_csv(report, Settings(), {}).splitlines())
+    owners = {(row["x_Use"], json.loads(row["AllocatedTags"]).get("label:team")) for row in rows}
+    assert owners == {("busy", "search"), ("idle", "search"), ("unallocated", None)}

@@ -7,8 +7,9 @@ from pertoken.config import Settings
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.reports.gates.measure import Figures
 from pertoken.settings.fleet import ServiceSettings
+from pertoken.store.connect.open import open_store
 from tests.reports.builders import END, HOURS, store_of
-from tests.scenario import LOW_BATCH_70B
+from tests.scenario import LOW_BATCH_70B, seed
 
 SETTINGS = Settings(
     services=(ServiceSettings("chat", (LOW_BATCH_70B.model,), ttft_p95_ms=100.0),), budget_usd_per_month=165.12
@@ -59,3 +60,22 @@ def test_an_unmeasured_figure_has_its_reason(tmp_path: Path) -> None:
     assert "no budget is set" in (other.of("budget_share", "fleet")[""].reason or "")
     (slo,) = other.of("slo_ratio", "model").values()
     assert "no objective is set" in (slo.reason or "")
+
+
+def test_figures_of_owners_are_the_dollars_and_tokens_of_their_deployments(tmp_path: Path) -> None:
+    owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "label:team": "search"})
+    where = seed(tmp_path / "db", owned, gpus=3, usd_per_hour=6.88, minutes=60, end_ts=END)
+    seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END, host="b")
+    budgets = Settings(budget_owners=(("label:team=search", 27.52), ("label:team=ads", 1.0), ("namespace=prod", 1.0)))
+    measured = Figures(open_store(where), budgets, 3600, END)
+    assert measured.bases == ("label:team",)
+    names = [name for name, spec in FIGURES.items() if "owner" in spec.kinds and not name.startswith("budget")]
+    search, unowned = (
+        {name: measured.of(name, "label:team")[owner].value for name in names} for owner in ("search", "no owner")
+    )
+    assert search == unowned and search["usd"] == pytest.approx(13.76) and search["tokens"] == 3600 * 200
+    assert search["usd_per_mtok"] == pytest.approx(19.111111, abs=1e-5) and search["idle_share"] == pytest.approx(0.4)
+    shares = measured.of("budget_share", "label:team")
+    assert shares["search"].value == pytest.approx(0.5) and shares["ads"].value is None and len(shares) == 2
+    assert measured.of("waiting", "label:team")[""].value is None, "it has no owner"
+    assert measured.of("usd", "namespace")["no owner"].value == pytest.approx(27.52)

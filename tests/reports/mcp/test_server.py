@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pertoken.costs.hours.spend import BY
+from pertoken.settings.owners import BASES
 from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed
 
@@ -46,7 +47,8 @@ async def test_a_client_of_the_sdk_gets_the_figures_of_the_commands(tmp_path: Pa
             savings, rules = await ask(client, "savings", {}), (await ask(client, "refusals", {}))["rules"]
             refusals = [await ask(client, "refusals", {"rule": rule["rule"]}) for rule in rules]
             errors = [await client.call_tool(tool, arguments) for tool, arguments, _ in WRONG]
-    assert set(next(tool for tool in tools if tool.name == "costs").input_schema["properties"]["by"]["enum"]) == set(BY)
+    by = next(tool for tool in tools if tool.name == "costs").input_schema["properties"]["by"]["anyOf"]
+    assert {word for part in by for word in part.get("enum", ())} == {*BY, *BASES}
     assert {tool.name for tool in tools} == {"costs", "now", "savings", "verdicts", "refusals"}
     assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
     lines = json.loads(run("costs", "--by", "model", "--hours", "2", "--db", db, "--json").stdout)

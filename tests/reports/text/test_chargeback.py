@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.config import Settings
-from pertoken.costs.hours.spend import OWNERS, UNALLOCATED
+from pertoken.costs.hours.spend import UNALLOCATED
 from pertoken.reports.figures import read_figures
 from pertoken.reports.tables import tables
 from pertoken.reports.text.chargeback import COLUMNS, chargeback_csv, dollars
@@ -18,6 +18,7 @@ from tests.reports.builders import END, figures, period
 from tests.scenario import LOW_BATCH_70B, seed
 
 OWNED = (("namespace", "prod"), ("workload", "prod/chat"))
+OWNERS = tuple(by for by, _ in OWNED)
 
 
 def test_lines_of_models_teams_and_tenants_each_sum_to_the_bill(tmp_path: Path) -> None:
@@ -33,11 +34,11 @@ def test_lines_of_owners_sum_to_the_bill_where_a_deployment_has_one(tmp_path: Pa
     knobs = {**LOW_BATCH_70B.knobs, "workload": "Deployment prod/chat"}
     seed(tmp_path, replace(LOW_BATCH_70B, knobs=knobs), gpus=4, usd_per_hour=6.88, minutes=120, end_ts=END)
     report = read_figures(open_store(locate(str(tmp_path))), Settings(), period())
-    rows = [row for row in csv.DictReader(chargeback_csv(report).splitlines()) if row["by"] in OWNERS]
+    rows = [row for row in csv.DictReader(chargeback_csv(report).splitlines()) if row["by"] in dict(OWNED)]
     lines = {(row["by"], row["name"]): row["usd"] for row in rows}
     assert lines.keys() == {(by, name) for by, owner in OWNED for name in (owner, UNALLOCATED)}
     assert report.bill is not None
-    assert {sum(Decimal(row["usd"]) * NANO_USD for row in rows if row["by"] == by) for by in OWNERS} == {
+    assert {sum(Decimal(row["usd"]) * NANO_USD for row in rows if row["by"] == by) for by in dict(OWNED)} == {
         report.bill.paid
     }
     titles = [table.title for table in tables(report)]

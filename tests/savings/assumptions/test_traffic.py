@@ -2,7 +2,9 @@
 
 import pytest
 
+from pertoken.evidence import OperatingPoint
 from pertoken.savings.assumptions.traffic import under_load
+from pertoken.savings.load import measured_load
 from pertoken.testing.builders import Week, series
 from pertoken.testing.builders import evidence as measured
 
@@ -25,3 +27,15 @@ def test_more_traffic_scales_the_hours_of_a_week_and_busy_time_to_at_most_all() 
     assert max(requests_ for requests_ in more.hours.requests_s if requests_ is not None) == pytest.approx(1.2)
     assert more.busy.p99 == 1.0
     assert isinstance(seen.busy.distribution, Week)
+
+
+@pytest.mark.parametrize("traffic", [0.5, 1.5, 3.0])
+def test_a_forecast_at_an_assumed_load_stays_calibrated_on_the_measured_one(traffic: float) -> None:
+    at = OperatingPoint(ts=0, running=4.0, token_s=0.01, prompt_len=100.0, generated_len=50.0)
+    seen = measured(requests_s=2, generated_tok_s=100, busy=0.9, running=4, busy_generated_tok_s=110, tpot_s=0.01)
+    seen = seen.with_points([at])
+    assumed = under_load(under_load(seen, 2.0), traffic)
+    assert assumed.measured is seen and seen.measured is seen
+    load = measured_load(assumed)
+    assert load.load.generated_tok_s == pytest.approx(200 * traffic)
+    assert load.calibrated_on == measured_load(seen) and load.calibrated_on.points == (at,)

@@ -9,8 +9,10 @@ from pertoken.evidence import Evidence
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
 from pertoken.state.service import Service, Slo
-from tests.savings.fleets import context, fleet_of, host, llama, low_batch, usd_month
+from pertoken.units import HOURS_PER_MONTH
+from tests.savings.fleets import AWS, context, fleet_of, host, llama, low_batch, usd_month
 
 
 def twins(chat: dict[str, Any] | None = None, **code: Any) -> Fleet:
@@ -87,3 +89,28 @@ def test_an_unmeasured_part_leaves_a_merge_unpriced() -> None:
     missing = replace(known, deployments={1: known.deployments[1]})
     merged = fleet.merge(fleet.deployments, fleet.deployment(1)).release(2)
     assert "was not measured" in (estimate(fleet, merged, missing).unpriced or "")
+
+
+def moved(to: Placement, **known: Any) -> Estimate:
+    """Return the estimate of a merge of both services into one engine that moves in the same step."""
+    fleet = twins()
+    chat, code = (fleet.deployment(key) for key in (1, 2))
+    merged = fleet.merge((chat, code), chat)
+    made = next(one for one in merged.deployments if len(one.serves) == 2)
+    engine = replace(made, device_ids=(), placement=to)
+    services = tuple(replace(service, deployments=(engine,)) for service in merged.services)
+    return estimate(fleet, replace(merged, services=services), context(fleet, **known))
+
+
+def test_a_merged_engine_that_moves_in_the_same_step_banks_both_hosts_less_one_instance() -> None:
+    known = moved(replace(AWS, instance_type="p5.48xlarge", purchase="spot"))
+    assert known.net is not None and len(known.placed) == 1
+    assert known.released == ("gpu-1", "gpu-2")
+    assert known.placed[0].offer.purchase == "spot"
+    bought = round(known.placed[0].nano_usd_per_hour[1] * HOURS_PER_MONTH)
+    assert known.net[1] == usd_month(4 * 6.88) - bought
+    assert any("reclaim" in line or "interrupt" in line for line in known.against)
+
+
+def test_a_merged_engine_moves_to_no_other_kind_of_device() -> None:
+    assert moved(Placement("aws", "us-east-1", accelerator="L40S")).unpriced is not None

@@ -58,3 +58,22 @@ def test_a_file_that_went_away_is_an_error_that_names_it(tmp_path: Path) -> None
     where.file("telemetry").unlink()
     with pytest.raises(StoreError, match=str(tmp_path)):
         hosts(store)
+
+
+def test_reads_of_a_held_group_share_one_transaction_and_one_moment(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    store = open_store(where)
+    made = opened(store)
+    with store.hold("telemetry", "advice") as held:
+        assert hosts(held) == 0
+        with closing(sqlite3.connect(where.file("telemetry"))) as agent:
+            values = "(host_id, name, agent_version, interval_s, first_ts, last_ts) VALUES (1, 'gpu-a', '0', 10, 0, 0)"
+            agent.execute(f"INSERT INTO host {values}")
+            agent.commit()
+        with held.hold("telemetry") as again:
+            assert hosts(again) == hosts(held) == 0
+        assert len(made) == 1
+    assert hosts(store) == 1
+    if store.advice is None:
+        with pytest.raises(StoreError, match="holds no advice yet"), held.read("advice"):
+            pass

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -18,7 +19,7 @@ from tests.proof.rows import NOW, row
 CHAT = Workload(kind="Deployment", name="chat", namespace="prod")
 PATCH, UNDO = changed(CHAT, "vllm", ["--kv-cache-dtype", "fp8"], ("0.31.0", "0.32.0"))
 COST = ServiceCost(("meta/llama-3.1-8b", "a|b"), 4, 8 * NANO_USD)
-FORMS = (FileFormat.KUSTOMIZE, FileFormat.HELM, FileFormat.KEDA)
+FORMS = (FileFormat.KUSTOMIZE, FileFormat.HELM, FileFormat.KEDA, FileFormat.HPA)
 
 
 def proposing(**values: Any) -> Recommendation:
@@ -59,6 +60,24 @@ def test_keda_scales_between_priced_bounds_on_waiting_requests_of_the_models() -
     (trigger,) = spec["triggers"]
     query = trigger["metadata"]["query"]
     assert query == 'sum(pertoken_requests_waiting{model=~"meta/llama-3\\\\.1-8b|a\\\\|b"})'
+
+
+def test_an_hpa_has_the_priced_bounds_and_is_valid_kubernetes() -> None:
+    comments, values = written(FileFormat.HPA, replicas=(2, 4))
+    kubernetes_validate.validate(values, "1.31", strict=True)
+    spec = values["spec"]
+    assert (values["kind"], spec["minReplicas"], spec["maxReplicas"]) == ("HorizontalPodAutoscaler", 2, 4)
+    assert "# At the least 2 replicas, $2,920 a month; at the most 4, $5,840 a month." in comments
+    assert '# Query of METRIC: sum(pertoken_requests_waiting{model=~"meta/llama-3\\\\.1-8b|a\\\\|b"})' in comments
+    assert any("METRIC: the name under which your metrics adapter" in line for line in comments)
+
+
+def test_an_hpa_neither_reaches_zero_replicas_nor_follows_a_week() -> None:
+    with pytest.raises(BadInput, match="at least one replica; --as keda"):
+        written(FileFormat.HPA, replicas=(1, 0))
+    edit = Edit("service", "chat", "schedule", None, {"off": [1, 2], "asleep": [], "replicas": []})
+    with pytest.raises(BadInput, match="cannot express; --as keda"):
+        written(FileFormat.HPA, edits=(edit,), replicas=None)
 
 
 def test_an_unknown_price_is_stated_and_is_no_zero() -> None:

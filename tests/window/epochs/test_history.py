@@ -16,7 +16,8 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.window.columns import columns
-from pertoken.window.epochs.history import History, outcomes_of
+from pertoken.window.epochs.history import OUTCOME_COLUMNS, EpochHours, History, outcomes_of, outcomes_together
+from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from tests.values import new_store, tick
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -121,3 +122,25 @@ def test_an_engine_without_time_counters_cannot_be_compared() -> None:
 
 def test_epochs_that_are_not_stored_any_more_cannot_be_compared() -> None:
     assert History().compared(1, 2).reason == "an epoch is no longer stored, or ended over 8 weeks ago"
+
+
+def hours_of(epoch: EpochRow, first: int, last: int, devices: int, **values: int) -> EpochHours:
+    rows = [{**hour(epoch, MONDAY + n * HOUR), **values} for n in range(first, last)]
+    chunk = [",".join(str(row[name]) for row in rows) for name in OUTCOME_COLUMNS]
+    return EpochHours(columns(OUTCOME_COLUMNS, [chunk]), devices, epoch.start_ts, epoch.end_ts)
+
+
+def test_servers_that_share_requests_are_one_and_hours_without_one_of_them_are_left_out() -> None:
+    none = {"prompt_tokens": 0, "cached_tokens": 0, "generated_tokens": 0, "requests_finished": 0}
+    prompts = {**none, "prompt_tokens": 9000, "cached_tokens": 900, "busy_ms": 1_000_000}
+    outputs = {**none, "generated_tokens": 1000, "requests_finished": 10, "busy_ms": 2_000_000}
+    prefill, decode = replace(NEW, start_ts=MONDAY), replace(NEW, start_ts=MONDAY + 2 * HOUR + 60)
+    together = outcomes_together([hours_of(prefill, 0, 6, 4, **prompts), hours_of(decode, 2, 5, 8, **outputs)])
+    assert isinstance(together, HourlyOutcomes)
+    assert ((together.ts - MONDAY) // HOUR).tolist() == [3, 4]
+    assert together.device_s_per_token.tolist() == [(4 * 1000 + 8 * 2000) / 10_000] * 2
+    assert together.tokens_per_s.tolist() == [10_000 / 3600] * 2
+    assert together.generated_share.tolist() == [0.1] * 2
+    assert together.cached_share is not None and together.cached_share.tolist() == [0.1] * 2
+    assert together.tokens_per_request is not None and together.tokens_per_request.tolist() == [1000.0] * 2
+    assert isinstance(outcomes_together([hours_of(prefill, 0, 6, 4, observed_ms=0)]), Comparison)

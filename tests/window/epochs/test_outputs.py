@@ -12,7 +12,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, EngineCounterSample, EpochRow, HistogramSample
 from pertoken.store.write.writer import Writer
-from pertoken.window.epochs.outputs import OutputCounts, joined
+from pertoken.window.epochs.outputs import OutputCounts, joined, together
 from pertoken.window.reading import Window
 from tests.postgres import server_url
 from tests.values import new_store, tick
@@ -91,3 +91,20 @@ def test_a_count_that_one_of_two_windows_lacks_is_0_there() -> None:
     both = joined(first, OutputCounts(np.array([3600]), {"requests": np.array([9.0])}))
     assert both.ts.tolist() == [0, 3600]
     assert {name: values.tolist() for name, values in both.counts.items()} == {"failed": [3, 0], "requests": [0, 9]}
+
+
+def test_outputs_of_servers_that_share_requests_are_those_of_the_servers_that_generate() -> None:
+    def counted(ts: list[int], **counts: list[float]) -> OutputCounts:
+        return OutputCounts(np.array(ts), {name: np.array(values) for name, values in counts.items()})
+
+    prefill = counted([0, 1], prompt_tokens=[9.0, 9.0], generated_tokens=[0.0, 0.0], empty=[3.0, 3.0])
+    decode = counted([1, 2], generated_tokens=[5.0, 6.0], requests=[1.0, 1.0])
+    other = counted([2, 3], generated_tokens=[7.0, 8.0])
+    summed = together([prefill, decode, other])
+    assert summed.ts.tolist() == [1, 2, 3]
+    assert {name: values.tolist() for name, values in summed.counts.items()} == {
+        "generated_tokens": [5, 13, 8],
+        "requests": [1, 1, 0],
+    }
+    assert together([prefill]) is prefill
+    assert len(together([prefill, prefill]).ts) == 0

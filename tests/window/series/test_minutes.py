@@ -11,9 +11,9 @@ from pertoken.metrics import SERIES
 from pertoken.provenance import Provenance
 from pertoken.store.query.buckets import NULL, SEPARATOR
 from pertoken.window.columns import Columns, columns
+from pertoken.window.evidence import MAX_POINTS, operating_points
 from pertoken.window.series.compute import observe
 from pertoken.window.series.grouped import GroupedRows, Needed
-from pertoken.window.series.minutes import MAX_POINTS, operating_points
 from pertoken.window.series.points import Points
 
 NAMES = (

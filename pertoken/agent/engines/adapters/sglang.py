@@ -51,7 +51,9 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
     if pick(info, "enable_dp_attention") is True:  # the replicas of attention are inside the tensor-parallel ranks
         tp, dp = positive(knobs["tp"]), positive(knobs["dp"]) or 1
         knobs["tp"] = tp // dp if tp is not None and tp % dp == 0 else None
-    knobs |= read_words("sglang", {"weight_dtype": weights, "kv_dtype": text(pick(info, "kv_cache_dtype"))})
+    words = {"kv_dtype": "kv_cache_dtype", "attention_backend": "attention_backend"}
+    reported = {knob: text(pick(info, name)) for knob, name in words.items()}
+    knobs |= read_words("sglang", {"weight_dtype": weights, **reported})
     knobs["enforce_eager"] = eager if isinstance(eager, bool) else None
     knobs["enable_prefix_caching"] = not no_cache if isinstance(no_cache, bool) else None
     return Identity(

@@ -24,9 +24,9 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
-from pertoken.agent.readings import CONNECTOR
 from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import merged, read_words
+from pertoken.store.schema.words import CONNECTOR
 
 _CACHE_CONFIG = "vllm:cache_config_info"
 _BY_SOURCE = "vllm:prompt_tokens_by_source_total"
@@ -97,7 +97,8 @@ def _from_server_info(config: object) -> dict[str, object]:
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
     knobs["dp"] = _own_replicas(pick(config, "parallel_config"), knobs["dp"])
     known = {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
-    return known | read_words("vllm", {"weight_dtype": weights})
+    attention = text(pick(config, "attention_config", "backend"))
+    return known | read_words("vllm", {"weight_dtype": weights, "attention_backend": attention})
 
 
 def _own_replicas(parallel: object, replicas: object) -> object:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pertoken.agent.readings import CONNECTOR
+from pertoken.store.schema.words import CONNECTOR
 
 Words = Mapping[str, int | None]
 """Increases by counter."""

@@ -1,8 +1,14 @@
 """A request that two servers share counts once."""
 
+from collections import Counter
+
 import pytest
 
+from pertoken.agent.engines.adapters import ADAPTERS, tokens
+from pertoken.agent.rows.counting.counters import advance, word_totals
 from pertoken.agent.rows.counting.halves import counted_once, prefills_for_another
+from pertoken.agent.scrape.page import parse
+from tests.agent.engine_pages import CAPTURES
 
 NIXL = {"kv_connector": "NixlConnector"}
 PREFILLED = {"prompt_tokens": 4000, "cached_tokens": 0, "generated_tokens": 4, "requests_finished": 4}
@@ -50,3 +56,20 @@ def test_prompts_of_a_decode_server_that_counts_nothing_as_received_count_at_its
     }
     counted = {**words, "transferred_tokens": 0}
     assert counted_once(counted, {"role": "decode"}) == counted
+
+
+def test_a_captured_pair_of_servers_counts_each_token_of_its_requests_once() -> None:
+    adapter, service = ADAPTERS["vllm"], Counter[str]()
+    for half in ("prefill", "decode"):
+        page = (CAPTURES / f"vllm-0.32.0-nixl-{half}-after.prom").read_bytes()
+        counters = adapter.read(parse(page, adapter.wanted)).counters
+        increases = advance({}, counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
+        words = counted_once(tokens(word_totals(increases)), NIXL)
+        service.update({name: words[name] or 0 for name in (*PREFILLED, "transferred_tokens") if name in words})
+    assert dict(service) == {
+        "prompt_tokens": 4 * 301,
+        "cached_tokens": 0,
+        "generated_tokens": 4 * 8,
+        "requests_finished": 4,
+        "transferred_tokens": 4 * 301,
+    }

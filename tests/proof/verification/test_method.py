@@ -1,0 +1,57 @@
+"""Methods of verification: each receipt is recomputed by its own."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pertoken.proof.judging.receipts import Check, Kind, of
+from pertoken.proof.receipts.receipt import Change, from_text, receipt, to_text
+from pertoken.proof.verification.method import FIRST, METHODS, PRESENT
+from pertoken.proof.verification.question import Question
+from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.verification.verify import verify
+from tests.proof.histories import UNTIL, asked
+
+CHANGE = Change("weights bf16 to fp8", "chat", "bf16")
+
+
+@pytest.fixture
+def question() -> Question:
+    """A saving of an engine whose starts are not recorded."""
+    known = asked(3, -0.10)
+    return replace(known, deployment=replace(known.deployment, started_ts=None), siblings=())
+
+
+def test_only_the_first_method_proves_a_change_whose_restart_is_not_recorded(question: Question) -> None:
+    assert (verify(question, FIRST).verdict, verify(question, FIRST).code) == (Verdict.REALIZED, None)
+    assert verify(question).code == "not-separable"
+
+
+def test_the_present_method_has_the_wider_interval(question: Question) -> None:
+    first, present = (verify(question, method).saving_90 for method in (FIRST, PRESENT))
+    assert first is not None and present is not None
+    assert first.likely == pytest.approx(present.likely)
+    assert first.half_width < present.half_width
+
+
+@pytest.mark.parametrize("number", METHODS)
+def test_a_receipt_is_made_again_by_its_own_method(question: Question, number: int) -> None:
+    made = receipt(question, CHANGE, UNTIL, None, method=METHODS[number])
+    stored = of(question, made, Kind.VERDICT, deployment_id=1, epoch_id=2, recommendation_id=None)
+    assert stored.check() == Check(intact=True, reproduced=True)
+    assert stored.read() == made
+
+
+def test_a_receipt_without_a_number_is_of_the_method_of_its_figures(question: Question) -> None:
+    values = json.loads(to_text(receipt(question, CHANGE, UNTIL, None)))
+    del values["method"]
+    assert from_text(json.dumps(values)).method == 2
+    del values["finding"]["siblings_moved"]
+    assert from_text(json.dumps(values)).method == 1
+
+
+def test_a_receipt_of_a_newer_method_is_refused_by_its_number(question: Question) -> None:
+    newer = to_text(replace(receipt(question, CHANGE, UNTIL, None), method=max(METHODS) + 1))
+    with pytest.raises(ValueError, match=f"newer method of verification, number {max(METHODS) + 1}"):
+        from_text(newer)
