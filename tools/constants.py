@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1] / "pertoken/forecast"
+RATES = PACKAGE.parent / "advisor/probed/rates.py"
+"""Rates of CPUs that a probe measured, which the forecast takes as listed ones."""
 
 
 def exempt() -> dict[str, list[str]]:
@@ -32,7 +34,7 @@ def table_values() -> Iterator[str]:
 
 def literals() -> Iterator[str]:
     """Yield each literal of the package's code: the name that it is assigned to, else `file: value`."""
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in (*sorted(PACKAGE.rglob("*.py")), RATES):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         named: dict[int, str] = {}
         for statement in tree.body:

@@ -10,7 +10,6 @@ Front door:
 - `forecast.tiers`: what a forecast rests on, with the error measured for it.
 - `forecast.formats`: what is assumed where nobody could see it.
 - `forecast.host`: `calibrate_all`, several deployments calibrated side by side, each on its own operating points.
-- `forecast.measured.cpu`: CPUs as hardware of the catalog, by what a probe measured.
 
 Terms, efficiencies, calibration and the steady state are computed inside; the benchmarks that fit them read them too.
 """

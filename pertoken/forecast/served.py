@@ -2,11 +2,13 @@
 
 import math
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pertoken.catalog.images import image_encoder, typical_flops
-from pertoken.catalog.market import CPU_ARCH, Accelerator, Market, MeasuredRates
+from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, Market, MeasuredRates
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
 from pertoken.forecast.formats import (
@@ -25,9 +27,12 @@ from pertoken.forecast.formats import (
     takes_share_of_free,
     weight_format,
 )
-from pertoken.forecast.terms import ROWS_OF_TILE, TERMS
+from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
+
+Q = TypeVar("Q")
+T = TypeVar("T")
 
 PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
@@ -123,6 +128,27 @@ def _recent(deployment: Deployment, load: Load, market: Market) -> Row | Abstain
 def stack_rows(rows: Sequence[Row]) -> Candidates:
     """Return candidates of resolved rows, in order."""
     return stack(*zip(*rows, strict=True))
+
+
+def for_each(
+    queries: Sequence[Q],
+    end: Callable[[Q], tuple[Deployment, Load]],
+    market: Market,
+    compute: Callable[[Sequence[Q], Candidates], Iterable[T]],
+    at_once: int = sys.maxsize,
+) -> list[T | Abstained]:
+    """Return what `compute` gives for groups of at most `at_once` queries; `Abstained` where something is unknown.
+
+    `end`: the deployment and the load of a query.
+    """
+    rows = resolve_each([end(query) for query in queries], market)
+    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
+    computed: list[T] = []
+    for first in range(0, len(known), at_once):
+        group = known[first : first + at_once]
+        computed += compute([query for query, _ in group], stack_rows([row for _, row in group]))
+    results = iter(computed)
+    return [row if isinstance(row, Abstained) else next(results) for row in rows]
 
 
 def kernels(format_name: str, accelerator: Accelerator) -> Hardware:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from pertoken.forecast.served import (
     Load,
     Row,
     encoder_assumptions,
+    for_each,
     resolve_each,
     stack_rows,
     uncovered_kernels,
@@ -116,17 +118,14 @@ def running_tok_s(
 
     They are computed together; `Abstained` where something is unknown, None for one that would not start.
     """
-    rows = resolve_each([(deployment, load) for deployment, load, _ in queries], market)
-    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
-    if not known:
-        return [row for row in rows if isinstance(row, Abstained)]
-    deployments, loads, calibrations = zip(*(query for query, _ in known), strict=True)
-    c = stack_rows([row for _, row in known])
-    model = _Model(deployments, c, calibrations)
-    tok_s = model.steady(_present(loads, _limits(c, calibrations))).tok_s.tolist()
-    refused = refusals(deployments, c, market)
-    rates = iter([rate if refusal is None else None for rate, refusal in zip(tok_s, refused, strict=True)])
-    return [row if isinstance(row, Abstained) else next(rates) for row in rows]
+
+    def rates(known: Sequence[tuple[Deployment, Load, Calibration]], c: Candidates) -> list[float | None]:
+        deployments, loads, calibrations = zip(*known, strict=True)
+        tok_s = _Model(deployments, c, calibrations).steady(_present(loads, _limits(c, calibrations))).tok_s.tolist()
+        refused = refusals(deployments, c, market)
+        return [rate if refusal is None else None for rate, refusal in zip(tok_s, refused, strict=True)]
+
+    return for_each(queries, itemgetter(0, 1), market, rates)
 
 
 def _forecasts(

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from pertoken.catalog.market import ROWS_OF_TILE
 from pertoken.forecast.candidates import Array, Candidates
 
 TERMS: Final = (
@@ -35,10 +36,6 @@ PREFILL: Final = ("prefill_flops", "prefill_attention", "requests")
 """Terms of prompts, which others' steps carry."""
 
 ACTIVATION_BYTES = 2
-ROWS_OF_TILE: Final = 4
-"""Sequences that CPUs multiply together; those left over are multiplied one by one. llama.cpp 11549 does so with blocks
-of quantized weights (ggml-cpu `repack.cpp`: a GEMM from 4 rows on, GEMVs for the rest): with Q8_0 on one core of an
-EPYC steps of 2, 3, 4, 5 and 8 sequences took 1.9, 2.9, 2.6, 3.9 and 4.6 times as long as those of one (2026-11-23)."""
 OVERHEAD_S: Final = {"step": 1e-3, "layers": 1e-5, "sequences": 1e-5, "requests": 1e-3, "all_reduce_latency": 1e-5}
 """Units of the terms that no listed rate gives: a fitted 1 means this many seconds each."""
 INTER_HOST_BYTES_PER_S = 50e9

@@ -217,7 +217,7 @@ def test_a_cache_in_fp8_is_far_slower_where_the_hardware_has_no_fp8_unless_the_e
         narrow = slow.but(kv_dtype="fp8")
         # Few kernels were measured, and they differ by far.
         low, likely, high = ratio(slow, narrow, busy)
-        assert likely < 0.7 and high > 20 * low
+        assert likely < 0.7 and high > 4 * low
         before, after = (at(deployment, busy) for deployment in (slow, narrow))
         assert before.running is not None and after.running is not None
         assert after.running.tok_s[1] < 0.7 * before.running.tok_s[1]

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
 from pertoken.catalog.market import Market, MeasuredRates
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.measured.cpu import cpu_accelerator, measured_rates
 from pertoken.state.deployment import Deployment
 from pertoken.window.inventory import Inventory
 

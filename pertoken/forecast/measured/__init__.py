@@ -1,3 +1,1 @@
-"""Measurements of a host beside its operating points.
-
-Front door: `cpu`, hardware in the place of listed hardware, and `realised`, changes that were verified."""
+"""Measurements of a host beside its operating points: changes that were verified, and errors near points."""

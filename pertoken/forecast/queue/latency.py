@@ -2,10 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from operator import attrgetter
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from pertoken.forecast.queue.load import Arrivals, Lengths, joined
 from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overruns_under
 from pertoken.forecast.queue.service import forecast_under, missed_steps, service
 from pertoken.forecast.queue.steady_state import capacity_per_s
-from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
+from pertoken.forecast.served import Abstained, Load, for_each
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 
-T = TypeVar("T")
+END = attrgetter("deployment", "load")
+"""Deployment and load of a query."""
 SHARES = (0.5, 0.95)
 MAX_HALF_WIDTH = 50.0
 """Of the logarithm of a figure: close to saturation a small change of speed changes a wait without bound, and the ends
@@ -79,64 +80,27 @@ class LatencyQuery:
     calibration: Calibration
 
 
-def latency(
-    deployment: Deployment, load: Load, arrivals: Arrivals, market: Market, calibration: Calibration | None = None
-) -> Latency:
-    """Forecast the latency of a deployment that starts. A load above its capacity is refused.
-
-    Raises Abstained as `forecast` does.
-    """
-    (result,) = latencies([LatencyQuery(deployment, load, arrivals, calibration or Calibration())], market)
-    if isinstance(result, Abstained):
-        raise result
-    return result
-
-
 def utilizations(queries: Sequence[LatencyQuery], market: Market) -> list[float | Abstained]:
     """Return `Latency.utilization` of each query, or `Abstained`, without computing quantiles."""
-    rows = resolve_each([(query.deployment, query.load) for query in queries], market)
-    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
-    if not known:
-        return [row for row in rows if isinstance(row, Abstained)]
-    c = stack_rows([row for _, row in known])
-    replicas, generated = replicas_of([query for query, _ in known], c)
-    rate = np.array([query.arrivals.requests_per_s for query, _ in known]) / c.dp
-    results = iter((rate / capacity_per_s(replicas, generated)).tolist())
-    return [row if isinstance(row, Abstained) else next(results) for row in rows]
+
+    def shares(known: Sequence[LatencyQuery], c: Candidates) -> list[float]:
+        replicas, generated = replicas_of(known, c)
+        rate = np.array([query.arrivals.requests_per_s for query in known]) / c.dp
+        values: list[float] = (rate / capacity_per_s(replicas, generated)).tolist()
+        return values
+
+    return for_each(queries, END, market, shares)
 
 
 def latencies(queries: Sequence[LatencyQuery], market: Market) -> list[Latency | Abstained]:
     """Return `latency` of each query, or `Abstained`. They are computed together."""
     at_once = max(1, ROWS_AT_ONCE // (len(deviation().groups) + 1))
-    return _forecast_all(queries, market, at_once, partial(_latencies, market=market))
+    return for_each(queries, END, market, partial(_latencies, market=market), at_once)
 
 
 def likely_latencies(queries: Sequence[LatencyQuery], market: Market) -> list[LikelyLatency | Abstained]:
     """Return the likely values of `latency` of each query, or `Abstained`: an eighth of the time, without ranges."""
-    return _forecast_all(queries, market, ROWS_AT_ONCE, _likely_latencies)
-
-
-def _forecast_all(
-    queries: Sequence[LatencyQuery],
-    market: Market,
-    at_once: int,
-    forecast: Callable[[Sequence[LatencyQuery], Candidates], Sequence[T]],
-) -> list[T | Abstained]:
-    """Forecast queries in groups of `at_once`; `Abstained` in place of a result where something is unknown."""
-    results: list[T | Abstained | None] = []
-    known: list[tuple[LatencyQuery, Row]] = []
-    for query, row in zip(
-        queries, resolve_each([(query.deployment, query.load) for query in queries], market), strict=True
-    ):
-        results.append(row if isinstance(row, Abstained) else None)
-        if not isinstance(row, Abstained):
-            known.append((query, row))
-    computed: list[T] = []
-    for first in range(0, len(known), at_once):
-        chunk = known[first : first + at_once]
-        computed += forecast([query for query, _ in chunk], stack_rows([row for _, row in chunk]))
-    next_of = iter(computed)
-    return [next(next_of) if result is None else result for result in results]
+    return for_each(queries, END, market, _likely_latencies, ROWS_AT_ONCE)
 
 
 def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -> list[Latency]:
@@ -233,6 +197,11 @@ def with_queue(half_width: float, share: float = 1.0) -> float:
     return math.hypot(half_width, share * Z_80 * deviation().misfit)
 
 
+def unmeasured_widths() -> tuple[float, float]:
+    """Return half widths of the logarithms of device time and of a latency where nothing of the host was measured."""
+    return intervals().floor, with_queue(intervals().floor)
+
+
 def assumptions(deployment: Deployment) -> tuple[str, ...]:
     """Return the unmeasured inputs of a latency forecast, each as a phrase."""
     seen = deployment.max_num_batched_tokens is not None or deployment.enable_chunked_prefill is False
@@ -248,14 +217,7 @@ def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> 
 
     The result is that of the likely figures of `latency`, without computing quantiles.
     """
-    rows = resolve_each([(query.deployment, query.load) for query, _ in queries], market)
-    known = [(asked, row) for asked, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
-    likely: list[bool] = []
-    for first in range(0, len(known), ROWS_AT_ONCE):
-        chunk = known[first : first + ROWS_AT_ONCE]
-        likely += _overrun([asked for asked, _ in chunk], stack_rows([row for _, row in chunk]))
-    computed = iter(likely)
-    return [row if isinstance(row, Abstained) else next(computed) for row in rows]
+    return for_each(queries, lambda asked: END(asked[0]), market, _overrun, ROWS_AT_ONCE)
 
 
 def _overrun(asked: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:

@@ -7,15 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pertoken.catalog.market import Market
-from pertoken.forecast.candidates import Array
-from pertoken.forecast.host import Calibration
+from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.latency import ROWS_AT_ONCE, SHARES, LatencyQuery, replicas_of, seconds
-from pertoken.forecast.queue.load import Arrivals, Lengths
+from pertoken.forecast.queue.latency import END, ROWS_AT_ONCE, SHARES, LatencyQuery, replicas_of, seconds
+from pertoken.forecast.queue.load import Lengths
 from pertoken.forecast.queue.queueing import overruns_under
 from pertoken.forecast.queue.steady_state import MAX_UTILIZATION, capacity_per_s
-from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
-from pertoken.state.deployment import Deployment
+from pertoken.forecast.served import Abstained, for_each
 
 MAX_REPLICAS = 64
 REPLICAS_AT_ONCE = 4
@@ -25,47 +23,25 @@ SloMs = tuple[float | None, float | None]
 Counts = tuple[int | None, ...]
 
 
-def fewest_replicas(
-    deployment: Deployment,
-    load: Load,
-    arrivals: Arrivals,
-    market: Market,
-    calibration: Calibration | None = None,
-    slo_ms: SloMs = (None, None),
-) -> int | None:
-    """Return the fewest copies of a deployment that share all arrivals evenly and likely serve them within `slo_ms`.
-
-    None if `MAX_REPLICAS` copies do not. Raises Abstained as `forecast` does.
-    """
-    query = LatencyQuery(deployment, load, arrivals, calibration or Calibration())
-    (counts,) = fewest_all([(query, (1.0,), slo_ms)], market)
-    if isinstance(counts, Abstained):
-        raise counts
-    return counts[0]
-
-
 def fewest_all(
     queries: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], market: Market
 ) -> list[Counts | Abstained]:
-    """Return `fewest_replicas` of each query, for its arrivals times each of its factors, computed together.
+    """Return the fewest copies of each deployment that share all arrivals evenly and likely serve them within its
+    objectives, for its arrivals times each of its factors.
 
-    Each query has objectives of its own.
-
-    A query that cannot be forecast has `Abstained` in place of a result.
+    None where `MAX_REPLICAS` copies do not, `Abstained` in place of a query that cannot be forecast.
     """
-    rows = resolve_each([(query.deployment, query.load) for query, _, _ in queries], market)
-    known = [(asked, row) for asked, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
-    if not known:
-        return [row for row in rows if isinstance(row, Abstained)]
-    known_queries, c = [query for (query, _, _), _ in known], stack_rows([row for _, row in known])
-    services, generated = replicas_of(known_queries, c)
-    requests_per_s = np.array([query.arrivals.requests_per_s for query in known_queries])
-    factors = [query_factors for (_, query_factors, _), _ in known]
-    limits_s = seconds([limits for (_, _, limits), _ in known])
+    return for_each(queries, lambda asked: END(asked[0]), market, _fewest)
+
+
+def _fewest(asked: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], c: Candidates) -> Iterator[Counts]:
+    queries, factors, limits = zip(*asked, strict=True)
+    services, generated = replicas_of(queries, c)
+    limits_s = seconds(limits)
     searches = [
-        _Search(row, requests_per_s[row] * factor / _COUNTS / c.dp[row])
-        for row, query_factors in enumerate(factors)
-        for factor in query_factors
+        _Search(row, query.arrivals.requests_per_s * factor / _COUNTS / c.dp[row])
+        for row, query in enumerate(queries)
+        for factor in factors[row]
     ]
     capacity = capacity_per_s(services, generated)
     for search in searches:
@@ -76,8 +52,9 @@ def fewest_all(
         holds = iter(_hold(services, generated, tried_rows, rates, limits_s).tolist())
         for search, counts in tried:
             search.decide(counts, [next(holds) for _ in counts])
-    results = iter(_by_row(searches, [len(query_factors) for query_factors in factors]))
-    return [row if isinstance(row, Abstained) else next(results) for row in rows]
+    results = iter(searches)
+    for of_query in factors:
+        yield tuple(next(results).fewest for _ in of_query)
 
 
 _COUNTS = np.arange(1, MAX_REPLICAS + 1)
@@ -124,12 +101,6 @@ class _Search:
             self.fewest, self.left = min(enough, default=None), self.left[:0]
         else:
             self.left = self.left[len(counts) :]
-
-
-def _by_row(searches: Sequence[_Search], sizes: Sequence[int]) -> Iterator[Counts]:
-    results = iter(searches)
-    for size in sizes:
-        yield tuple(next(results).fewest for _ in range(size))
 
 
 def _hold(

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from pertoken.catalog.market import Market
-from pertoken.forecast.efficiency import intervals
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, with_queue
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, unmeasured_widths
 from pertoken.forecast.queue.replicas import fewest_all
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration
@@ -47,9 +46,7 @@ class Figures:
 @cache
 def ends() -> tuple[End, End, End]:
     """Return the fast end, what is likely, and the slow end."""
-    device = intervals().floor
-    widths = device, with_queue(device)
-    fast, likely, slow = (End(*(math.exp(sign * width) for width in widths)) for sign in (-1, 0, 1))
+    fast, likely, slow = (End(*(math.exp(sign * width) for width in unmeasured_widths())) for sign in (-1, 0, 1))
     return fast, likely, slow
 
 

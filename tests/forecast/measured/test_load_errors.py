@@ -10,12 +10,11 @@ from pertoken.forecast.calibration import MAX_SURPRISE
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.host import MIN_POINTS, Calibration, Measured, calibrate_all
 from pertoken.forecast.measured.load_errors import load_errors, loads_of, log_times
-from pertoken.forecast.queue.latency import latency
 from pertoken.forecast.queue.load import Arrivals, fixed
 from pertoken.forecast.served import resolve
 from pertoken.forecast.serving import Change, compare, forecast
 from pertoken.forecast.steady import steady
-from tests.forecast.builders import CHAT, LLAMA_8B, MARKET
+from tests.forecast.builders import CHAT, LLAMA_8B, MARKET, latency
 
 LOADS = np.log(np.column_stack([2.0 ** np.arange(8), np.full(8, 700.0), np.full(8, 250.0)]))
 
@@ -100,7 +99,7 @@ def test_latency_and_absolute_rates_follow_the_same_errors_as_ratios(factor: flo
     assert slower > 1.15 if factor > 1 else slower < 0.87
     assert steps.saturated.tpot_ms[1] == pytest.approx(slower * plain.saturated.tpot_ms[1])
     arrivals = chat_arrivals(0.8 * steps.saturated.tok_s[1] / CHAT.generated_len)
-    slow, fast = (latency(now, load, arrivals, MARKET, known) for known in (calibration, unaware))
+    slow, fast = (latency(now, load, arrivals, known) for known in (calibration, unaware))
     assert slow.utilization / fast.utilization == pytest.approx(slower, rel=0.03), "one capacity, whoever asks"
 
 
@@ -111,7 +110,7 @@ def test_errors_near_points_do_not_move_forecasts_of_other_weights() -> None:
     assert isinstance(calibration, Calibration)
     quantized, arrivals = LLAMA_8B.but(weight_dtype="fp8"), chat_arrivals(2.0)
     known, unaware = (
-        latency(quantized, load, arrivals, MARKET, one) for one in (calibration, replace(calibration, load_errors=None))
+        latency(quantized, load, arrivals, one) for one in (calibration, replace(calibration, load_errors=None))
     )
     assert known == unaware
     rates = [

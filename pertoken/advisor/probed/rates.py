@@ -5,10 +5,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from datetime import date
 
-from pertoken.catalog.market import CPU_ARCH, Accelerator, MeasuredRates
+from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.formats import cpu_kernels, stored_format, weight_format
-from pertoken.forecast.terms import ROWS_OF_TILE
 from pertoken.state.model import Model
 
 MIN_CONTEXTS_APART = 128
@@ -76,19 +75,6 @@ def _batches_s(points: Sequence[OperatingPoint], step_s: float) -> tuple[float |
         (token_s - (step_s - row_s)) / (n // ROWS_OF_TILE) for n, token_s in batches.items() if n % ROWS_OF_TILE == 0
     ]
     return row_s, min(max(statistics.fmean(tiles), row_s), ROWS_OF_TILE * row_s) if tiles else None
-
-
-def expert_flops(of_dense: MeasuredRates, of_mixture: MeasuredRates, model: Model) -> float | None:
-    """Return the rate of a prompt's products with experts, from rates of a dense model and of this MoE model.
-
-    It is at most that of other products. None where the MoE model does not show it.
-    """
-    if model.params_active is None or model.params_total is None or not model.n_experts or not model.n_experts_active:
-        return None
-    one = (model.params_total - model.params_active) / max(model.n_experts - model.n_experts_active, 1)
-    share = one * model.n_experts_active / model.params_active
-    slower = 1 / of_mixture.flops - (1 - share) / of_dense.flops
-    return min(share / slower, of_dense.flops) if share > 0 and slower > 0 else None
 
 
 def _attention_flops(model: Model, short: tuple[float, float], long: tuple[float, float]) -> float | None:
