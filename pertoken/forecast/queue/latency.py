@@ -16,7 +16,7 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.kinds import measured_kinds
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths, joined
-from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overruns_under
+from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overrun
 from pertoken.forecast.queue.service import forecast_under, missed_steps, service
 from pertoken.forecast.queue.steady_state import capacity_per_s
 from pertoken.forecast.served import Abstained, Load, for_each
@@ -221,15 +221,10 @@ def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> 
 
 
 def _overrun(asked: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:
-    queries = [query for query, _ in asked]
+    queries, limits = zip(*asked, strict=True)
     replicas, generated = replicas_of(queries, c)
     rate = np.array([query.arrivals.requests_per_s for query in queries]) / c.dp
-    limits_s = seconds([limits for _, limits in asked])
-    state = overruns_under(replicas, rate, generated, limits_s[:, :2], limits_s[:, 2:])
-    exceeds = state.saturated.copy()
-    for shares in (state.ttft, state.tpot):
-        exceeds |= (shares > 1 - np.array(SHARES)).any(axis=1)
-    return [bool(row) for row in exceeds]
+    return list(map(bool, overrun(replicas, rate, generated, seconds(limits), SHARES)))
 
 
 def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:

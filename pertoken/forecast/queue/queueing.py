@@ -73,33 +73,19 @@ def under_load(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Overruns:
-    """Shares of requests beyond limits, one row per candidate."""
+def overrun(
+    service: Service, requests_per_s: Array, generated: Lengths, limits_s: Array, shares: tuple[float, ...]
+) -> NDArray[np.bool_]:
+    """Return whether loads exceed the capacity or a quantile of `under_load` exceeds its limit, shape (n,).
 
-    saturated: NDArray[np.bool_]
-    """Shape (n,): whether the load exceeds the capacity; every TTFT is beyond its limit then."""
-    ttft: Array
-    """Shape (n, limits)."""
-    tpot: Array
-    """Shape (n, limits)."""
-
-
-def overruns_under(
-    service: Service, requests_per_s: Array, generated: Lengths, ttft_s: Array, tpot_s: Array
-) -> Overruns:
-    """Return the shares of requests that take longer than limits; other arguments as for `under_load`.
-
-    `ttft_s`, `tpot_s`: seconds, shape (n, limits); `NO_LIMIT_S` where there is none. Cheaper than quantiles: the 95th
-    percentile exceeds a limit exactly where more than 5 % of the requests do.
+    `limits_s`, shape (n, 2 x shares): seconds of TTFT and then of TPOT at each of `shares`; `NO_LIMIT_S` where there is
+    none. Cheaper than quantiles: the 95th percentile exceeds a limit exactly where over 5 % of the requests do.
     """
-    rate = np.asarray(requests_per_s, dtype=float)
-    state = steady_state(service, rate, generated)
-    ttft = np.where(state.stable[:, None], np.zeros(ttft_s.shape), 1.0)
+    state = steady_state(service, np.asarray(requests_per_s, dtype=float), generated)
+    ttft_s, tpot_s = np.split(limits_s, 2, axis=1)
+    exceeds, allowed = ~state.stable, 1 - np.array(shares)
     if (ttft_s < NO_LIMIT_S).any():
-        longer = TtftDistribution.of(service, state).share_longer_than(ttft_s)
-        ttft = np.where(state.stable[:, None], longer, 1.0)
-    tpot = np.zeros(tpot_s.shape)
+        exceeds |= (TtftDistribution.of(service, state).share_longer_than(ttft_s) > allowed).any(axis=1)
     if (tpot_s < NO_LIMIT_S).any():
-        tpot = 1 - tpot_distribution(service, state, generated).share_within(tpot_s)
-    return Overruns(~state.stable, ttft, tpot)
+        exceeds |= (1 - tpot_distribution(service, state, generated).share_within(tpot_s) > allowed).any(axis=1)
+    return exceeds
