@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.formats import (
-    engine_class,
-    hardware_tag,
-    kernel_family,
-    kernel_maker,
-)
+from pertoken.forecast.formats import engine_class, hardware_tag, kernel_family, kernel_maker
 from pertoken.forecast.terms import TERMS
 
 
@@ -145,11 +140,6 @@ def intervals() -> Intervals:
     """Return the widths of the table."""
     row = table()["interval"]
     return Intervals(**{**row, "measured": frozenset(row["measured"])})
-
-
-def half_width(kinds: Iterable[str], log_sd: Array | float, disagreement: Array | float = 0.0) -> Array:
-    """Return the half width of the 80 % interval of a log-ratio changed in these ways; see `Intervals`."""
-    return intervals().half_width(kinds, log_sd, disagreement)
 
 
 @cache

@@ -160,50 +160,25 @@ def _shift(calibration: Calibration) -> Array:
     return rows_times(calibration.posterior.mean, deviation().groups)
 
 
-def calibrate(
-    deployment: Deployment,
-    load: Load,
-    market: Market,
-    busy_tok_s: float,
-    tpot_ms: float | None = None,
-    *,
-    ttft_ms: float | None = None,
-    kv_use: float | None = None,
-    memory_active: float | None = None,
-    gemm_active: float | None = None,
-    points: Sequence[OperatingPoint] = (),
-) -> Calibration:
-    """Return the deviations from the fitted table that make the model agree with measurements while busy.
-
-    All at the load's running requests, None where not measured. `busy_tok_s`: generated tokens per second of busy
-    time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only
-    where nobody waited. `kv_use`: share of the KV cache in use. `memory_active`, `gemm_active`: share of the
-    listed memory bandwidth and rate of products used, by the driver's counters (DRAM and tensor activity) or the
-    engine's bytes and FLOPs. `points`: operating points; from `MIN_POINTS` on they replace the means.
-
-    Raises Abstained as `forecast` does, ValueError for one that is not above 0.
-    """
-    means = tpot_ms, ttft_ms, kv_use, memory_active, gemm_active
-    measured = Measured(deployment, load, busy_tok_s, *means, tuple(points))
-    (one,) = calibrate_all([measured], market)
-    if isinstance(one, Exception):
-        raise one
-    return one
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measurements of one deployment; see `calibrate`."""
+    """Measurements of one deployment while busy, at the load's running requests; None where not measured."""
 
     deployment: Deployment
     load: Load
     busy_tok_s: float
+    """Generated tokens per second of busy time."""
     tpot_ms: float | None = None
     ttft_ms: float | None = None
+    """Used only where nobody waited."""
     kv_use: float | None = None
+    """Share of the KV cache in use."""
     memory_active: float | None = None
+    """Share of the listed memory bandwidth used, by the driver's counters or the engine's bytes."""
     gemm_active: float | None = None
+    """Share of the listed rate of products used, by the same."""
     points: tuple[OperatingPoint, ...] = ()
+    """Operating points; from `MIN_POINTS` on they replace the means."""
     realised: tuple[Realised, ...] = ()
 
     @property
@@ -225,7 +200,10 @@ class Measured:
 
 
 def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration | Abstained | ValueError]:
-    """Calibrate several deployments side by side, each on its own measurements; an error in place of a result."""
+    """Return the deviations from the fitted table that make the model agree with each deployment's own measurements.
+
+    An error in place of a result: where something is unknown, or a measurement is not above 0.
+    """
     resolved = resolve_each([(measured.deployment, measured.load) for measured in seen], market)
     calibrations: list[Calibration | Abstained | ValueError] = []
     for measured, row in zip(seen, resolved, strict=True):

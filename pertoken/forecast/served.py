@@ -167,13 +167,7 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
     }
     if form.fallback is not None and (rates[form.path] is None or rates[form.needs] is None):
         return kernels(form.fallback, accelerator)
-    return Hardware(
-        format_name,
-        rates[form.path] or accelerator.fp16_flops,
-        form.weight_only,
-        form.tags,
-        form.bits,
-    )
+    return Hardware(format_name, rates[form.path] or accelerator.fp16_flops, form.weight_only, form.tags, form.bits)
 
 
 def shape(model: Model, name: str) -> dict[str, float]:

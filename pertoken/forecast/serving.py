@@ -16,14 +16,9 @@ from pertoken.catalog.market import Market
 from pertoken.forecast.calibration import Posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, refusals
-from pertoken.forecast.efficiency import (
-    deviation,
-    efficiency,
-    half_width,
-    intervals,
-)
+from pertoken.forecast.efficiency import deviation, efficiency, intervals
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
+from pertoken.forecast.host import LOAD_KINDS, Calibration
 from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds, measured_kinds
 from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
@@ -39,19 +34,6 @@ from pertoken.forecast.served import (
 )
 from pertoken.forecast.steady import Steady, first_token_scaled, slowed, steady_scaled, time_scale
 from pertoken.state.deployment import Deployment
-
-__all__ = [
-    "Abstained",
-    "Calibration",
-    "Change",
-    "Forecast",
-    "Load",
-    "Point",
-    "Range",
-    "calibrate",
-    "compare",
-    "forecast",
-]
 
 Range = tuple[float, float, float]
 """Low, likely, high."""
@@ -176,11 +158,7 @@ def concurrency_limits(c: Candidates, capacities: Sequence[float]) -> Array:
 
 
 def compare(
-    now: Deployment,
-    to: Deployment,
-    load: Load,
-    market: Market,
-    calibration: Calibration | None = None,
+    now: Deployment, to: Deployment, load: Load, market: Market, calibration: Calibration | None = None
 ) -> Change | Forecast:
     """Return the effect of a change from `now` to `to` under the load; the refused forecast if `to` would not start.
 
@@ -269,7 +247,7 @@ def _compared(
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = measured_kinds(comparisons[index].now, comparisons[index].to, market)
-        half = float(half_width(kinds, ratios.log_sd[index], disagreement[index]))
+        half = float(intervals().half_width(kinds, ratios.log_sd[index], disagreement[index]))
         likely, spread = math.exp(log_ratios[index]), math.exp(half)
         tpot_ms = 1000 * float(now.token_s[index])
         changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row])
@@ -340,7 +318,9 @@ def _range(likely: float, spread: float) -> Range:
 
 @cache
 def _spread_without_points(measured: bool) -> float:
-    return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else intervals().floor)
+    return math.exp(
+        float(intervals().half_width(["raise_batch"], deviation().noise)) if measured else intervals().floor
+    )
 
 
 def _assumptions(

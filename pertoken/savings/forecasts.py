@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.host import Measured, calibrate_all
+from pertoken.forecast.host import Calibration, Measured, calibrate_all
 from pertoken.forecast.measured.realised import Realised
 from pertoken.forecast.queue.latency import (
     Latency,
@@ -20,7 +20,7 @@ from pertoken.forecast.queue.latency import (
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
+from pertoken.forecast.serving import Change, Comparison, Forecast, Range, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.present import Present, presents_under
 from pertoken.savings.slo import Latencies

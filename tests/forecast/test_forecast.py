@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.calibrate import calibrate
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
@@ -15,7 +16,7 @@ from pertoken.forecast.formats import weight_format
 from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.queue.service import forecast_under
 from pertoken.forecast.served import Abstained, Load, resolve
-from pertoken.forecast.serving import Change, calibrate, compare, forecast
+from pertoken.forecast.serving import Change, compare, forecast
 from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.deployment import Deployment

@@ -5,20 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.calibrate import calibrate
 from pertoken.forecast.efficiency import intervals
 from pertoken.forecast.formats import hardware_tag
 from pertoken.forecast.host import Calibration, Measured, calibrate_all, tier_of
 from pertoken.forecast.served import Abstained, Load, kernels
-from pertoken.forecast.serving import (
-    Change,
-    Comparison,
-    Forecast,
-    calibrate,
-    compare,
-    compare_all,
-    forecast,
-    running_tok_s,
-)
+from pertoken.forecast.serving import Change, Comparison, Forecast, compare, compare_all, forecast, running_tok_s
 from pertoken.forecast.tiers import tiers
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model

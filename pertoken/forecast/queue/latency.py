@@ -11,7 +11,7 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import deviation, efficiency, half_width, intervals
+from pertoken.forecast.efficiency import deviation, efficiency, intervals
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.kinds import measured_kinds
 from pertoken.forecast.queue.chain import Service
@@ -30,6 +30,9 @@ SHARES = (0.5, 0.95)
 MAX_HALF_WIDTH = 50.0
 """Of the logarithm of a figure: close to saturation a small change of speed changes a wait without bound, and the ends
 of its interval stay numbers."""
+SAME: Range = (1.0, 1.0, 1.0)
+OTHER_LOAD = "raise_batch"
+"""Kind of change of a deployment that gets another load."""
 NUDGE = -0.02
 """Step in log time for numeric derivatives: negative (faster), so that a stable queue stays stable."""
 ROWS_AT_ONCE = 256
@@ -285,9 +288,36 @@ def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:
     """
     if kinds is None:
         return max(intervals().floor, Z_80 * log_sd)
-    return max(float(half_width(some, log_sd)) for some in (kinds, {"raise_batch"}) if some)
+    return max(float(intervals().half_width(some, log_sd)) for some in (kinds, {"raise_batch"}) if some)
 
 
 def _range(likely: float, half_width: float) -> Range:
     spread = math.exp(min(half_width, MAX_HALF_WIDTH))
     return likely / spread, likely, likely * spread
+
+
+def ratios(before: Latency, after: Latency, calibration: Calibration, *, same_load: bool) -> tuple[Range, ...]:
+    """Return the ratio of each figure with its 80 % interval: TTFT p50, p95, TPOT p50, p95.
+
+    Both latencies have no refusal and are forecast under `calibration`. `same_load`: whether a replica gets the same
+    requests before and after.
+    """
+    if after is before:
+        return (SAME,) * len(after.slopes)
+    kinds = None if after.kinds is None else after.kinds | (frozenset() if same_load else {OTHER_LOAD})
+    covariance = np.asarray(calibration.posterior.covariance[0])
+    ranges = []
+    for index, (present, proposed) in enumerate(zip(_likely(before), _likely(after), strict=True)):
+        log_ratio = math.log(proposed / present)
+        slope = after.slopes[index] - before.slopes[index]
+        log_sd = math.sqrt(max(float(slope @ covariance @ slope), 0.0) + (slope[-1] * deviation().noise) ** 2)
+        device = intervals().floor if kinds is None else float(intervals().half_width(kinds, log_sd))
+        # The error of the queueing model is common to both where they hardly differ.
+        spread = math.exp(with_queue(device, min(1.0, abs(log_ratio))))
+        ranges.append((proposed / present / spread, proposed / present, proposed / present * spread))
+    return tuple(ranges)
+
+
+def _likely(latency: Latency) -> list[float]:
+    figures = (latency.ttft_p50_ms, latency.ttft_p95_ms, latency.tpot_p50_ms, latency.tpot_p95_ms)
+    return [figure[1] for figure in figures if figure is not None]

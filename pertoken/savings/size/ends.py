@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from pertoken.catalog.market import Market
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, unmeasured_widths
 from pertoken.forecast.queue.replicas import fewest_all
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration
 from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment
 

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.calibrate import calibrate
 from pertoken.catalog.market import load_market
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, overruns, utilizations
 from pertoken.forecast.queue.load import Arrivals, typical
-from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration, Load, Range, calibrate
+from pertoken.forecast.served import Abstained, Load
+from pertoken.forecast.serving import Range
 from pertoken.state.deployment import Deployment
 from tests import deployments
 from tests.examples import examples

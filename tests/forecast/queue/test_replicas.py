@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import fewest_all
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration
 from tests.forecast.builders import fewest_replicas, latency
 from tests.forecast.queue.test_latency import ANSWER, CHAT, MARKET, PROMPT, deployment, ranges
 

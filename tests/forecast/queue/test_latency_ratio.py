@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.host import Calibration, calibrate
-from pertoken.forecast.queue.latency import Latency
+from benchmarks.calibrate import calibrate
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.queue.latency import SAME, Latency, ratios
 from pertoken.forecast.queue.load import Arrivals, typical
-from pertoken.forecast.queue.ratio import SAME, ratios
-from pertoken.forecast.serving import Load
+from pertoken.forecast.served import Load
 from pertoken.state.deployment import Deployment
 from tests.deployments import MARKET
 from tests.forecast.builders import latency
