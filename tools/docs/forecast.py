@@ -175,7 +175,7 @@ def page(note: str) -> str:
 
 
 def _by_regime(rows: Result) -> str:
-    subjects = ("", ", stated", ", physics only", *(f", {name}" for name in _REGIMES))
+    subjects = ("", *(f", {name}" for name in _TIERS), *(f", {name}" for name in _REGIMES))
     lines = ["| pairs | median / p90 | 80 % interval holds | right direction | abstained |", "|---|---|---|---|---|"]
     for subject in subjects:
         held, sign, silent = (
@@ -189,6 +189,7 @@ def _by_regime(rows: Result) -> str:
     return "\n".join(lines)
 
 
+_TIERS = ("stated", "stated text", "stated text, one engine version", "physics only")
 _REGIMES = ("up to 4 running", "5 to 32 running", "over 32 running")
 _BASELINES = {
     THUMB: "all, by the rule of thumb",
