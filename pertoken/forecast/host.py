@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -28,7 +30,7 @@ from pertoken.forecast.efficiency import deviation, efficiency, rows_times
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.measured.load_errors import LoadErrors, load_errors, loads_of
 from pertoken.forecast.measured.realised import Earlier, Realised, before_changes, earlier, with_earlier
-from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows, uncovered_kernels
+from pertoken.forecast.served import Abstained, Load, for_each, uncovered_kernels
 from pertoken.forecast.steady import steady
 from pertoken.forecast.tiers import Tier, tiers
 from pertoken.state.deployment import Deployment
@@ -204,19 +206,11 @@ def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration 
 
     An error in place of a result: where something is unknown, or a measurement is not above 0.
     """
-    resolved = resolve_each([(measured.deployment, measured.load) for measured in seen], market)
-    calibrations: list[Calibration | Abstained | ValueError] = []
-    for measured, row in zip(seen, resolved, strict=True):
-        if not measured.possible:
-            calibrations.append(ValueError("calibration needs rates, times and shares above 0"))
-        else:
-            calibrations.append(row if isinstance(row, Abstained) else Calibration())
-    rows = [place for place, calibration in enumerate(calibrations) if isinstance(calibration, Calibration)]
-    if rows:
-        candidates = stack_rows([row for place in rows if not isinstance(row := resolved[place], Abstained)])
-        for place, one in zip(rows, _calibrated([seen[place] for place in rows], candidates, market), strict=True):
-            calibrations[place] = one
-    return calibrations
+    calibrate = partial(_calibrated, market=market)
+    possible = [measured for measured in seen if measured.possible]
+    results = iter(for_each(possible, attrgetter("deployment", "load"), market, calibrate))
+    refused = ValueError("calibration needs rates, times and shares above 0")
+    return [next(results) if measured.possible else refused for measured in seen]
 
 
 def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> list[Calibration]:
