@@ -20,7 +20,7 @@ from benchmarks.forecast.live import queueing
 from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.proof.__main__ import upper_95
 from benchmarks.proof.histories import Condition, histories
-from pertoken.forecast.queue.load import Lengths, fixed
+from pertoken.arrivals import Lengths, fixed
 from pertoken.forecast.queue.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, write_model

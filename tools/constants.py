@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1] / "pertoken/forecast"
-RATES = PACKAGE.parent / "advisor/probed/rates.py"
-"""Rates of CPUs that a probe measured, which the forecast takes as listed ones."""
+TAKEN = [PACKAGE.parent / name for name in ("advisor/probed/rates.py", "arrivals.py", "lengths.toml")]
+"""Files beside the package whose values the forecast takes: rates of CPUs that a probe measured, and lengths."""
 
 
 def exempt() -> dict[str, list[str]]:
@@ -25,16 +25,20 @@ def exempt() -> dict[str, list[str]]:
     return reasons
 
 
+def _files(suffix: str) -> list[Path]:
+    return [file for file in (*sorted(PACKAGE.rglob("*")), *TAKEN) if file.suffix == suffix]
+
+
 def table_values() -> Iterator[str]:
     """Yield the place of each number in a table of the package: `efficiency.toml: terms.weights.base`."""
-    for file in sorted(PACKAGE.rglob("*.toml")):
+    for file in _files(".toml"):
         for place in _numbers(tomllib.loads(file.read_text(encoding="utf-8"))):
             yield f"{file.name}: {place}"
 
 
 def literals() -> Iterator[str]:
     """Yield each literal of the package's code: the name that it is assigned to, else `file: value`."""
-    for file in (*sorted(PACKAGE.rglob("*.py")), RATES):
+    for file in _files(".py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         named: dict[int, str] = {}
         for statement in tree.body:

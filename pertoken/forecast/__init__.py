@@ -2,8 +2,8 @@
 
 Front door:
 
-- `forecast.serving`: `forecast`, `compare` and `calibrate`, throughput and what a change does to it.
-- `forecast.queue.latency`, `forecast.queue.load`: latency under arrivals, and what arrivals are.
+- `forecast.serving`: `forecast` and `compare`, throughput and what a change does to it.
+- `forecast.queue.latency`, `forecast.queue.replicas`: latency under arrivals, and how many replicas hold objectives.
 - `forecast.power`, `forecast.watts`: watts of a device, and of a deployment's devices under a load.
 - `forecast.served`: `Load`, `resolve` and `Abstained`, a deployment as the model takes it or why it cannot.
 - `forecast.memory`: whether weights fit in device memory, and the KV cache they leave.

@@ -28,8 +28,8 @@ from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
 from pertoken.forecast.efficiency import deviation, efficiency, rows_times
 from pertoken.forecast.kinds import kinds_of
-from pertoken.forecast.measured.load_errors import LoadErrors, load_errors, loads_of
-from pertoken.forecast.measured.realised import Earlier, Realised, before_changes, earlier, with_earlier
+from pertoken.forecast.load_errors import LoadErrors, load_errors, loads_of
+from pertoken.forecast.realised import Earlier, Realised, before_changes, earlier, with_earlier
 from pertoken.forecast.served import Abstained, Load, for_each, uncovered_kernels
 from pertoken.forecast.steady import steady
 from pertoken.forecast.tiers import Tier, tiers

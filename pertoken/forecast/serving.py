@@ -20,7 +20,7 @@ from pertoken.forecast.efficiency import deviation, efficiency, intervals
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.host import LOAD_KINDS, Calibration
 from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds, measured_kinds
-from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
+from pertoken.forecast.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
 from pertoken.forecast.served import (
     Abstained,

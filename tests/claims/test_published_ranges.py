@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pertoken.arrivals import typical
 from pertoken.catalog.market import Market, load_market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.queue.load import typical
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import forecast
 from pertoken.forecast.steady import steady

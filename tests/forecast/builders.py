@@ -1,11 +1,11 @@
 """Builders for the tests of this package."""
 
+from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import SloMs, fewest_all
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Change, Forecast, compare, forecast

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.calibrate import calibrate
+from pertoken.arrivals import Arrivals, typical
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.formats import weight_format
-from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.queue.service import forecast_under
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.serving import Change, compare, forecast

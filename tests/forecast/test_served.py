@@ -66,11 +66,11 @@ def test_a_larger_image_takes_more_than_its_share_of_work() -> None:
 @pytest.mark.parametrize(
     ("version", "faster"), [("0.13.2", False), ("0.14.0", True), ("0.32.1rc1", True), ("v1.0.0", True), (None, False)]
 )
-def test_a_vllm_that_schedules_beside_the_device_takes_less_time_for_each_sequence(
+def test_a_vllm_that_schedules_beside_the_device_takes_less_time_for_each_layer(
     version: str | None, faster: bool
 ) -> None:
     usual, versioned = (
-        forecast(replace(LLAMA_8B, engine_version=named), replace(CHAT, running=100), MARKET).running
+        forecast(replace(LLAMA_8B, engine_version=named), replace(CHAT, running=8), MARKET).running
         for named in ("0.9.1", version)
     )
     assert usual is not None and versioned is not None

@@ -9,13 +9,13 @@ from operator import attrgetter
 
 import numpy as np
 
+from pertoken.arrivals import Arrivals, Lengths, joined
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import deviation, efficiency, intervals
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.kinds import measured_kinds
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Arrivals, Lengths, joined
 from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overrun
 from pertoken.forecast.queue.service import forecast_under, missed_steps, service
 from pertoken.forecast.queue.steady_state import capacity_per_s

@@ -6,11 +6,11 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
+from pertoken.arrivals import Lengths
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.latency import END, ROWS_AT_ONCE, SHARES, LatencyQuery, replicas_of, seconds
-from pertoken.forecast.queue.load import Lengths
 from pertoken.forecast.queue.queueing import overrun
 from pertoken.forecast.queue.steady_state import MAX_UTILIZATION, capacity_per_s
 from pertoken.forecast.served import Abstained, for_each

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import LatencyQuery, utilizations
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context, Money

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.load.engine import Engine
 from benchmarks.load.play import Run, arrivals, play
-from pertoken.forecast.queue.load import Array
+from pertoken.arrivals import Array
 from tests.examples import examples
 from tests.forecast.engine_simulation import Request, simulate
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.calibrate import calibrate
+from pertoken.arrivals import Arrivals, typical
 from pertoken.catalog.market import load_market
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, overruns, utilizations
-from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Range
 from pertoken.state.deployment import Deployment

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pertoken.arrivals import Array, Lengths, fixed, typical
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
 from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overrun, under_load
 from pertoken.forecast.queue.steady_state import MAX_UTILIZATION
 from tests.examples import examples

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from pertoken.arrivals import Arrivals
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import LatencyQuery
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import fewest_all
 from pertoken.forecast.served import Abstained
 from tests.forecast.builders import fewest_replicas, latency

@@ -35,10 +35,6 @@ class LoadErrors:
     sd: float = ERROR_SD
     length: float = ERROR_LENGTH
 
-    def at(self, loads: Array) -> Array:
-        """Return the log of the measured time over the model's, shape (n,), for loads of shape (n, 3)."""
-        return np.asarray(log_times([self], loads[None])[0])
-
 
 def loads_of(c: Candidates, running: Array) -> Array:
     """Return the load as logarithms: running sequences, their context, and the tokens they generate.

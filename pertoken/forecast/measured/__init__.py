@@ -1,1 +1,0 @@
-"""Measurements of a host beside its operating points: changes that were verified, and errors near points."""
