@@ -11,12 +11,10 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from pertoken.advisor.changes.already import present_values
 from pertoken.advisor.changes.commands import commands
-from pertoken.advisor.changes.edits import edits
-from pertoken.advisor.changes.title import change_lines, title
+from pertoken.advisor.changes.title import change_lines, edits, present_values, title
 from pertoken.advisor.checks.candidate import Candidate, candidate
-from pertoken.advisor.checks.objectives import full_batch_factor, held_again
+from pertoken.advisor.checks.permitted import full_batch_factor, held_again
 from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
 from pertoken.advisor.checks.published import notes as published_notes
 from pertoken.advisor.checks.published import refusal as refusal_by_facts

@@ -27,8 +27,7 @@ from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
 from pertoken.window.progress import Progress, no_progress, ticking
-from pertoken.window.series.compute import Observations, observe
-from pertoken.window.series.grouped import KEY_S, GroupedRows, Needed
+from pertoken.window.series.compute import KEY_S, GroupedRows, Needed, Observations, observe
 from pertoken.window.series.points import Points
 
 MAX_BUCKETS = 1_000_000

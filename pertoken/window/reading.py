@@ -22,15 +22,24 @@ from pertoken.store.query.buckets import (
     histogram_buckets,
     histogram_sets,
 )
-from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.fast_rows import Rows, pipelined
 from pertoken.store.query.segments import Segment, Segments, divided_hours, stretches
 from pertoken.store.query.slices import histogram_slices
+from pertoken.store.query.sums import weekly_energy
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, histogram_rollup
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.progress import Progress, no_progress
-from pertoken.window.recent import Recent, read_recent
-from pertoken.window.totals import Details, Following, Totals, WorkerBusy, following, stretch, worker_busy
+from pertoken.window.totals import (
+    Details,
+    Following,
+    Recent,
+    Totals,
+    WorkerBusy,
+    following,
+    read_recent,
+    stretch,
+    worker_busy,
+)
 
 if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods that need it: the first screen does not
     from pertoken.catalog.market import Market
