@@ -10,7 +10,7 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, OperatingPoint, Series
-from pertoken.metrics import DEVICE, PER_REQUEST_TPOT, SERIES
+from pertoken.metrics import DEVICE, MIN_STUCK_S, PER_REQUEST_TPOT, SERIES
 from pertoken.metrics.computations import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
@@ -441,6 +441,8 @@ class EvidenceReader:
             return self._devices.energy(self._allocated(rows))
         if name == "j_per_token":
             return self._energy_per_token(deployment_ids)
+        if name == "stuck_h":
+            return self._stuck(rows)
         if name in OF_HOSTS:
             return self._devices.of_hosts(name, host_ids)
         if SERIES[name].owner == "device":
@@ -453,6 +455,24 @@ class EvidenceReader:
         if points is not None and name == "load_s":
             return replace(points, provenance=Provenance.BOUND)
         return reported(points) if name in COUNTED_BY and name in self._late(rows) else points
+
+    def _stuck(self, rows: Sequence[Any]) -> Points | None:
+        """Return how long a deployment has had requests and no token, hours; None where its requests are not known."""
+        epochs = tuple(row.epoch_id for row in rows)
+        generated, *others = (
+            self.measured.points(name, epochs) for name in ("generated_tok_s", "prompt_tok_s", "running", "waiting")
+        )
+        if generated is None or others[1:] == [None, None]:
+            return None
+        prompt, running, waiting = (np.nan_to_num(_values_at(points, generated.ts)) for points in others)
+        served = generated.values + prompt > 0
+        others_than_stuck = np.flatnonzero(served | (running + waiting <= 0))
+        first = others_than_stuck[-1] + 1 if len(others_than_stuck) else 0
+        stuck_s = float(generated.weights[first:].sum()) / 1000
+        # Tokens that are counted when a request ends may be of any time before it.
+        counts = stuck_s >= MIN_STUCK_S and not (self._late(rows) and served.any())
+        hours = np.array([stuck_s * 1000 / HOUR_MS if counts else 0.0])
+        return Points(generated.ts[-1:], hours, np.ones(1), Provenance.REPORTED)
 
     def _epoch_ids(self, deployment_ids: Iterable[int]) -> tuple[int, ...]:
         return tuple(self.inventory.running[deployment_id].epoch_id for deployment_id in deployment_ids)

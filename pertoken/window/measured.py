@@ -39,7 +39,7 @@ DEVICE = (
 )
 DEVICE_TIME = ("device_id", *_SPAN)
 HOST = (
-    *("host_id", *_SPAN, "memory_traffic_bytes"),
+    *("host_id", *_SPAN, "memory_traffic_bytes", "plug_mj", "plug_ms"),
     *(f"{metric}_{part}" for metric in ("memory_used_bytes", "cpu_util_1e4") for part in ("sum", "n")),
 )
 DEPLOYMENT = (

@@ -82,6 +82,7 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
         lines += [
             ChangeLine(where, name, *(shares(value) if name == "serves" else with_unit(name, value) for value in pair))
             for name, pair in group.changes.items()
+            if not _is_left_open(name, pair[1])
         ]
     for change in difference.changes:
         where = str(change.target)
@@ -111,7 +112,7 @@ def _words(group: Group) -> Iterator[str]:
         old, new = group.changes[name]
         if name == "serves" or (name in _SECONDARY and (moved or name != "placement.instance_type")):
             continue
-        if name.startswith("placement.") and new is None:  # an API has no devices and no region
+        if _is_left_open(name, new):
             continue
         if name == "restart":
             yield f"restart {group.deployments[0].name}"
@@ -126,6 +127,11 @@ def _words(group: Group) -> Iterator[str]:
                 yield f"{'enable' if new else 'disable'} {label.rstrip()}"
             else:
                 yield f"{label}{after}" if old is None else f"{label}{before} → {after}"
+
+
+def _is_left_open(knob: str, after: object) -> bool:
+    """Return whether a change clears part of a placement: an API has none, and of new instances their own line is."""
+    return knob.startswith("placement.") and after is None
 
 
 def with_unit(name: str, value: object) -> str:

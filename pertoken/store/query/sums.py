@@ -270,7 +270,7 @@ def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Rows:
     """
     hours = t.device_rollup[HOUR]
     energy = func.coalesce(hours.c.energy_counter_mj, hours.c.energy_integral_mj)
-    week = ((hours.c.ts - MONDAY_S) // WEEK_S * WEEK_S + MONDAY_S).label("week")
+    week = _week(hours.c.ts)
     sampled = func.coalesce(hours.c.power_mw_n, hours.c.samples)  # NULL: every sample had a value
     measured_ms = func.sum(case((energy.is_not(None), hours.c.duration_ms), else_=0))
     return connection.execute(
@@ -312,3 +312,19 @@ def tenant_counters(connection: Connection, segment: Segment) -> Rows:
     query = select(own.engine_id, of.ts, of.metric, func.sum(of.delta).label("delta"))
     query = query.where(of.epoch_id == own.epoch_id, of.ts >= segment.start, of.ts < segment.end)
     return named_tuples(connection, query.group_by(own.engine_id, of.ts, of.metric))
+
+
+def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> Rows:
+    """Return (host, start of the week, millijoules at the plug, milliseconds of their measurement), oldest first."""
+    hours = t.host_rollup[HOUR]
+    week = _week(hours.c.ts)
+    return connection.execute(
+        select(hours.c.host_id, week, func.sum(hours.c.plug_mj), func.sum(hours.c.plug_ms))
+        .where(hours.c.host_id.in_(list(host_ids)), hours.c.plug_ms > 0)
+        .group_by(hours.c.host_id, week)
+        .order_by(hours.c.host_id, week)
+    ).all()
+
+
+def _week(ts: Any) -> Any:
+    return ((ts - MONDAY_S) // WEEK_S * WEEK_S + MONDAY_S).label("week")

@@ -73,7 +73,7 @@ host_rollup = _rollup(
     ("host_id", "ts"),
     required=("duration_ms", "observed_ms", "samples"),
     gauges=_HOST,
-    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
+    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes", "plug_mj", "plug_ms"),
 )
 _GAUGES = tuple(gauge.column for gauge in STORED_GAUGES)
 deployment_rollup = _rollup(
