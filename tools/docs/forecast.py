@@ -10,7 +10,7 @@ from tools.docs.figures import RESULTS, Result, newest, read_result
 
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
-PROBES = "site-2026-11-27-epyc-2core-seed-104729.json"
+PROBES = "site-2026-11-28-epyc-2core-loaded-seed-150061.json"
 """Result of the benchmark of probes after whose seed nothing of the probe was changed."""
 THUMB = "rule of thumb"
 _PAGE = """\
@@ -47,7 +47,7 @@ reports and `pertoken size`, their JSON (`forecast`) and the MCP server.
 | tier | what it rests on | measured error, median / p90 | what lifts it |
 |---|---|---|---|
 | measured here | minutes of this deployment's own load | {measured} (changes of the load, {points} points) | |
-| probed here | points of a probe at the load in question | {probed} (llama.cpp on CPUs, earlier table) | |
+| probed here | points of a probe at the load in question | {probed} (llama.cpp on CPUs, by CPU time) | |
 | stated | model, device, engine and format covered by public sources | {stated} | `pertoken probe` at that load |
 | physics only | listed rates | {physics} | `pertoken probe` at that load |
 
