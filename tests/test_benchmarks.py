@@ -23,8 +23,8 @@ from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, po
 from benchmarks.proof.__main__ import upper_95
 from benchmarks.proof.histories import Condition, histories
 from benchmarks.proof.runs import run as run_proof
+from pertoken.arrivals import Lengths, fixed
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.queue.load import Lengths, fixed
 from pertoken.forecast.queue.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, write_model

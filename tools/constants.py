@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1] / "pertoken/forecast"
+TAKEN = [PACKAGE.parent / name for name in ("advisor/probed/rates.py", "arrivals.py", "lengths.toml")]
+"""Files beside the package whose values the forecast takes: rates of CPUs that a probe measured, and lengths."""
 
 
 def exempt() -> dict[str, list[str]]:
@@ -23,16 +25,20 @@ def exempt() -> dict[str, list[str]]:
     return reasons
 
 
+def _files(suffix: str) -> list[Path]:
+    return [file for file in (*sorted(PACKAGE.rglob("*")), *TAKEN) if file.suffix == suffix]
+
+
 def table_values() -> Iterator[str]:
     """Yield the place of each number in a table of the package: `efficiency.toml: terms.weights.base`."""
-    for file in sorted(PACKAGE.rglob("*.toml")):
+    for file in _files(".toml"):
         for place in _numbers(tomllib.loads(file.read_text(encoding="utf-8"))):
             yield f"{file.name}: {place}"
 
 
 def literals() -> Iterator[str]:
     """Yield each literal of the package's code: the name that it is assigned to, else `file: value`."""
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in _files(".py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         named: dict[int, str] = {}
         for statement in tree.body:

@@ -160,9 +160,16 @@ def main() -> None:
         predicted, widths = unseen(measurements, pairs, watts, judged, progress, options.keep)
         judged &= np.isfinite(predicted.log_ratio)
         is_stated = stated(measurements, pairs)
+        text = (
+            measurements.candidates.image_flops[pairs.before] + measurements.candidates.image_flops[pairs.after]
+        ) == 0
+        engines = measurements.column("engine")
+        one_version = engines[pairs.before] == engines[pairs.after]
         for name, rows in {
             UNSEEN: judged,
             f"{UNSEEN}, stated": judged & is_stated,
+            f"{UNSEEN}, stated text": judged & is_stated & text,
+            f"{UNSEEN}, stated text, one engine version": judged & is_stated & text & one_version,
             f"{UNSEEN}, physics only": judged & ~is_stated,
             **{
                 f"{UNSEEN}, {regime}": judged & rows

@@ -28,7 +28,7 @@ from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
 from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, rows_times
 from pertoken.forecast.host import LOAD_KINDS, MIN_POINTS
-from pertoken.forecast.measured.load_errors import load_errors, loads_of, log_times
+from pertoken.forecast.load_errors import load_errors, loads_of, log_times
 from pertoken.forecast.steady import steady
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")

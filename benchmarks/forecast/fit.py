@@ -44,9 +44,10 @@ def design() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """One entry per adjustable number: its term, its tag (-1: the term's own), and its prior."""
+    """One entry per adjustable number: its terms, its tag (-1: the terms' own), and its prior."""
 
-    term: NDArray[np.intp]
+    terms: NDArray[np.bool_]
+    """Shape (entries, number of `TERMS`)."""
     tag: NDArray[np.intp]
     mean: Array
     sd: Array
@@ -56,25 +57,24 @@ class Parameters:
 def parameters() -> Parameters:
     """Return all adjustable numbers, in a fixed order."""
     table = design()
-    entries: list[tuple[int, int, float, float]] = []
-    for place, term in enumerate(TERMS):
-        entries.append((place, -1, *table["priors"][term]))
-    for place, term in enumerate(TERMS):
-        for tag in table["adjusts"][term]:
+    entries: list[tuple[tuple[str, ...], int, float, float]] = []
+    for term, prior in table["priors"].items():
+        entries.append(((term, *(name for name, like in table["like"].items() if like == term)), -1, *prior))
+    for term, tags in table["adjusts"].items():
+        for tag in tags:
             mean = table["means"].get(term, {}).get(tag, 0.0)
-            entries.append((place, tag_names().index(tag), mean, table["spread"].get(tag, table["spread"]["other"])))
-    term_places, tags, means, sds = zip(*entries, strict=True)
-    return Parameters(np.array(term_places), np.array(tags), np.array(means), np.array(sds))
+            entries.append(((term,), tag_names().index(tag), mean, table["spread"].get(tag, table["spread"]["other"])))
+    terms, tag_places, means, sds = zip(*entries, strict=True)
+    adjusted = np.array([[term in names for term in TERMS] for names in terms])
+    return Parameters(adjusted, np.array(tag_places), np.array(means), np.array(sds))
 
 
 def as_efficiency(values: Array) -> Efficiency:
     """Parameters as the table the forecast reads."""
     known = parameters()
-    base, by_tag = np.zeros(len(TERMS)), np.zeros((len(tag_names()), len(TERMS)))
-    own = known.tag < 0
-    base[known.term[own]] = values[own]
-    by_tag[known.tag[~own], known.term[~own]] = values[~own]
-    return Efficiency(base, by_tag)
+    by_tag, own = np.zeros((len(tag_names()), len(TERMS))), known.tag < 0
+    np.add.at(by_tag, known.tag[~own], values[~own, None] * known.terms[~own])
+    return Efficiency(values[own] @ known.terms[own], by_tag)
 
 
 class Evidence:
@@ -114,7 +114,7 @@ class Evidence:
         out = np.zeros(len(self.running), dtype=bool) if without is None else without
         rows, pairs = self.row_weight * ~out, self.pair_weight * ~(out[self.before] | out[self.after])
         known = self.known
-        arrays = map(_bytes, (rows, pairs, known.term, known.tag, known.mean, known.sd))
+        arrays = map(_bytes, (rows, pairs, known.terms, known.tag, known.mean, known.sd))
         scales = repr([self.scales[name] for name in ("row_scale", "pair_scale", "faster_sd")]).encode()
         return self.kept / f"{sha256(b''.join((self._digest, scales, *arrays))).hexdigest()}.npy"
 
@@ -225,7 +225,7 @@ class _Problem:
     def _step(self, state: _State) -> Array:
         # The derivative of the log of a sum is the share of each part. Single precision turns a step by a millionth,
         # which the next one corrects, and halves the time of a fit.
-        row_slope = -state.shares.astype(np.float32)[:, self.known.term] * self.holds
+        row_slope = -(state.shares @ self.known.terms.T).astype(np.float32) * self.holds
         pair_slope = row_slope[self.after] - row_slope[self.before]
         information = np.diag(1 / self.known.sd**2)
         score = (self.known.mean - state.values) / self.known.sd**2
@@ -252,7 +252,7 @@ def _bounds(known: Parameters, tags: Array, term_s: Array) -> Array:
         if term in LISTED:
             sets = np.unique(tags[term_s[:, place] > 0], axis=0)
             held = np.where(known.tag < 0, 1.0, sets[:, np.maximum(known.tag, 0)])
-            blocks.append(np.unique(held * (known.term == place), axis=0))
+            blocks.append(np.unique(held * known.terms[:, place], axis=0))
     return np.concatenate(blocks)
 
 

@@ -32,7 +32,7 @@ def prior() -> Deviation:
     """Deviations of single deployments, from the design."""
     rows = design()["deviation"]["groups"]
     groups = np.array([[float(term in _terms(row)) for term in TERMS] for row in rows.values()])
-    sd = np.array([row["sd"] for row in rows.values()])
+    sd = np.array([design()["deviation"]["sd"][row["sd"]] for row in rows.values()])
     return Deviation(tuple(rows), groups, sd, design()["deviation"]["noise"], design()["deviation"]["misfit"])
 
 
@@ -55,8 +55,9 @@ def text(values: Array, paths: Mapping[str, int], evidence: Evidence, as_of: str
     lines = [
         "# What engines reach of their hardware: written by `python -m benchmarks.fit_forecast`, never by hand.",
         "# base and by.TAG: logarithms of how much longer a term takes than at its listed rate (for overheads, than",
-        f"# its unit); adjustments below {least} are left out. The base is a dense model in 16 bits on Hopper under",
-        "# TensorRT-LLM. deviation: how far single deployments are from that, as standard deviations of log times.",
+        f"# its unit); adjustments below {least} are left out. like: the term that it shares a base with. The base is",
+        "# a dense model in 16 bits on Hopper under TensorRT-LLM. deviation: how far single deployments are from that,",
+        "# as standard deviations of log times: of groups of terms, and `misfit` of what any sum of terms misses.",
         "# interval: the half width of the 80 % interval of a log-ratio is hypot(floor, log_sd x what the calibration",
         "# left open, disagreement x what it changed), of kinds that are not measured at least `unmeasured`.",
         "# paths: public sources whose rows ran these kernels; forecasts of others rest on listed rates alone.",
@@ -71,19 +72,23 @@ def text(values: Array, paths: Mapping[str, int], evidence: Evidence, as_of: str
         f'source = "public measurements, {", ".join(design()["evidence"]["sources"])}"',
     ]
     for place, term in enumerate(TERMS):
-        own = values[(known.term == place) & (known.tag < 0)][0]
         unit = f"{OVERHEAD_S[term]:g} s" if term in OVERHEAD_S else "listed rate"
-        lines += ["", f"[terms.{term}]", f'unit = "{unit}"', f"base = {own:.3f}"]
+        like = design()["like"].get(term)
+        base = f"base = {as_efficiency(values).base[place]:.3f}" if like is None else f'like = "{like}"'
+        lines += ["", f"[terms.{term}]", f'unit = "{unit}"', base]
         adjusted = [
             f"{_quoted(tag_names()[tag])} = {value:.3f}"
-            for tag, value in zip(known.tag[known.term == place], values[known.term == place], strict=True)
+            for tag, value in zip(known.tag[known.terms[:, place]], values[known.terms[:, place]], strict=True)
             if tag >= 0 and abs(value) >= least
         ]
         if adjusted:
             lines.append(f"by = {{ {', '.join(adjusted)} }}")
-    lines += ["", "[deviation]", f"noise = {prior().noise}", f"misfit = {prior().misfit}", "", "[deviation.groups]"]
-    for name, row in design()["deviation"]["groups"].items():
-        lines.append(f"{name} = {{ sd = {row['sd']}, terms = [{', '.join(map(_quoted, _terms(row)))}] }}")
+    deviations = design()["deviation"]
+    sds = ", ".join(f"{name} = {sd}" for name, sd in deviations["sd"].items())
+    lines += ["", "[deviation]", f"noise = {prior().noise}", f"misfit = {prior().misfit}", f"sd = {{ {sds} }}"]
+    lines += ["", "[deviation.groups]"]
+    for name, row in deviations["groups"].items():
+        lines.append(f"{name} = {{ sd = {_quoted(row['sd'])}, terms = [{', '.join(map(_quoted, _terms(row)))}] }}")
     widths = dict(design()["interval"])
     kinds = ", ".join(map(_quoted, widths.pop("measured")))
     lines += ["", "[interval]", *(f"{name} = {value}" for name, value in widths.items()), f"measured = [{kinds}]"]

@@ -14,7 +14,7 @@ from benchmarks.forecast.fit import Evidence, as_efficiency, fit, running
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.calibration import per_token, posterior, ratio
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import Deviation, Efficiency, half_width
+from pertoken.forecast.efficiency import Deviation, Efficiency, intervals
 
 FOLDS = ("gpu", "model", "source")
 """Columns of which each value is left out in turn."""
@@ -283,5 +283,5 @@ def half_widths(pairs: Pairs, predicted: Predicted) -> Array:
     widths = np.full(len(kinds), np.nan)
     for kind in np.unique(kinds):
         rows = kinds == kind
-        widths[rows] = half_width([kind], predicted.log_sd[rows], predicted.disagreement[rows])
+        widths[rows] = intervals().half_width([kind], predicted.log_sd[rows], predicted.disagreement[rows])
     return widths

@@ -13,7 +13,7 @@ from benchmarks.forecast.performance.rows import DISAGGREGATED, drafted_len
 from benchmarks.forecast.power import CAPPED, Watts, log_ratios
 from pertoken.forecast.candidates import COLUMNS
 from pertoken.forecast.capacity import weight_bytes
-from pertoken.forecast.efficiency import unpacks_cache
+from pertoken.forecast.efficiency import tag_names
 
 LAYOUT = ("n_gpus", "tp", "pp", "attn_dp", "ep")
 """Columns of the layout of an engine on its devices."""
@@ -54,8 +54,8 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
 
 
 def as_changes(measurements: Measurements, pairs: Pairs) -> Pairs:
-    """Return the same pairs with their kinds in the words of the efficiency table, as `with_unpacked` has them."""
-    unpacked = unpacks_cache(measurements.candidates)
+    """Return the same pairs, with a kind of its own for a cache in FP8 that one of both rows reads by slow kernels."""
+    unpacked = measurements.candidates.tags[:, tag_names().index("kv-fp8-unpacked")] > 0
     apart = (pairs.column("kind") == "kv_fp8") & (unpacked[pairs.before] | unpacked[pairs.after])
     rows = tuple(
         Cells({**row, "kind": "kv_fp8_unpacked"}) if distance else row

@@ -47,7 +47,6 @@ LEAST, MOST = np.array([0.0, 0.05]), np.array([8.0, 2.0])
 TRIED = {
     "knee_exponent": tuple(range(5, 31)),
     "weight_only_memory_bound": tuple(round(0.05 * step, 2) for step in range(21)),
-    "overhead_bound": tuple(round(0.05 * step, 2) for step in range(21)),
 }
 """Constants of `[clock]` that are fitted to measured caps, and the values tried; the others are assumed."""
 ROUNDS = 3

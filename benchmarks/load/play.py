@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.load.engine import Engine
-from pertoken.forecast.queue.load import Array
+from pertoken.arrivals import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.calibrate import calibrate
 from benchmarks.report import Row, report
 from benchmarks.site.closed_loop import Forecast, Prediction, forecast_of
 from benchmarks.site.configurations import Configuration, control, draw
@@ -36,9 +37,8 @@ from benchmarks.site.scoring import CONTROL, Outcome, score
 from benchmarks.site.speed import speed_rows
 from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.host import calibrate
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration
 
 ENGINES = {engine.name: engine for engine in (LLAMA_CPP, VLLM)}
 

@@ -13,7 +13,8 @@ from benchmarks.site.plan import ROUNDS
 from benchmarks.site.play import START_S, Lengths, Steps, play
 from pertoken.agent.load_probe.client import Client, Completion
 from pertoken.catalog.market import Market
-from pertoken.forecast.serving import Calibration, Point, Range, forecast
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.serving import Point, Range, forecast
 
 FIGURES = ("tok_s", "tpot_ms", "ttft_ms")
 SPREAD = 0.3

@@ -15,12 +15,13 @@ from benchmarks.site.configurations import cpu_name
 from benchmarks.site.engines.engine import SETTLE_S, Engine
 from benchmarks.site.engines.server import Server, ServerSettings
 from benchmarks.site.models import Shape
+from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
 from pertoken.agent.load_probe.client import Client
 from pertoken.agent.load_probe.run import run
 from pertoken.agent.load_probe.script import Step
 from pertoken.catalog.market import Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.measured.cpu import cpu_accelerator, expert_flops, measured_rates
+from pertoken.state.model import Model
 
 SLOTS = 8
 PROMPTS = (Step(128, 1, 1, 1), Step(384, 1, 1, 1))
@@ -117,3 +118,16 @@ def medians(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
         )
         for group in alike.values()
     ]
+
+
+def expert_flops(of_dense: MeasuredRates, of_mixture: MeasuredRates, model: Model) -> float | None:
+    """Return the rate of a prompt's products with experts, from rates of a dense model and of this MoE model.
+
+    It is at most that of other products. None where the MoE model does not show it.
+    """
+    if model.params_active is None or model.params_total is None or not model.n_experts or not model.n_experts_active:
+        return None
+    one = (model.params_total - model.params_active) / max(model.n_experts - model.n_experts_active, 1)
+    share = one * model.n_experts_active / model.params_active
+    slower = 1 / of_mixture.flops - (1 - share) / of_dense.flops
+    return min(share / slower, of_dense.flops) if share > 0 and slower > 0 else None

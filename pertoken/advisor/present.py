@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
+from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
 from pertoken.advisor.probed.stored import probe_points
 from pertoken.advisor.worker.child import Measured, SubjectKey
 from pertoken.catalog.market import Market, MeasuredRates
@@ -21,7 +22,6 @@ from pertoken.costs.prices.set_offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence, OperatingPoint
-from pertoken.forecast.measured.cpu import cpu_accelerator, measured_rates
 from pertoken.proof.judging.recalibration import proven_verdicts, realised_by
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.savings.forecasts import Forecasts

@@ -42,6 +42,10 @@ MAX_RANKS = 8
 """Accelerators of a common server (NVIDIA HGX, AMD OAM boards): tensor parallelism across servers is rare."""
 CPU_ARCH = "CPU"
 """Architecture of CPUs; their rates are measured on the host."""
+ROWS_OF_TILE = 4
+"""Sequences that CPUs multiply together; those left over are multiplied one by one. llama.cpp 11549 does so with blocks
+of quantized weights (ggml-cpu `repack.cpp`: a GEMM from 4 rows on, GEMVs for the rest): with Q8_0 on one core of an
+EPYC steps of 2, 3, 4, 5 and 8 sequences took 1.9, 2.9, 2.6, 3.9 and 4.6 times as long as those of one (2026-11-23)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class MeasuredRates:
     row_flops: float | None = None
     """Of the products of one sequence in a step, without reading the weights; None where not measured."""
     tile_flops: float | None = None
-    """Of the products of four sequences in a step together; None where not measured."""
+    """Of the products of `ROWS_OF_TILE` sequences in a step together; None where not measured."""
     expert_flops: float | None = None
     """Of the products of prompts with the experts of a MoE model; None where not measured."""
 

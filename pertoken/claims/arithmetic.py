@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pertoken.arrivals import typical
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.model_facts import quantized_scores
-from pertoken.forecast.host import tier_of
-from pertoken.forecast.queue.load import typical
-from pertoken.forecast.serving import Calibration, Load, forecast
+from pertoken.forecast.host import Calibration, tier_of
+from pertoken.forecast.served import Load
+from pertoken.forecast.serving import forecast
 from pertoken.savings.size.ranking import size
 from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment

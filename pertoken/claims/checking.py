@@ -10,8 +10,9 @@ from pertoken.catalog.claims import Claim, Reference, references
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
 from pertoken.claims.arithmetic import Range, value
-from pertoken.forecast.host import tier_of
-from pertoken.forecast.serving import Abstained, Calibration, Change, Load, compare, forecast
+from pertoken.forecast.host import Calibration, tier_of
+from pertoken.forecast.served import Abstained, Load
+from pertoken.forecast.serving import Change, compare, forecast
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 from pertoken.units import NANO_USD

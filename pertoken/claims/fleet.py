@@ -8,7 +8,7 @@ from pertoken.advisor.planning import Ground
 from pertoken.catalog.claims import Claim, references
 from pertoken.claims.checking import Case, forecast_case
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.serving import Abstained
+from pertoken.forecast.served import Abstained
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.context import Context
 from pertoken.state.deployment import Deployment

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
 from pertoken.claims.checking import Case, Checked
 from pertoken.claims.fleet import OnService
+from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Recommendation, full_id, short_id
 from pertoken.text.advice.columns import bankable, capacity
 from pertoken.text.amounts import amount
@@ -16,8 +18,11 @@ Row = tuple[Checked, tuple[OnService, ...]]
 
 
 def claims_text(rows: Iterable[Row]) -> str:
-    """Return checked claims for a terminal, one paragraph each."""
-    return "\n\n".join("\n".join(_paragraph(row, services)) for row, services in rows)
+    """Return checked claims for a terminal, one paragraph each, and the error of each tier that they name."""
+    shown = list(rows)
+    named = {case.tier for row, services in shown for case in (*row.cases, *(on.case for on in services))}
+    errors = [line for tier in tiers().values() if tier.name in named for line in wrap(tier.words, WIDTH)]
+    return "\n\n".join(["\n".join(_paragraph(*row)) for row in shown] + ["\n".join(errors)] * bool(errors))
 
 
 def claims_values(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -116,4 +121,5 @@ def _values(row: Checked, services: Sequence[OnService]) -> dict[str, Any]:
 
 
 def _case_values(case: Case) -> dict[str, Any]:
-    return {"case": case.words, "figure": case.figure, "tier": case.tier, "missing": case.missing}
+    forecast = next((asdict(tier) for tier in tiers().values() if tier.name == case.tier), None)
+    return {"case": case.words, "figure": case.figure, "tier": case.tier, "forecast": forecast, "missing": case.missing}

@@ -2,15 +2,14 @@
 
 Front door:
 
-- `forecast.serving`: `forecast`, `compare` and `calibrate`, throughput and what a change does to it.
-- `forecast.queue.latency`, `forecast.queue.load`: latency under arrivals, and what arrivals are.
+- `forecast.serving`: `forecast` and `compare`, throughput and what a change does to it.
+- `forecast.queue.latency`, `forecast.queue.replicas`: latency under arrivals, and how many replicas hold objectives.
 - `forecast.power`, `forecast.watts`: watts of a device, and of a deployment's devices under a load.
 - `forecast.served`: `Load`, `resolve` and `Abstained`, a deployment as the model takes it or why it cannot.
 - `forecast.memory`: whether weights fit in device memory, and the KV cache they leave.
 - `forecast.tiers`: what a forecast rests on, with the error measured for it.
 - `forecast.formats`: what is assumed where nobody could see it.
 - `forecast.host`: `calibrate_all`, several deployments calibrated side by side, each on its own operating points.
-- `forecast.measured.cpu`: CPUs as hardware of the catalog, by what a probe measured.
 
 Terms, efficiencies, calibration and the steady state are computed inside; the benchmarks that fit them read them too.
 """

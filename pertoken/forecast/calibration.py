@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import Deviation, Efficiency, rows_times
+from pertoken.forecast.efficiency import Deviation, Efficiency, deviation, rows_times
 from pertoken.forecast.steady import Steady, first_token_weights, steady
 from pertoken.forecast.terms import TERMS, total
 
@@ -27,19 +27,16 @@ SHORT_STEPS, SHORT_STEP = 24, 0.4
 times that hardly differ, though half of the bytes are read, lie far from the table."""
 MEMORY_TERMS = ("weights", "experts", "kv_cache")
 PRODUCT_TERMS = ("decode_flops", "prefill_flops", "prefill_attention")
-PART_SD = 0.15
-"""Of a part of a step: what kernels reach of the listed rate while they run and a counter's own error, and a time to
-first token of requests that waited a little, with prompts of unequal length. A judgement."""
 POINT_SD = 0.1
 """Standard deviation of the log time of one operating point: loads change within a minute, and the model misses some.
 A judgement."""
 MEDIAN_OF_NORMAL = 0.6745
 """Median absolute deviation of a normal distribution of standard deviation 1."""
-MIN_SCALE = 0.3
-"""Smallest factor on the standard deviation of operating points that a good track record earns: a judgement."""
 MAX_SHIFT = 0.2
 """Log by which one operating point may move a ratio from that of the table; more move it as many times as far. On
 public changes that chose nothing a farther shift gained nothing and made the ninth decile of errors worse."""
+MAX_SURPRISE = 0.8
+"""Log of a measured step time over the expected one, either way, beyond which something unknown is at work."""
 MAX_DEVIATION = 3.0
 """Largest log deviation of one group that is believed."""
 
@@ -75,7 +72,7 @@ def per_token(prior: Deviation, seconds: Array, running: Array) -> Observation:
 
 def first_token(prior: Deviation, c: Candidates, seconds: Array) -> Observation:
     """Time to first token of requests that did not wait: one prefill and one step of a sequence alone."""
-    return Observation(seconds, np.ones(len(c)), first_token_weights(c), prior.noise + PART_SD)
+    return Observation(seconds, np.ones(len(c)), first_token_weights(c), prior.noise + prior.misfit)
 
 
 def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, share: Array, terms: str) -> Observation:
@@ -89,7 +86,7 @@ def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, s
     listed = steady(c, table, running, -table.log_scale(c.tags)).term_s * chosen
     reached = steady(c, table, running).term_s * chosen
     longer = total(reached) / np.maximum(total(listed), 1e-30)
-    return Observation(share * token_s * longer, running, chosen, PART_SD)
+    return Observation(share * token_s * longer, running, chosen, deviation().misfit)
 
 
 def posterior(
@@ -191,7 +188,7 @@ class PredictionError:
 
         It is the one assumed of operating points, times how much further off than expected they were.
         """
-        return POINT_SD * max(MIN_SCALE, self.median_score / MEDIAN_OF_NORMAL)
+        return POINT_SD * self.median_score / MEDIAN_OF_NORMAL
 
 
 def prediction_error(errors: Array, scores: Array, least: int) -> PredictionError | None:

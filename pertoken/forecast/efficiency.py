@@ -8,19 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.formats import (
-    engine_class,
-    hardware_tag,
-    kernel_family,
-    kernel_maker,
-)
+from pertoken.forecast.candidates import Array
+from pertoken.forecast.formats import engine_class, hardware_tag, kernel_family, kernel_maker
 from pertoken.forecast.terms import TERMS
-
-UNPACKED = "kv_fp8_unpacked"
-"""Kind of a change of a cache in FP8 that slow kernels read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,8 @@ class Deviation:
     noise: float
     """Standard deviation of one measurement."""
     misfit: float
-    """Standard deviation of what the sum of terms itself misses, as a share of a log-ratio."""
+    """Standard deviation of what a sum of terms misses: of the log time of a part of a step or of a step on CPUs, of a
+    log latency in a queue, and as a share of a log-ratio."""
 
 
 @cache
@@ -93,26 +85,14 @@ def _tag_places() -> Mapping[str, int]:
     return {name: place for place, name in enumerate(tag_names())}
 
 
-def unpacks_cache(c: Candidates) -> NDArray[np.bool_]:
-    """Return whether a cache in FP8 is read by slow kernels, as on hardware that does not convert it, shape (n,)."""
-    return np.asarray(c.tags[:, tag_names().index("kv-fp8-unpacked")] > 0)
-
-
-def with_unpacked(kinds: Iterable[str], unpacked: bool) -> frozenset[str]:
-    """Kinds of change between two candidates: a cache that one of them reads by slow kernels is a kind of its own."""
-    all_kinds = frozenset(kinds)
-    if "kv_fp8" in all_kinds and unpacked:
-        return all_kinds - {"kv_fp8"} | {UNPACKED}
-    return all_kinds
-
-
 @cache
 def efficiency() -> Efficiency:
     """Return the fitted constants."""
-    base = np.array([table()["terms"][term]["base"] for term in TERMS], dtype=float)
+    rows = table()["terms"]
+    base = np.array([rows[rows[term].get("like", term)]["base"] for term in TERMS], dtype=float)
     by_tag = np.zeros((len(tag_names()), len(TERMS)))
     for column, term in enumerate(TERMS):
-        for tag, value in table()["terms"][term].get("by", {}).items():
+        for tag, value in rows[term].get("by", {}).items():
             by_tag[tag_names().index(tag), column] = value
     return Efficiency(base, by_tag)
 
@@ -120,10 +100,10 @@ def efficiency() -> Efficiency:
 @cache
 def deviation() -> Deviation:
     """Deviations of single deployments, as the table has them."""
-    rows = table()["deviation"]["groups"]
-    groups = np.array([[float(term in row["terms"]) for term in TERMS] for row in rows.values()])
-    sd = np.array([row["sd"] for row in rows.values()])
-    return Deviation(tuple(rows), groups, sd, table()["deviation"]["noise"], table()["deviation"]["misfit"])
+    row = table()["deviation"]
+    groups = np.array([[float(term in group["terms"]) for term in TERMS] for group in row["groups"].values()])
+    sd = np.array([row["sd"][group["sd"]] for group in row["groups"].values()])
+    return Deviation(tuple(row["groups"]), groups, sd, row["noise"], row["misfit"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +118,6 @@ class Intervals:
     """Factor on the difference between the calibrated log-ratio and that of the table alone."""
     unmeasured: float
     """Minimum of a change of a kind or to kernels that no public pairs cover."""
-    unpacked: float
-    """Minimum of a change of a cache in FP8 that slow kernels read: two of them ran at 0.1 and 0.8 times the speed."""
     measured: frozenset[str]
     """Kinds of change that public pairs cover."""
 
@@ -154,8 +132,7 @@ class Intervals:
             return np.zeros(np.shape(log_sd))
         novelty = (self.log_sd * np.asarray(log_sd)) ** 2 + (self.disagreement * np.asarray(disagreement)) ** 2
         total = np.sqrt(len(kinds) * self.floor**2 + novelty)
-        least = self.unpacked if UNPACKED in kinds else 0.0 if kinds <= self.measured else self.unmeasured
-        return np.asarray(np.maximum(total, least))
+        return np.asarray(np.maximum(total, 0.0 if kinds <= self.measured else self.unmeasured))
 
 
 @cache
@@ -163,11 +140,6 @@ def intervals() -> Intervals:
     """Return the widths of the table."""
     row = table()["interval"]
     return Intervals(**{**row, "measured": frozenset(row["measured"])})
-
-
-def half_width(kinds: Iterable[str], log_sd: Array | float, disagreement: Array | float = 0.0) -> Array:
-    """Return the half width of the 80 % interval of a log-ratio changed in these ways; see `Intervals`."""
-    return intervals().half_width(kinds, log_sd, disagreement)
 
 
 @cache

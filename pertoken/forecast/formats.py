@@ -62,15 +62,10 @@ def has_block_kernels(engine: str | None, format_name: str, mixture: bool) -> bo
     return mixture and format_name == "fp8_block" and engine in _table()["block_fp8"]["engines"]
 
 
-def gguf_format(dtype: str) -> str:
-    """Return the format that engines of the llama.cpp family run under a dtype as discovery names it."""
-    name: str = _table()["weights-gguf"].get(dtype, dtype)
-    return name
-
-
 def stored_format(engine: str, dtype: str) -> str:
     """Return the format that an engine runs under a dtype as discovery names it."""
-    return gguf_format(dtype) if engine_tag(engine) == "llama.cpp" else dtype
+    name: str = _table()["weights-gguf"].get(dtype, dtype) if engine_tag(engine) == "llama.cpp" else dtype
+    return name
 
 
 def kv_bytes_per_value(dtype: str | None) -> float | None:

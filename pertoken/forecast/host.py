@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from pertoken.by_identity import by_identity
 from pertoken.catalog.market import CPU_ARCH, Market
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import (
+    MAX_SURPRISE,
     POINT_SD,
     Owners,
     Posterior,
@@ -25,9 +28,9 @@ from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
 from pertoken.forecast.efficiency import deviation, efficiency, rows_times
 from pertoken.forecast.kinds import kinds_of
-from pertoken.forecast.measured.load_errors import LoadErrors, load_errors, loads_of
-from pertoken.forecast.measured.realised import Earlier, Realised, before_changes, earlier, with_earlier
-from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows, uncovered_kernels
+from pertoken.forecast.load_errors import LoadErrors, load_errors, loads_of
+from pertoken.forecast.realised import Earlier, Realised, before_changes, earlier, with_earlier
+from pertoken.forecast.served import Abstained, Load, for_each, uncovered_kernels
 from pertoken.forecast.steady import steady
 from pertoken.forecast.tiers import Tier, tiers
 from pertoken.state.deployment import Deployment
@@ -40,17 +43,10 @@ LOAD_KINDS = frozenset({"raise_batch", "raise_batch_far"})
 Points show how time grows with the load, but what they attribute to a term is partly what the model misses. On public
 pairs ten points made changes of the batch better and changes of weights, ranks or device worse
 (`python -m benchmarks.forecast --calibrate-with 10`)."""
-MAX_SURPRISE = 0.8
-"""Log of a measured step time over the expected one, either way, beyond which something unknown is at work."""
 MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
 CPU_WIDENING = 3.0
 """Times the table's deviations on CPUs, which it was not fitted on: a judgement."""
-CPU_LOG_SD = 0.16
-"""Smallest standard deviation of a log time on CPUs: how steps of a few sequences use caches and tiles is no term, and
-points of one batch do not show it. A factor of 1.23 either way, which held 99 % of the figures of other loads and,
-after a probe of the format, of other formats in two runs of `benchmarks.site` on two cores (seeds 71993 and 83417);
-these judge it no more."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it determines how many sequences fill it: below, fixed blocks and prefixes blur it."""
 
@@ -79,7 +75,8 @@ class Calibration:
     load_errors: LoadErrors | None = None
     """Errors of the model near operating points of the load; None where it rests on fewer than `MIN_POINTS`."""
     misfit: float = 0.0
-    """Smallest standard deviation of a log time that is believed, however well points were predicted."""
+    """Smallest standard deviation of a log time that is believed, however well points were predicted: on CPUs no term
+    holds how steps of a few sequences use caches and tiles, and points of one batch do not show it."""
     error: PredictionError | None = None
     """How far it was off on points that it had not seen; None where it rests on fewer than `MIN_POINTS`."""
     window: "Calibration | None" = None
@@ -165,50 +162,25 @@ def _shift(calibration: Calibration) -> Array:
     return rows_times(calibration.posterior.mean, deviation().groups)
 
 
-def calibrate(
-    deployment: Deployment,
-    load: Load,
-    market: Market,
-    busy_tok_s: float,
-    tpot_ms: float | None = None,
-    *,
-    ttft_ms: float | None = None,
-    kv_use: float | None = None,
-    memory_active: float | None = None,
-    gemm_active: float | None = None,
-    points: Sequence[OperatingPoint] = (),
-) -> Calibration:
-    """Return the deviations from the fitted table that make the model agree with measurements while busy.
-
-    All at the load's running requests, None where not measured. `busy_tok_s`: generated tokens per second of busy
-    time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only
-    where nobody waited. `kv_use`: share of the KV cache in use. `memory_active`, `gemm_active`: share of the
-    listed memory bandwidth and rate of products used, by the driver's counters (DRAM and tensor activity) or the
-    engine's bytes and FLOPs. `points`: operating points; from `MIN_POINTS` on they replace the means.
-
-    Raises Abstained as `forecast` does, ValueError for one that is not above 0.
-    """
-    means = tpot_ms, ttft_ms, kv_use, memory_active, gemm_active
-    measured = Measured(deployment, load, busy_tok_s, *means, tuple(points))
-    (one,) = calibrate_all([measured], market)
-    if isinstance(one, Exception):
-        raise one
-    return one
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measurements of one deployment; see `calibrate`."""
+    """Measurements of one deployment while busy, at the load's running requests; None where not measured."""
 
     deployment: Deployment
     load: Load
     busy_tok_s: float
+    """Generated tokens per second of busy time."""
     tpot_ms: float | None = None
     ttft_ms: float | None = None
+    """Used only where nobody waited."""
     kv_use: float | None = None
+    """Share of the KV cache in use."""
     memory_active: float | None = None
+    """Share of the listed memory bandwidth used, by the driver's counters or the engine's bytes."""
     gemm_active: float | None = None
+    """Share of the listed rate of products used, by the same."""
     points: tuple[OperatingPoint, ...] = ()
+    """Operating points; from `MIN_POINTS` on they replace the means."""
     realised: tuple[Realised, ...] = ()
 
     @property
@@ -230,20 +202,15 @@ class Measured:
 
 
 def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration | Abstained | ValueError]:
-    """Calibrate several deployments side by side, each on its own measurements; an error in place of a result."""
-    resolved = resolve_each([(measured.deployment, measured.load) for measured in seen], market)
-    calibrations: list[Calibration | Abstained | ValueError] = []
-    for measured, row in zip(seen, resolved, strict=True):
-        if not measured.possible:
-            calibrations.append(ValueError("calibration needs rates, times and shares above 0"))
-        else:
-            calibrations.append(row if isinstance(row, Abstained) else Calibration())
-    rows = [place for place, calibration in enumerate(calibrations) if isinstance(calibration, Calibration)]
-    if rows:
-        candidates = stack_rows([row for place in rows if not isinstance(row := resolved[place], Abstained)])
-        for place, one in zip(rows, _calibrated([seen[place] for place in rows], candidates, market), strict=True):
-            calibrations[place] = one
-    return calibrations
+    """Return the deviations from the fitted table that make the model agree with each deployment's own measurements.
+
+    An error in place of a result: where something is unknown, or a measurement is not above 0.
+    """
+    calibrate = partial(_calibrated, market=market)
+    possible = [measured for measured in seen if measured.possible]
+    results = iter(for_each(possible, attrgetter("deployment", "load"), market, calibrate))
+    refused = ValueError("calibration needs rates, times and shares above 0")
+    return [next(results) if measured.possible else refused for measured in seen]
 
 
 def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> list[Calibration]:
@@ -299,7 +266,7 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             probed=sum(point.probed for point in measured.used_points),
             realised=tuple(known.realised for known in rows.realised[row]),
             load_errors=load_errors(loads[row], log_errors[row]) if row in windows else None,
-            misfit=CPU_LOG_SD if widen[row] != 1 else 0.0,
+            misfit=prior.misfit if widen[row] != 1 else 0.0,
             error=prediction_error(errors[owner == row], scores[owner == row], MIN_POINTS - 1),
         )
         for row, measured in enumerate(seen)

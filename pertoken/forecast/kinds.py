@@ -1,40 +1,42 @@
 """Kinds of change between two deployments, in the words of the efficiency table."""
 
+import tomllib
+from functools import cache
+from importlib.resources import files
+
 from pertoken.by_identity import by_identity
 from pertoken.catalog.market import CPU_ARCH, Market
-from pertoken.forecast.served import Abstained, Load
+from pertoken.forecast.served import Abstained, Load, uncovered_kernels
 from pertoken.state.deployment import Deployment
 from pertoken.state.knobs import knobs
 
-_KINDS = {
-    "model": "smaller_model",
-    "placement.accelerator": "move_gpu",
-    "tp": "tp_change",
-    "pp": "tp_change",
-    "dp": "tp_change",
-    "kv_dtype": "kv_fp8",
-    "enforce_eager": "eager_mode",
-    "max_num_seqs": "raise_batch",
-    "gpu_memory_utilization": "raise_batch",
-    "max_model_len": "raise_batch",
-    "max_num_batched_tokens": "chunked_prefill",
-    "enable_chunked_prefill": "chunked_prefill",
-    "enable_prefix_caching": "prefix_cache",
-    "num_speculative_tokens": "speculative",
-}
-_QUANTIZED = {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "int4": "int4", "fp4": "fp4"}
-"""Narrow weight dtypes, and the word of their kind of change."""
+
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    return tomllib.loads(files("pertoken.forecast").joinpath("kinds.toml").read_text(encoding="utf-8"))
+
+
+UNCOVERED_KERNELS = "uncovered kernels"
+"""Kind of a change from or to kernels that no public source ran: none measured it."""
 
 
 @by_identity
 def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
     changes = _changes(now, to)
-    kinds = {_KINDS[knob] for knob in changes if knob in _KINDS}
+    kinds = {_table()["knobs"][knob] for knob in changes if knob in _table()["knobs"]}
     if "weight_dtype" in changes:
-        narrow = to.weight_dtype if to.weight_dtype in _QUANTIZED else now.weight_dtype
-        kinds.add(f"quantize_{_QUANTIZED.get(narrow or '', narrow)}")
+        narrow = to.weight_dtype if to.weight_dtype in _table()["narrow"] else now.weight_dtype
+        kinds.add(f"quantize_{_table()['narrow'].get(narrow or '', narrow)}")
     return frozenset(kinds)
+
+
+@by_identity
+def measured_kinds(now: Deployment, to: Deployment, market: Market) -> frozenset[str]:
+    """Return the kinds of a change, with `UNCOVERED_KERNELS` where no public source ran the kernels before or after."""
+    kinds = kinds_of(now, to)
+    covered = not kinds or not any(uncovered_kernels(end, market) for end in (now, to))
+    return kinds if covered else kinds | {UNCOVERED_KERNELS}
 
 
 @by_identity
@@ -56,7 +58,7 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
             "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
             "metrics that count drafts"
         )
-    unknown = [knob for knob in changes if knob not in _KINDS and knob != "weight_dtype"]
+    unknown = [knob for knob in changes if knob not in _table()["knobs"] and knob != "weight_dtype"]
     if unknown:
         trial = knobs()[unknown[0]].trial
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pertoken.catalog.market import Market
+from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
-from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
+from pertoken.forecast.served import Abstained, Load, for_each
 from pertoken.state.deployment import Deployment
 
 
@@ -29,17 +30,15 @@ class MemoryFit:
 
 def memory_fits(deployments: Sequence[Deployment], load: Load, market: Market) -> list[MemoryFit | Abstained]:
     """Return how each deployment fits in its devices under a load; `Abstained` in place of a result."""
-    rows = resolve_each([(deployment, load) for deployment in deployments], market)
-    known = [row for row in rows if not isinstance(row, Abstained)]
-    if not known:
-        return [row for row in rows if isinstance(row, Abstained)]
-    c = stack_rows(known)
-    columns = (
-        weight_bytes(c),
-        c.memory_bytes * c.memory_share,
-        free_bytes(c).clip(0),
-        kv_tokens(c),
-        fitting_sequences(c),
-    )
-    fits = iter([MemoryFit(*map(float, values)) for values in zip(*columns, strict=True)])
-    return [row if isinstance(row, Abstained) else next(fits) for row in rows]
+
+    def fits(_: Sequence[Deployment], c: Candidates) -> list[MemoryFit]:
+        columns = (
+            weight_bytes(c),
+            c.memory_bytes * c.memory_share,
+            free_bytes(c).clip(0),
+            kv_tokens(c),
+            fitting_sequences(c),
+        )
+        return [MemoryFit(*map(float, values)) for values in zip(*columns, strict=True)]
+
+    return for_each(deployments, lambda deployment: (deployment, load), market, fits)

@@ -83,7 +83,7 @@ def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Arra
     """Share of a step that stretches as the clock falls, 0 to 1, shape (n,)."""
     x = clock or clock_constants()
     memory = np.where(c.weight_only > 0, x["weight_only_memory_bound"], x["memory_bound"])[:, None]
-    bound = np.full((len(c), len(TERMS)), float(x["overhead_bound"]))
+    bound = np.full((len(c), len(TERMS)), float(x["memory_bound"]))
     bound[:, _places(MEMORY)] = memory
     bound[:, _places(COMPUTE)] = x["compute_bound"]
     bound[:, _places(LINKS)] = x["link_bound"]

@@ -2,11 +2,14 @@
 
 import math
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from pertoken.by_identity import by_identity
 from pertoken.catalog.images import image_encoder, typical_flops
-from pertoken.catalog.market import CPU_ARCH, Accelerator, Market, MeasuredRates
+from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, Market, MeasuredRates
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
 from pertoken.forecast.formats import (
@@ -25,14 +28,15 @@ from pertoken.forecast.formats import (
     takes_share_of_free,
     weight_format,
 )
-from pertoken.forecast.terms import ROWS_OF_TILE, TERMS
+from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 
+Q = TypeVar("Q")
+T = TypeVar("T")
+
 PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
-SLOW_LINK_BYTES_PER_S = 128e9
-"""Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
 """Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
 VLLM_ASYNC = r"v?(0\.(1[4-9]|[2-9]\d)|[1-9]\d*\.)"
@@ -96,35 +100,42 @@ Row = tuple[dict[str, float], tuple[float, ...]]
 """Columns and tags of one candidate."""
 
 
-MAX_RECENT = 8192
-_RECENT: dict[tuple[int, int, int], tuple[Deployment, Load, Market, Row]] = {}
-"""Rows by the identity of what they are of, which is kept alive beside them: one proposal asks for its rows about four
-times, and for those of the present once more than all proposals before it. Measured: 12,700 rows of an advice run over
-300 deployments become 4,900, which is 4 % of pricing."""
-
-
 def resolve_each(asked: Sequence[tuple[Deployment, Load]], market: Market) -> list[Row | Abstained]:
     """Resolve each deployment under its load; `Abstained` in place of a row where something is unknown."""
-    return [_recent(deployment, load, market) for deployment, load in asked]
+    return [_row_or_reason(deployment, load, market) for deployment, load in asked]
 
 
-def _recent(deployment: Deployment, load: Load, market: Market) -> Row | Abstained:
-    key = id(deployment), id(load), id(market)
-    if (known := _RECENT.get(key)) is not None:
-        return known[3]
+def _row_or_reason(deployment: Deployment, load: Load, market: Market) -> Row | Abstained:
     try:
-        row = _row(deployment, load, market)
+        return _row(deployment, load, market)
     except Abstained as reason:
         return reason
-    if len(_RECENT) >= MAX_RECENT:
-        _RECENT.clear()
-    _RECENT[key] = deployment, load, market, row
-    return row
 
 
 def stack_rows(rows: Sequence[Row]) -> Candidates:
     """Return candidates of resolved rows, in order."""
     return stack(*zip(*rows, strict=True))
+
+
+def for_each(
+    queries: Sequence[Q],
+    end: Callable[[Q], tuple[Deployment, Load]],
+    market: Market,
+    compute: Callable[[Sequence[Q], Candidates], Iterable[T]],
+    at_once: int = sys.maxsize,
+) -> list[T | Abstained]:
+    """Return what `compute` gives for groups of at most `at_once` queries; `Abstained` where something is unknown.
+
+    `end`: the deployment and the load of a query.
+    """
+    rows = resolve_each([end(query) for query in queries], market)
+    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
+    computed: list[T] = []
+    for first in range(0, len(known), at_once):
+        group = known[first : first + at_once]
+        computed += compute([query for query, _ in group], stack_rows([row for _, row in group]))
+    results = iter(computed)
+    return [row if isinstance(row, Abstained) else next(results) for row in rows]
 
 
 def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
@@ -143,13 +154,7 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
     }
     if form.fallback is not None and (rates[form.path] is None or rates[form.needs] is None):
         return kernels(form.fallback, accelerator)
-    return Hardware(
-        format_name,
-        rates[form.path] or accelerator.fp16_flops,
-        form.weight_only,
-        form.tags,
-        form.bits,
-    )
+    return Hardware(format_name, rates[form.path] or accelerator.fp16_flops, form.weight_only, form.tags, form.bits)
 
 
 def shape(model: Model, name: str) -> dict[str, float]:
@@ -201,17 +206,28 @@ def device_tags(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool |
     """
     arch = hardware_tag(accelerator.arch)
     held = [arch] if arch else []
-    if accelerator.arch != CPU_ARCH and (accelerator.interconnect_bytes_per_s or 0) <= SLOW_LINK_BYTES_PER_S:
-        held.append("pcie")
-    if kv_bytes_per_value(kv_dtype) == 1:
-        held += ["kv-8-bit-unpacked"] if old_vllm else []
-        if kv_dtype == "fp8" and old_vllm is not False and not has_fp8_cache(accelerator.arch):
-            held.append("kv-fp8-unpacked")
+    if old_vllm and kv_bytes_per_value(kv_dtype) == 1:
+        held.append("kv-8-bit-unpacked")
+    if _unpacks_cache(accelerator, kv_dtype, old_vllm):
+        held.append("kv-fp8-unpacked")
     if old_vllm:
         held.append("vllm-before-0.8")
     return held
 
 
+def _unpacks_cache(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool | None) -> bool:
+    """Return whether slow kernels read a cache in FP8, as on hardware that does not convert it."""
+    return kv_dtype == "fp8" and old_vllm is not False and not has_fp8_cache(accelerator.arch)
+
+
+def _is_old_vllm(deployment: Deployment) -> bool | None:
+    """Return whether a vLLM is one from before 0.8; None for another engine and where the version is not known."""
+    if engine_tag(deployment.engine) != "vllm" or not deployment.engine_version:
+        return None
+    return re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
+
+
+@by_identity
 def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     name = deployment.served_model or deployment.model.name
     columns = shape(deployment.model, name)
@@ -245,11 +261,9 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         graded["images"] = images_tag(load.images)
     if kv_bytes is None:
         raise Abstained(f"the serving model does not know the dtype {kv_dtype}")
-    old_vllm = None
-    if engine == "vllm" and deployment.engine_version:
-        old_vllm = re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
-        held += ["vllm-async"] if re.match(VLLM_ASYNC, deployment.engine_version) else []
-    held += [*hardware.tags, *device_tags(accelerator, kv_dtype, old_vllm)]
+    if engine == "vllm" and re.match(VLLM_ASYNC, deployment.engine_version or ""):
+        held.append("vllm-async")
+    held += [*hardware.tags, *device_tags(accelerator, kv_dtype, _is_old_vllm(deployment))]
     if engine:
         held.append(engine)
     if deployment.enforce_eager and engine != "eager":
@@ -308,6 +322,12 @@ def uncovered_kernels(deployment: Deployment, market: Market) -> str | None:
         return f"the number of experts of {model.name} is not known: {rests}"
     if kv_bytes_per_value(deployment.kv_dtype) not in (1, 2):
         return f"no public measurement covers a KV cache in {deployment.kv_dtype}: {rests}"
+    if _unpacks_cache(accelerator, deployment.kv_dtype, _is_old_vllm(deployment)):
+        slower = math.exp(efficiency().by_tag[tag_names().index("kv-fp8-unpacked"), TERMS.index("kv_cache")])
+        return (
+            f"{accelerator.name} does not convert FP8: reading its cache is taken to last {slower:.0f} times as long, "
+            "as fitted to the few kernels measured"
+        )
     format_name = kernels(stored_format(deployment.engine, dtype), accelerator).format_name
     if has_block_kernels(deployment.engine, format_name, model.params_active != model.params_total):
         format_name = BLOCK_FP8

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -15,50 +16,27 @@ from pertoken.catalog.market import Market
 from pertoken.forecast.calibration import Posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, refusals
-from pertoken.forecast.efficiency import (
-    deviation,
-    efficiency,
-    half_width,
-    intervals,
-    tag_names,
-    unpacks_cache,
-    with_unpacked,
-)
+from pertoken.forecast.efficiency import deviation, efficiency, intervals
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
-from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds
-from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
+from pertoken.forecast.host import LOAD_KINDS, Calibration
+from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds, measured_kinds
+from pertoken.forecast.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
 from pertoken.forecast.served import (
     Abstained,
     Load,
     Row,
     encoder_assumptions,
+    for_each,
     resolve_each,
     stack_rows,
     uncovered_kernels,
 )
 from pertoken.forecast.steady import Steady, first_token_scaled, slowed, steady_scaled, time_scale
-from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
-
-__all__ = [
-    "Abstained",
-    "Calibration",
-    "Change",
-    "Forecast",
-    "Load",
-    "Point",
-    "Range",
-    "calibrate",
-    "compare",
-    "forecast",
-]
 
 Range = tuple[float, float, float]
 """Low, likely, high."""
-UNCOVERED_KERNELS = "uncovered kernels"
-"""Kind of a change from or to kernels that no public source ran: none measured it."""
 Z_80 = 1.2816
 """Half width, in standard deviations, of the central 80 % of a normal distribution."""
 
@@ -122,17 +100,14 @@ def running_tok_s(
 
     They are computed together; `Abstained` where something is unknown, None for one that would not start.
     """
-    rows = resolve_each([(deployment, load) for deployment, load, _ in queries], market)
-    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
-    if not known:
-        return [row for row in rows if isinstance(row, Abstained)]
-    deployments, loads, calibrations = zip(*(query for query, _ in known), strict=True)
-    c = stack_rows([row for _, row in known])
-    model = _Model(deployments, c, calibrations)
-    tok_s = model.steady(_present(loads, _limits(c, calibrations))).tok_s.tolist()
-    refused = refusals(deployments, c, market)
-    rates = iter([rate if refusal is None else None for rate, refusal in zip(tok_s, refused, strict=True)])
-    return [row if isinstance(row, Abstained) else next(rates) for row in rows]
+
+    def rates(known: Sequence[tuple[Deployment, Load, Calibration]], c: Candidates) -> list[float | None]:
+        deployments, loads, calibrations = zip(*known, strict=True)
+        tok_s = _Model(deployments, c, calibrations).steady(_present(loads, _limits(c, calibrations))).tok_s.tolist()
+        refused = refusals(deployments, c, market)
+        return [rate if refusal is None else None for rate, refusal in zip(tok_s, refused, strict=True)]
+
+    return for_each(queries, itemgetter(0, 1), market, rates)
 
 
 def _forecasts(
@@ -183,11 +158,7 @@ def concurrency_limits(c: Candidates, capacities: Sequence[float]) -> Array:
 
 
 def compare(
-    now: Deployment,
-    to: Deployment,
-    load: Load,
-    market: Market,
-    calibration: Calibration | None = None,
+    now: Deployment, to: Deployment, load: Load, market: Market, calibration: Calibration | None = None
 ) -> Change | Forecast:
     """Return the effect of a change from `now` to `to` under the load; the refused forecast if `to` would not start.
 
@@ -273,13 +244,10 @@ def _compared(
     )
     log_ratios = ratios.log_ratio + missed_before - missed_after
     now = slowed(ratios.before, np.exp(missed_before))
-    unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
-        kinds = with_unpacked(known[row][1], unpacked[index])
-        if any(uncovered_kernels(end, market) for end in (comparisons[index].now, comparisons[index].to)):
-            kinds |= {UNCOVERED_KERNELS}
-        half = float(half_width(kinds, ratios.log_sd[index], disagreement[index]))
+        kinds = measured_kinds(comparisons[index].now, comparisons[index].to, market)
+        half = float(intervals().half_width(kinds, ratios.log_sd[index], disagreement[index]))
         likely, spread = math.exp(log_ratios[index]), math.exp(half)
         tpot_ms = 1000 * float(now.token_s[index])
         changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row])
@@ -350,16 +318,17 @@ def _range(likely: float, spread: float) -> Range:
 
 @cache
 def _spread_without_points(measured: bool) -> float:
-    return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else intervals().floor)
+    return math.exp(
+        float(intervals().half_width(["raise_batch"], deviation().noise)) if measured else intervals().floor
+    )
 
 
 def _assumptions(
     deployments: Sequence[Deployment], loads: Sequence[Load], c: Candidates, market: Market
 ) -> list[tuple[str, ...]]:
-    unpacked = unpacks_cache(c)
     return [
         (
-            *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row]),
+            *_assumed(deployment, c.kv_bytes[row] < 2),
             *encoder_assumptions(deployment, load),
             *([reason] if (reason := uncovered_kernels(deployment, market)) else []),
         )
@@ -367,16 +336,10 @@ def _assumptions(
     ]
 
 
-def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool) -> tuple[str, ...]:
+def _assumed(deployment: Deployment, narrow_cache: bool) -> tuple[str, ...]:
     assumptions = []
     if deployment.kv_dtype is None and narrow_cache:
         assumptions.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
-    if unpacked:
-        slower = math.exp(efficiency().by_tag[tag_names().index("kv-fp8-unpacked"), TERMS.index("kv_cache")])
-        assumptions.append(
-            f"{deployment.accelerator} does not convert FP8: reading its cache is taken to last {slower:.0f} times as "
-            "long, as fitted to the few kernels measured"
-        )
     if deployment.gpu_memory_utilization is None:
         assumptions.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")
     if deployment.max_num_seqs is None:

@@ -69,11 +69,9 @@ def first_token_weights(c: Candidates) -> Array:
     return weights * c.accepted_len[:, None]
 
 
-def first_token_s(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
-    """Return the seconds to the first token of a request without queueing: its prefill and one step, shape (n,)."""
-    return first_token_scaled(c, time_scale(c, table, shift))
-
-
 def first_token_scaled(c: Candidates, scale: Array) -> Array:
-    """Return `first_token_s` with the factors of `time_scale`."""
+    """Return the seconds to the first token of a request without queueing: its prefill and one step, shape (n,).
+
+    `scale`: the factors of `time_scale`.
+    """
     return total(seconds(c, np.ones(len(c))) * scale * first_token_weights(c))

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from pertoken.catalog.market import ROWS_OF_TILE
 from pertoken.forecast.candidates import Array, Candidates
 
 TERMS: Final = (
@@ -35,16 +36,10 @@ PREFILL: Final = ("prefill_flops", "prefill_attention", "requests")
 """Terms of prompts, which others' steps carry."""
 
 ACTIVATION_BYTES = 2
-ROWS_OF_TILE: Final = 4
-"""Sequences that CPUs multiply together; those left over are multiplied one by one. llama.cpp 11549 does so with blocks
-of quantized weights (ggml-cpu `repack.cpp`: a GEMM from 4 rows on, GEMVs for the rest): with Q8_0 on one core of an
-EPYC steps of 2, 3, 4, 5 and 8 sequences took 1.9, 2.9, 2.6, 3.9 and 4.6 times as long as those of one (2026-11-23)."""
 OVERHEAD_S: Final = {"step": 1e-3, "layers": 1e-5, "sequences": 1e-5, "requests": 1e-3, "all_reduce_latency": 1e-5}
 """Units of the terms that no listed rate gives: a fitted 1 means this many seconds each."""
 INTER_HOST_BYTES_PER_S = 50e9
 """One way and per device between hosts: a 400 Gbit/s adapter for each device, as in HGX reference designs."""
-HOST_HOPS: Final = 4
-"""Hops inside a host that one to another host takes as long as: a judgement."""
 
 _AT: Final = {name: place for place, name in enumerate(TERMS)}
 
@@ -168,7 +163,7 @@ def seconds(c: Candidates, running: Array) -> Array:
     ranks = expert_ranks
     inside = np.minimum(ranks, c.devices_per_host)
     hosts = np.maximum(ranks / c.devices_per_host, 1.0)
-    hops = np.where(ranks > 1, 1 + np.log2(np.maximum(inside, 1)) + HOST_HOPS * np.log2(hosts), 0.0)
+    hops = np.where(ranks > 1, 1 + np.log2(ranks), 0.0)
     out[_AT["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
     moved = 2 * 2 * c.n_layers * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
     wire = (inside - 1) / np.maximum(inside, 1) / c.link_bytes_per_s + (1 - 1 / hosts) / INTER_HOST_BYTES_PER_S

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.host import Measured, calibrate_all
-from pertoken.forecast.measured.realised import Realised
+from pertoken.forecast.host import Calibration, Measured, calibrate_all
 from pertoken.forecast.queue.latency import (
     Latency,
     LatencyQuery,
@@ -17,10 +17,10 @@ from pertoken.forecast.queue.latency import (
     likely_latencies,
     overruns,
 )
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
+from pertoken.forecast.realised import Realised
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
+from pertoken.forecast.serving import Change, Comparison, Forecast, Range, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.present import Present, presents_under
 from pertoken.savings.slo import Latencies

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pertoken.arrivals import Arrivals, Lengths, from_buckets, typical
 from pertoken.evidence import Evidence, NotMeasured, OperatingPoint, Series
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.queue.load import Arrivals, Lengths, from_buckets, typical
-from pertoken.forecast.served import acceptance
-from pertoken.forecast.serving import Z_80, Load, Range
+from pertoken.forecast.served import Load, acceptance
+from pertoken.forecast.serving import Z_80, Range
 from pertoken.provenance import Provenance, worst
 
 MIN_BUSY_SHARE = 0.05

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import LatencyQuery, overruns
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import MAX_REPLICAS
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import arrival_factors
 from pertoken.savings.hosts import host_price

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, LikelyLatency, assumptions
-from pertoken.forecast.queue.load import Arrivals
-from pertoken.forecast.queue.ratio import SAME, ratios
+from pertoken.forecast.queue.latency import SAME, Latency, LatencyQuery, LikelyLatency, assumptions, ratios
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.serving import Range
 from pertoken.metrics import PER_REQUEST_TPOT

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.host import tier_of
-from pertoken.forecast.queue.ratio import SAME
+from pertoken.forecast.host import Calibration, tier_of
+from pertoken.forecast.queue.latency import SAME
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration, Change, Forecast, Range
+from pertoken.forecast.serving import Change, Forecast, Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import full_batch

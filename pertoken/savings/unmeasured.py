@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.served import Abstained, Load, accepted_len
-from pertoken.forecast.serving import Calibration, running_tok_s
+from pertoken.forecast.serving import running_tok_s
 from pertoken.savings.context import Context
 from pertoken.savings.speed import calibrated
 from pertoken.state.deployment import Deployment

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from pertoken.catalog.offers import Offer
 from pertoken.claims.arithmetic import value
 from pertoken.claims.checking import Case, Checked, checked
 from pertoken.claims.shown import claims_table, claims_text, claims_values, number
+from pertoken.forecast.tiers import tiers
 from pertoken.units import NANO_USD
 
 MARKET: Market = load_market()
@@ -187,6 +188,10 @@ def test_text_and_json_have_the_verdict_the_figure_and_the_source() -> None:
     text, (values,) = claims_text(rows), claims_values(rows)
     assert "does not hold: it is more. Weights are read once" in text and "Introl" in text and "% less" in text
     assert values["verdict"] == "does not hold: it is more" and values["cases"][0]["tier"] == "stated"
+    stated = tiers()["stated"]
+    assert values["cases"][0]["forecast"] == asdict(stated)
+    assert " ".join(text.split()).endswith(stated.words) and stated.lifted_by == "pertoken probe"
+    assert "lifts it" not in claims_text([(checked(BY_ID["mi300x-memory"], MARKET), ())])
 
 
 def test_json_has_no_infinity() -> None:

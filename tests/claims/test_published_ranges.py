@@ -5,18 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pertoken.arrivals import typical
 from pertoken.catalog.market import Market, load_market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.queue.load import typical
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import forecast
-from pertoken.forecast.steady import first_token_s, steady
+from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
+from tests.forecast.builders import first_token_s
 from tests.savings.fleets import FOUR, chat, priced, usd_month
 
 MARKET: Market = load_market()
@@ -168,7 +169,7 @@ def test_a_context_of_128k_costs_16_times_the_cache_and_25_to_80_times_the_prefi
         for candidates in (short, long)
     ]
     assert cache[1] / cache[0] == pytest.approx(16, rel=0.01)
-    first = [float(first_token_s(candidates, efficiency())[0]) for candidates in (short, long)]
+    first = [first_token_s(candidates) for candidates in (short, long)]
     assert 25 < first[1] / first[0] < 80
     places = fitting_sequences(short)[0] / fitting_sequences(long)[0]
     assert places == pytest.approx(16, rel=0.01)

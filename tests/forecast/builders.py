@@ -1,8 +1,15 @@
 """Builders for the tests of this package."""
 
+from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Accelerator, load_market
-from pertoken.forecast.served import Load
+from pertoken.forecast.candidates import Candidates
+from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies
+from pertoken.forecast.queue.replicas import SloMs, fewest_all
+from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Change, Forecast, compare, forecast
+from pertoken.forecast.steady import first_token_scaled, time_scale
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -40,3 +47,20 @@ def at(deployment: Deployment, load: Load) -> Forecast:
     predicted = forecast(deployment, load, MARKET)
     assert predicted.refusal is None and predicted.running is not None and predicted.saturated is not None
     return predicted
+
+
+def first_token_s(c: Candidates) -> float:
+    return float(first_token_scaled(c, time_scale(c, efficiency()))[0])
+
+
+def latency(of: Deployment, load: Load, arrivals: Arrivals, calibration: Calibration | None = None) -> Latency:
+    (result,) = latencies([LatencyQuery(of, load, arrivals, calibration or Calibration())], MARKET)
+    if isinstance(result, Abstained):
+        raise result
+    return result
+
+
+def fewest_replicas(of: Deployment, load: Load, arrivals: Arrivals, slo_ms: SloMs = (None, None)) -> int | None:
+    (counts,) = fewest_all([(LatencyQuery(of, load, arrivals, Calibration()), (1.0,), slo_ms)], MARKET)
+    assert not isinstance(counts, Abstained)
+    return counts[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pertoken.forecast.queue.load import Array
+from pertoken.arrivals import Array
 
 
 @dataclass(slots=True)

@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.calibrate import calibrate
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import MAX_SHIFT, activity, first_token, per_token, posterior, prequential, ratio
 from pertoken.forecast.efficiency import deviation, efficiency
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.served import resolve
-from pertoken.forecast.serving import Change, calibrate, compare, forecast
-from pertoken.forecast.steady import first_token_s, steady
+from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS
-from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET
+from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, first_token_s
 
 CANDIDATE = resolve([LLAMA_8B], [CHAT], MARKET)
 RUNNING = np.array([2.0])
@@ -41,7 +42,7 @@ def test_one_operating_point_is_explained_and_narrows_the_posterior() -> None:
 
 
 def test_a_slow_first_token_is_blamed_on_prefill_and_not_on_weights() -> None:
-    seconds = 2 * first_token_s(CANDIDATE, efficiency())
+    seconds = np.array([2 * first_token_s(CANDIDATE)])
     rate = per_token(PRIOR, EXPECTED.token_s, RUNNING)
     fitted = posterior(CANDIDATE, efficiency(), PRIOR, [rate, first_token(PRIOR, CANDIDATE, seconds)])
     assert share_of("prefill", fitted.mean) > 0.2 > abs(share_of("weights", fitted.mean))
@@ -176,7 +177,7 @@ def test_too_few_points_leave_the_mean_of_the_window_in_force() -> None:
 
 def test_a_point_without_a_queue_blames_a_slow_first_token_on_prefill() -> None:
     points = truth_points([1, 2, 4], {})
-    slow = [replace(point, ttft_s=2 * float(first_token_s(CANDIDATE, efficiency())[0])) for point in points]
+    slow = [replace(point, ttft_s=2 * first_token_s(CANDIDATE)) for point in points]
     known, plain = (
         calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=operating_points) for operating_points in (slow, points)
     )

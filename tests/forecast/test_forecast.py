@@ -7,21 +7,23 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.calibrate import calibrate
+from pertoken.arrivals import Arrivals, typical
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.formats import weight_format
-from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.queue.service import forecast_under
 from pertoken.forecast.served import Abstained, Load, resolve
-from pertoken.forecast.serving import Change, calibrate, compare, forecast
-from pertoken.forecast.steady import first_token_s, steady
+from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
 from tests.examples import examples
+from tests.forecast.builders import first_token_s
 
 MARKET = load_market()
 ACCELERATORS = [accelerator.name for accelerator in MARKET.accelerators]
@@ -96,7 +98,7 @@ def test_no_number_is_nan_for_any_valid_input(deployment: Deployment, load: Load
     running = max(1.0, load.running)
     assert np.isfinite(seconds(c, np.array([running]))).all() and (seconds(c, np.array([running])) >= 0).all()
     assert 0 < token_s(c, running) < math.inf
-    assert 0 < first_token_s(c, efficiency())[0] < math.inf
+    assert 0 < first_token_s(c) < math.inf
     predicted = forecast(deployment, load, MARKET)
     for point in (predicted.running, predicted.saturated, predicted.demand):
         if point is not None:

@@ -5,10 +5,10 @@ import pytest
 from pertoken.forecast.formats import (
     defaults,
     engine_tag,
-    gguf_format,
     hardware_tag,
     has_block_kernels,
     kv_bytes_per_value,
+    stored_format,
     weight_format,
 )
 
@@ -19,7 +19,9 @@ def test_fewer_bits_are_fewer_bytes() -> None:
 
 
 def test_every_width_of_a_gguf_file_is_a_format_of_its_own() -> None:
-    formats = [weight_format(gguf_format(dtype)) for dtype in ("int8", "int6", "int5", "int4", "int3", "int2")]
+    formats = [
+        weight_format(stored_format("llama.cpp", dtype)) for dtype in ("int8", "int6", "int5", "int4", "int3", "int2")
+    ]
     bits = [stored.bits for stored in formats if stored]
     assert len(bits) == 6 and bits == sorted(set(bits), reverse=True)
 

@@ -1,4 +1,4 @@
-"""Deployments resolved with the images of their requests."""
+"""Deployments resolved: images of their requests, and what a host, a mixture and an old engine add to a step."""
 
 from dataclasses import replace
 
@@ -8,9 +8,10 @@ import pytest
 from pertoken.forecast.efficiency import efficiency, tag_names
 from pertoken.forecast.served import image_flops, images_tag, resolve
 from pertoken.forecast.serving import forecast
+from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.placement import Placement
-from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, at, model, ratio
+from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, MOE, at, model, ratio
 
 SEEING = replace(LLAMA_8B, model=model("Qwen/Qwen3-VL-8B"))
 PICTURES = replace(CHAT, images=1.0)
@@ -66,11 +67,11 @@ def test_a_larger_image_takes_more_than_its_share_of_work() -> None:
 @pytest.mark.parametrize(
     ("version", "faster"), [("0.13.2", False), ("0.14.0", True), ("0.32.1rc1", True), ("v1.0.0", True), (None, False)]
 )
-def test_a_vllm_that_schedules_beside_the_device_takes_less_time_for_each_sequence(
+def test_a_vllm_that_schedules_beside_the_device_takes_less_time_for_each_layer(
     version: str | None, faster: bool
 ) -> None:
     usual, versioned = (
-        forecast(replace(LLAMA_8B, engine_version=named), replace(CHAT, running=100), MARKET).running
+        forecast(replace(LLAMA_8B, engine_version=named), replace(CHAT, running=8), MARKET).running
         for named in ("0.9.1", version)
     )
     assert usual is not None and versioned is not None
@@ -84,3 +85,30 @@ def test_hidden_states_between_pipeline_stages_take_link_time() -> None:
         c = resolve([split.on(Placement(accelerator=placement))], [replace(CHAT, running=64)], MARKET)
         links.append(seconds(c, np.array([64.0]))[0, TERMS.index("all_reduce_bytes")])
     assert 0 < links[0] < links[1]
+
+
+def test_the_host_and_not_the_device_limits_a_small_model_alone() -> None:
+    small = replace(LLAMA_8B, model=model("Qwen2.5-0.5B"))
+    state = steady(resolve([small], [CHAT], MARKET), efficiency(), np.array([1.0]))
+    launches = state.shares[0, [TERMS.index(name) for name in ("step", "layers")]].sum()
+    assert small.model.n_layers == 24 and launches > 0.6
+
+
+def test_prompts_of_a_mixture_take_longer_than_their_products_would() -> None:
+    load = replace(CHAT, prompt_len=8000)
+    slowness = {}
+    for deployment in (LLAMA_8B, MOE):
+        c = resolve([deployment], [load], MARKET)
+        listed, reached = seconds(c, np.array([64.0])), steady(c, efficiency(), np.array([64.0])).term_s
+        place = TERMS.index("prefill_flops")
+        slowness[deployment.model.name] = reached[0, place] / listed[0, place]
+    dense, mixture = slowness.values()
+    assert 1.3 < mixture / dense < 2
+
+
+def test_an_old_vllm_reads_its_cache_slower() -> None:
+    busy = replace(CHAT, running=64)
+    old, new = (
+        forecast(replace(LLAMA_8B, engine_version=version), busy, MARKET).running for version in ("0.7.3", "0.9.1")
+    )
+    assert old is not None and new is not None and old.tok_s[1] < 0.98 * new.tok_s[1]

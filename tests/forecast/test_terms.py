@@ -47,6 +47,7 @@ def test_heads_are_copied_once_ranks_outnumber_them() -> None:
 def test_a_mixture_reads_the_active_experts_at_batch_one_and_nearly_all_at_a_large_one() -> None:
     candidate = resolve([MOE], [SHORT], MARKET)
     assert touched_share(candidate, np.array([1.0])) == pytest.approx(8 / 128)
+    assert touched_share(candidate, np.array([16.0])) == pytest.approx(1 - (120 / 128) ** 16)
     few, many = (seconds(candidate, np.array([batch])) for batch in (1.0, 128.0))
     read = [3.35e12 * (term("weights", times_s) + term("experts", times_s)) for times_s in (few, many)]
     assert read[0] == pytest.approx(3.3e9 * 2, rel=1e-6)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.forecast.figures import UNSEEN
-from pertoken.forecast.host import MAX_SURPRISE, Calibration, tier_of
+from pertoken.forecast.calibration import MAX_SURPRISE
+from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.tiers import split_tier, tiers
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement

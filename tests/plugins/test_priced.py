@@ -51,8 +51,8 @@ QUESTIONED = {
     ("change-provider", "saturated"): "if confirmed | aws",
     ("stuck-engine", "stuck"): "unpriced | restart",
     ("quantize-weights", "saturated"): "if confirmed | weights bf16 → fp8",
-    ("quantize-weights", "one-at-a-time"): "+$772–1,895–2,714 | weights bf16 → int4",
-    ("continuous-batching", "one-at-a-time"): "+$2,967–3,411–3,755 | batch limit 1 → 8",
+    ("quantize-weights", "one-at-a-time"): "+$695–1,860–2,704 | weights bf16 → int4",
+    ("continuous-batching", "one-at-a-time"): "+$2,966–3,411–3,755 | batch limit 1 → 8",
     ("smaller-instance", "embedding"): "$3,143–3,235–3,328 | g5.16xlarge → g5.8xlarge",
     ("response-cache", "embedding"): "unpriced",
 }

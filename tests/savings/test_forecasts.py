@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pertoken.evidence import Evidence, OperatingPoint
-from pertoken.forecast.queue.latency import LatencyQuery, latency, overruns
+from pertoken.forecast.queue.latency import LatencyQuery, overruns
 from pertoken.forecast.serving import Comparison, compare_all
 from pertoken.savings import forecasts
 from pertoken.savings.context import Context
@@ -20,6 +20,7 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.state.service import Slo
 from tests.deployments import MARKET
+from tests.forecast.builders import latency
 from tests.savings.fleets import context, llama, low_batch, replicas
 
 
@@ -83,7 +84,7 @@ def test_a_likely_figure_overruns_a_limit_where_its_quantile_does(figure: str, l
     asked = _asked(low_batch())
     limits = tuple(1.2 * limit_ms if name == figure else None for name in FIGURES.values())
     (overrun,) = overruns([(asked, limits)], MARKET)  # type: ignore[list-item]
-    predicted = latency(asked.deployment, asked.load, asked.arrivals, MARKET, asked.calibration)
+    predicted = latency(asked.deployment, asked.load, asked.arrivals, asked.calibration)
     assert overrun == (getattr(predicted, figure)[1] > 1.2 * limit_ms)
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.host import MAX_SURPRISE, Calibration
+from pertoken.forecast.calibration import MAX_SURPRISE
+from pertoken.forecast.host import Calibration
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.speed import MAX_HIGH_OVER_LOW, doubt, speed
 from pertoken.state.placement import Placement

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 
-from benchmarks.forecast.decisions import KINDS
 from benchmarks.forecast.figures import UNSEEN
 from benchmarks.forecast.folds import MACRO
-from pertoken.forecast.calibration import MAX_SHIFT
+from pertoken.forecast.calibration import MAX_SHIFT, MAX_SURPRISE
 from pertoken.forecast.efficiency import intervals, table
-from pertoken.forecast.host import MAX_SURPRISE
 from tools.docs.figures import RESULTS, Result, newest, read_result
 
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
-PROBES = "site-2026-11-27-epyc-2core-seed-104729.json"
+PROBES = "site-2026-11-28-epyc-2core-loaded-seed-150061.json"
 """Result of the benchmark of probes after whose seed nothing of the probe was changed."""
 THUMB = "rule of thumb"
 _PAGE = """\
@@ -30,95 +28,70 @@ pertoken probe URL
 
 A step of decoding reads weights, experts and cache, computes products of decode and of the prefill beside it, launches
 kernels, and moves bytes between ranks. Each of these times is what the listed rate of the hardware gives, times a
-constant fitted from public measurements: {parameters} constants in
-[`efficiency.toml`](../pertoken/forecast/efficiency.toml), from {rows:,} rows and {pairs:,} pairs.
+constant fitted from {rows:,} rows and {pairs:,} pairs of public measurements: {parameters} constants
+([`efficiency.toml`](../pertoken/forecast/efficiency.toml)), 74 with everything else that tunes it.
 
 What a host measured (tokens/s at its running requests, TPOT, TTFT, use of the cache, activity of memory and tensor
 cores) moves these constants for that host, before and after a change alike. One operating point moves a ratio by at
 most {shift:g} in its logarithm, n points by n times that. What the measurements leave open is the interval.
 
-FP8 weights with a scale for each block are a format of their own (`fp8_block`), by the quantization config of the
-checkpoint or the flag of the engine. A model's name decides nothing.
-
-## How far off it is
-
-Errors are |predicted/measured - 1| of output tokens/s, median / 90th percentile, the mean over nine kinds of change.
-Each (source, model, GPU) weighs the same. Pairs are of the half of the public sources that chose nothing, and the
-table that forecasts a pair was refitted without its source, its model and its GPUs. Which adjustments there are was
-chosen on the other half, but among candidates that older work had set with errors of most of these sources in sight, so
-that a laboratory of yours may see more. One adjustment, of vLLM from 0.14 on, was added because that version schedules
-beside the device, with rows of both halves in sight. Beside the forecast stands a rule of thumb:
-FP8 and INT8 ×1.4, INT4 ×1.3, FP4 ×1.2, another GPU as its memory bandwidth, twice the ranks ×1.6, another model as its
-parameters to the power of 0.7.
-
-{by_regime}
-
-*Stated* means that model, device, engine and format are stated and that another source ran these kernels. *Physics
-only* is everything else: a configuration that a row leaves open, or kernels that no other source ran, forecast from
-listed rates. Its interval is at least a factor of {unmeasured:.1f} either way, and money waits for a trial.
-
-{by_kind}
-
-Earlier editions of this page stated smaller errors. They are withdrawn as a general claim: many choices were made on
-the very folds that gave them, and the runs under load were one laboratory's. The history is in
-[`benchmarks/forecast/NOTES.md`](../benchmarks/forecast/NOTES.md).
-
-## What decisions by it cost
-
-`python -m benchmarks.decisions` makes each change of these pairs that the forecast claims to cut the bill by a tenth or
-more. The bill is the price of the devices over output tokens/s; prices are the lowest list prices of
-[`device_prices.csv`](../benchmarks/data/device_prices.csv). Moves and changes of ranks count in both directions. Regret
-is what was paid over the cheaper of both configurations, in shares of the bill before the change.
-
-{decisions}
-
-The threshold of a tenth was chosen on the other half of the sources. The rule of thumb makes every change that it
-claims to save. On FP4 it decides as well as the forecast: those pairs are of one model on one device, and four of five
-change the engine's version with the format.
-
-## What lifts it
-
-Each forecast that is shown names its tier with this error, and the command that lifts it: lists, details, plans,
-reports and `pertoken size`, their JSON (`forecast`) and the MCP server.
-
-| tier | what it rests on | measured error | what lifts it |
-|---|---|---|---|
-| measured here | minutes of this deployment's own load | {measured} (changes of the load, {points} points) | |
-| probed here | points of a probe at the load in question | {probed} (llama.cpp on CPUs, earlier table) | |
-| stated | model, device, engine and format covered by public sources | {stated} | `pertoken probe` at that load |
-| physics only | listed rates | {physics} | `pertoken probe` at that load |
-
-The same pairs as of *measured here*, calibrated on one point each: {one_point}. A host that runs at over {surprise:.1f}
-times the expected speed, or under the inverse, is *physics only* whatever was measured: something unknown is at work,
-and the advice states that.
-
 It abstains where nothing physical is known: a model whose shape is unknown, a device that the catalog does not list, a
 knob that it does not know. A change from or to kernels that no public source ran is forecast, with a wide interval and
 the reason.
 
+## How far off it is, and what lifts it
+
+Each forecast that is shown names its tier with this error, and the command that lifts it: lists, details, plans,
+reports and `pertoken size`, their JSON (`forecast`) and the MCP server.
+
+| tier | what it rests on | measured error, median / p90 | what lifts it |
+|---|---|---|---|
+| measured here | minutes of this deployment's own load | {measured} (changes of the load, {points} points) | |
+| probed here | points of a probe at the load in question | {probed} (llama.cpp on CPUs, by CPU time) | |
+| stated | model, device, engine and format covered by public sources | {stated} | `pertoken probe` at that load |
+| physics only | listed rates | {physics} | `pertoken probe` at that load |
+
+Errors are |predicted/measured - 1| of output tokens/s, the mean over nine kinds of change. Those of *stated* and
+*physics only* are of sources that chose nothing, each forecast by a table refitted without the source, its model and
+its GPUs. Kernels that no other source ran, and rows that leave a configuration open, are *physics only*: the interval
+is at least a factor of {unmeasured:.1f} either way, and money waits for a trial. So is a host at over {surprise:.1f}
+times the expected speed, or under the inverse, whatever was measured: something unknown is at work there. The pairs of
+*measured here*, calibrated on one point each: {one_point}.
+
+{by_regime}
+
+{by_kind}
+
+The rule of thumb: FP8 and INT8 ×1.4, INT4 ×1.3, FP4 ×1.2, another GPU as its memory bandwidth, twice the ranks ×1.6,
+another model as its parameters to the power of 0.7. Older work had seen errors of most of these sources, so a
+laboratory of yours may see more. Earlier editions of this page stated smaller errors; they are withdrawn. How it was
+fitted, what was tried and what would make it better:
+[`benchmarks/forecast/NOTES.md`](../benchmarks/forecast/NOTES.md).
+
+## What decisions by it cost
+
+Each change of these pairs that the forecast claims to cut the bill by a tenth or more is made
+(`python -m benchmarks.decisions`). Regret is what was paid over the cheaper of both configurations, in shares of the
+bill before the change; prices are the lowest list prices of
+[`device_prices.csv`](../benchmarks/data/device_prices.csv).
+
+{decisions}
+
+The rule of thumb makes every change that it claims to save. On FP4 it decides as well: those pairs are of one model on
+one device, and four of five change the engine's version with the format.
+
 ## Under a load
 
 Objectives for latency are judged by what was measured: the quantile over requests of the window, times the ratio of
-the forecasts after and before a change, both at the p95 demand. The statistic is the engine's own on both sides:
-vLLM's TPOT is the time between two tokens, that of TGI and TensorRT-LLM a mean of each request. The interval holds
-the sample of the measured quantile, what the calibration leaves open of the ratio and what the queueing model misses
-of it; errors that both forecasts share cancel, and a change that leaves the latency as it is has exactly what was
-measured. A figure that was not measured has no verdict, and the advice names it.
-
-A change is compared with the present. Where a forecast has a deployment overloaded that did serve its demand, both
-ends are compared at the share of the demand at which the forecast waits as long as was measured. A change that
-improves an overloaded service is offered, with the latency and the overload that are left over. One that misses an
-objective clearly and is worse than now is refused, and so is a load above what a full batch finishes.
-
-`python -m benchmarks.latency` forecasts the p95 of later hours of generated fleets at other loads from the earlier
-half of their hours. On four demos {inside:.0f} % lie inside the 80 % interval, and the median of high over low is
-{high_over_low:.2f}. The tails of a demo are an assumption of its simulator. On a real llama.cpp on two busy cores, with
-loads that differ 2.6 times (`python -m benchmarks.latency_llama`), only {llama_inside:.0f} % do: the latency is
-measured over the mix of all loads, and its forecast is at the p95 of the demand. A change at one load does not depend
-on that; the latency that `pertoken plan --traffic` states does.
-
-For the forecast itself, arrivals and lengths come from what was measured; a deployment is a queue with a rate of
-finished requests that depends on how many run, and a queue of prompts in front of it (`forecast/queue/`).
+the forecasts after and before a change, both at the p95 demand. The interval holds the sample of the measured quantile,
+what the calibration leaves open of the ratio and what the queueing model misses of it. A figure that was not measured
+has no verdict, and the advice names it. A change that improves an overloaded service is offered, with what is left
+over; one that misses an objective clearly and is worse than now is refused, and so is a load above what a full batch
+finishes. On four generated fleets {inside:.0f} % of later hours lie inside the 80 % interval, whose high is
+{high_over_low:.2f} times its low (`python -m benchmarks.latency`). On a real llama.cpp on two busy cores, with loads that
+differ 2.6 times, only {llama_inside:.0f} % do (`python -m benchmarks.latency_llama`): the latency is measured over the
+mix of all loads, and its forecast is at the p95 of the demand. A change at one load does not depend on that; the latency
+that `pertoken plan --traffic` states does.
 
 Runs that others measured, each forecast as the finite run it was, from its configuration and rate (`benchmarks.load`).
 Errors are medians over configurations: tokens/s where the server did not keep up, TTFT where it did.
@@ -126,22 +99,17 @@ Errors are medians over configurations: tokens/s where the server did not keep u
 {load}
 
 vLLM on an H100 NVL and an A100 is one laboratory's work (pChitral/vllm-cost-meter, MIT); the time of a request outside
-the engine and the widths of intervals were read from it. Its SGLang runs take the same time for each layer at every
-batch, as if CUDA graphs were off. The other laboratory (AccelMark, results CC-BY-4.0) chose nothing: {accelerators}
-configurations on many accelerators, most under vLLM 0.7.3, with prompts of about 200 tokens (chat) or 28,700 (long
-prompts). There the forecast is far off, most of all for long prompts, whose published length cannot have been computed:
-at the rates measured it takes more than the listed peak of the device. **Do not trust a forecast of such a load before
-a probe**.
+the engine and the widths of intervals were read from it. The other laboratory (AccelMark, CC-BY-4.0) chose nothing:
+{accelerators} configurations, most under vLLM 0.7.3, with prompts of about 200 tokens (chat) or 28,700 (long prompts,
+whose published length cannot have been computed: it takes more than the listed peak of the device). **Do not trust a
+forecast of such a load before a probe**.
 
 ## How to check it
 
-- `python -m benchmarks.forecast --measurements M --pairs P` scores rows of your own; with `--out FILE` it only
-  predicts.
-- `python -m benchmarks.decisions --measurements M --pairs P` decides on them, beside the rule of thumb.
-- `python -m benchmarks.load --runs R --out FILE` does the same with runs under load.
-- `python -m benchmarks.fit_forecast FOLDER` fits the constants again. The rows whose licence allows copying are in
-  [`benchmarks/data/performance`](../benchmarks/data/performance); fitted to these alone the constants come out a little
-  otherwise.
+`python -m benchmarks.forecast --measurements M --pairs P` scores rows of your own, and with `--out FILE` only predicts;
+`benchmarks.decisions` decides on them, `benchmarks.load --runs R --out FILE` takes runs under load, and
+`benchmarks.fit_forecast FOLDER` fits the constants again. The rows whose licence allows copying are in
+[`benchmarks/data/performance`](../benchmarks/data/performance).
 
 Results: {results}.
 """
@@ -180,7 +148,7 @@ def page(note: str) -> str:
 
 
 def _by_regime(rows: Result) -> str:
-    subjects = ("", ", stated", ", physics only", *(f", {name}" for name in _REGIMES))
+    subjects = ("", *(f", {name}" for name in _TIERS), *(f", {name}" for name in _REGIMES))
     lines = ["| pairs | median / p90 | 80 % interval holds | right direction | abstained |", "|---|---|---|---|---|"]
     for subject in subjects:
         held, sign, silent = (
@@ -194,6 +162,7 @@ def _by_regime(rows: Result) -> str:
     return "\n".join(lines)
 
 
+_TIERS = ("stated", "stated text", "stated text, one engine version", "physics only")
 _REGIMES = ("up to 4 running", "5 to 32 running", "over 32 running")
 _BASELINES = {
     THUMB: "all, by the rule of thumb",
@@ -219,10 +188,6 @@ def _decisions(rows: Result) -> str:
         values = [rows[adviser, f"all.{figure}"] for figure in figures]
         cells = ("–" if value is None else f"{100 * value:.1f} %" for value in values)
         lines.append(f"| {adviser} | {' | '.join(cells)} |")
-    lines += ["", "| kind of change | regret of the forecast | of the rule of thumb |", "|---|---|---|"]
-    for kind in KINDS:
-        regrets = (f"{100 * rows[adviser, f'{kind}.regret']:.1f} %" for adviser in ("forecast", THUMB))
-        lines.append(f"| `{kind}` | {' | '.join(regrets)} |")
     return "\n".join(lines)
 
 

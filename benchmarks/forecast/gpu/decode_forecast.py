@@ -16,11 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.calibrate import calibrate
 from benchmarks.forecast.gpu.shape import Shape
 from benchmarks.report import Row, Target, report
 from pertoken.catalog.market import load_market
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.served import Abstained, Load
-from pertoken.forecast.serving import Calibration, calibrate, forecast
+from pertoken.forecast.serving import forecast
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 

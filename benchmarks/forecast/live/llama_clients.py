@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from pertoken.forecast.queue.load import Lengths
+from pertoken.arrivals import Lengths
 from tests.llama import N_TOKENS, LlamaServer
 
 ASCII = range(3, 3 + 128)

@@ -19,11 +19,11 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from benchmarks.report import Row, Target, report  # noqa: E402
+from pertoken.arrivals import Arrivals, typical  # noqa: E402
 from pertoken.catalog.market import Market, load_market  # noqa: E402
 from pertoken.forecast.candidates import Array, Candidates  # noqa: E402
 from pertoken.forecast.capacity import fitting_sequences  # noqa: E402
 from pertoken.forecast.efficiency import Efficiency, efficiency  # noqa: E402
-from pertoken.forecast.queue.load import Arrivals, typical  # noqa: E402
 from pertoken.forecast.queue.service import forecast_under  # noqa: E402
 from pertoken.forecast.served import Abstained, Load, resolve  # noqa: E402
 from pertoken.forecast.steady import steady  # noqa: E402

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.forecast.performance.cells import Cells, first, names
 from benchmarks.forecast.performance.devices import device, stand_in
 from pertoken.catalog.images import image_encoder
-from pertoken.catalog.market import Accelerator, load_market
+from pertoken.catalog.market import ROWS_OF_TILE, Accelerator, load_market
 from pertoken.forecast.efficiency import kernel_path, tag_row
 from pertoken.forecast.formats import (
     BLOCK_FP8,
@@ -28,7 +28,6 @@ from pertoken.forecast.formats import (
     takes_share_of_free,
 )
 from pertoken.forecast.served import VLLM_ASYNC, accepted_len, device_columns, device_tags, kernels
-from pertoken.forecast.terms import ROWS_OF_TILE
 
 DISAGGREGATED = (
     "prefill and decode run on devices of their own (disaggregated), which the serving model does not forecast"

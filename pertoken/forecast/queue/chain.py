@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pertoken.forecast.queue.load import Array, Lengths
+from pertoken.arrivals import Array, Lengths
 
 STATES = 48
 """States that the chain is evaluated at. A small batch has fewer, and all of them are used."""

@@ -2,44 +2,37 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pertoken.arrivals import Arrivals, Lengths, joined
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import (
-    deviation,
-    efficiency,
-    half_width,
-    intervals,
-    unpacks_cache,
-    with_unpacked,
-)
+from pertoken.forecast.efficiency import deviation, efficiency, intervals
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.kinds import measured_kinds
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Arrivals, Lengths, joined
-from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overruns_under
+from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overrun
 from pertoken.forecast.queue.service import forecast_under, missed_steps, service
 from pertoken.forecast.queue.steady_state import capacity_per_s
-from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
+from pertoken.forecast.served import Abstained, Load, for_each
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 
-T = TypeVar("T")
+END = attrgetter("deployment", "load")
+"""Deployment and load of a query."""
 SHARES = (0.5, 0.95)
 MAX_HALF_WIDTH = 50.0
 """Of the logarithm of a figure: close to saturation a small change of speed changes a wait without bound, and the ends
 of its interval stay numbers."""
-MODEL_SD = (0.15, 0.2, 0.15, 0.15)
-"""Standard deviation of the log error of the queueing model itself: TTFT p50, p95, TPOT p50, p95. Source: its errors
-against a simulated engine, and those of the simulation against a real engine (`python -m benchmarks.queueing`)."""
+SAME: Range = (1.0, 1.0, 1.0)
+OTHER_LOAD = "raise_batch"
+"""Kind of change of a deployment that gets another load."""
 NUDGE = -0.02
 """Step in log time for numeric derivatives: negative (faster), so that a stable queue stays stable."""
 ROWS_AT_ONCE = 256
@@ -90,64 +83,27 @@ class LatencyQuery:
     calibration: Calibration
 
 
-def latency(
-    deployment: Deployment, load: Load, arrivals: Arrivals, market: Market, calibration: Calibration | None = None
-) -> Latency:
-    """Forecast the latency of a deployment that starts. A load above its capacity is refused.
-
-    Raises Abstained as `forecast` does.
-    """
-    (result,) = latencies([LatencyQuery(deployment, load, arrivals, calibration or Calibration())], market)
-    if isinstance(result, Abstained):
-        raise result
-    return result
-
-
 def utilizations(queries: Sequence[LatencyQuery], market: Market) -> list[float | Abstained]:
     """Return `Latency.utilization` of each query, or `Abstained`, without computing quantiles."""
-    rows = resolve_each([(query.deployment, query.load) for query in queries], market)
-    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
-    if not known:
-        return [row for row in rows if isinstance(row, Abstained)]
-    c = stack_rows([row for _, row in known])
-    replicas, generated = replicas_of([query for query, _ in known], c)
-    rate = np.array([query.arrivals.requests_per_s for query, _ in known]) / c.dp
-    results = iter((rate / capacity_per_s(replicas, generated)).tolist())
-    return [row if isinstance(row, Abstained) else next(results) for row in rows]
+
+    def shares(known: Sequence[LatencyQuery], c: Candidates) -> list[float]:
+        replicas, generated = replicas_of(known, c)
+        rate = np.array([query.arrivals.requests_per_s for query in known]) / c.dp
+        values: list[float] = (rate / capacity_per_s(replicas, generated)).tolist()
+        return values
+
+    return for_each(queries, END, market, shares)
 
 
 def latencies(queries: Sequence[LatencyQuery], market: Market) -> list[Latency | Abstained]:
     """Return `latency` of each query, or `Abstained`. They are computed together."""
     at_once = max(1, ROWS_AT_ONCE // (len(deviation().groups) + 1))
-    return _forecast_all(queries, market, at_once, partial(_latencies, market=market))
+    return for_each(queries, END, market, partial(_latencies, market=market), at_once)
 
 
 def likely_latencies(queries: Sequence[LatencyQuery], market: Market) -> list[LikelyLatency | Abstained]:
     """Return the likely values of `latency` of each query, or `Abstained`: an eighth of the time, without ranges."""
-    return _forecast_all(queries, market, ROWS_AT_ONCE, _likely_latencies)
-
-
-def _forecast_all(
-    queries: Sequence[LatencyQuery],
-    market: Market,
-    at_once: int,
-    forecast: Callable[[Sequence[LatencyQuery], Candidates], Sequence[T]],
-) -> list[T | Abstained]:
-    """Forecast queries in groups of `at_once`; `Abstained` in place of a result where something is unknown."""
-    results: list[T | Abstained | None] = []
-    known: list[tuple[LatencyQuery, Row]] = []
-    for query, row in zip(
-        queries, resolve_each([(query.deployment, query.load) for query in queries], market), strict=True
-    ):
-        results.append(row if isinstance(row, Abstained) else None)
-        if not isinstance(row, Abstained):
-            known.append((query, row))
-    computed: list[T] = []
-    for first in range(0, len(known), at_once):
-        chunk = known[first : first + at_once]
-        computed += forecast([query for query, _ in chunk], stack_rows([row for _, row in chunk]))
-    next_of = iter(computed)
-    return [next(next_of) if result is None else result for result in results]
+    return for_each(queries, END, market, _likely_latencies, ROWS_AT_ONCE)
 
 
 def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -> list[Latency]:
@@ -155,7 +111,6 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
     nudged = NUDGE * np.concatenate([np.zeros((1, groups.shape[1])), groups])
     state = _states(queries, c, nudged)
     figures = _figures_ms(state)
-    unpacked = unpacks_cache(c) | _unpacked_where_measured(queries, market)
     latencies_of = []
     for index, query in enumerate(queries):
         own_rows = slice(index * len(nudged), (index + 1) * len(nudged))
@@ -164,7 +119,7 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
             refusal = _overload(query, state.capacity_per_s[own_rows][0])
             latencies_of.append(Latency(utilization=float(utilization[0]), refusal=refusal))
         else:
-            latencies_of.append(_with_ranges(query, figures[own_rows], utilization, bool(unpacked[index])))
+            latencies_of.append(_with_ranges(query, figures[own_rows], utilization, market))
     return latencies_of
 
 
@@ -212,26 +167,7 @@ def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> Un
     )
 
 
-def _unpacked_where_measured(queries: Sequence[LatencyQuery], market: Market) -> NDArray[np.bool_]:
-    """Return whether the deployment that a query was calibrated on unpacks its cache, shape (n,).
-
-    Raises Abstained as `resolve` does.
-    """
-    origins = [(index, query.calibration.origin) for index, query in enumerate(queries)]
-    measured = [(index, origin) for index, origin in origins if origin is not None]
-    unpacked = np.zeros(len(queries), dtype=bool)
-    if measured:
-        rows = resolve_each([(origin, queries[index].load) for index, origin in measured], market)
-        for row in rows:
-            if isinstance(row, Abstained):
-                raise row
-        unpacked[[index for index, _ in measured]] = unpacks_cache(
-            stack_rows([row for row in rows if not isinstance(row, Abstained)])
-        )
-    return unpacked
-
-
-def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpacked: bool) -> Latency:
+def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, market: Market) -> Latency:
     """Return the latency of one deployment.
 
     `figures`, shape (1 + groups of terms, 4), and `utilization` have the likely values in their first row and in each
@@ -240,11 +176,9 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpack
     deployment, calibration = query.deployment, query.calibration
     covariance = calibration.posterior.covariance[0]
     origin = calibration.origin
-    kinds = with_unpacked(kinds_of(origin, deployment), unpacked) if origin is not None else None
-    log_sd = [_log_sd(column, covariance) for column in figures.T]
+    kinds = measured_kinds(origin, deployment, market) if origin is not None else None
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        _range(float(likely), math.hypot(_half_width(sd, kinds), Z_80 * model_sd))
-        for likely, sd, model_sd in zip(figures[0], log_sd, MODEL_SD, strict=True)
+        _range(float(column[0]), with_queue(_half_width(_log_sd(column, covariance), kinds))) for column in figures.T
     )
     spare_sd = -math.log(utilization[0]) / max(_log_sd(utilization, covariance), 1e-9)
     return Latency(
@@ -260,13 +194,15 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpack
     )
 
 
-def unmeasured_half_widths() -> tuple[float, float, float]:
-    """Return half widths of 80 % intervals of logarithms on a host without measurements.
+def with_queue(half_width: float, share: float = 1.0) -> float:
+    """Return the half width of a latency's logarithm from that of device time, with a share of the queueing model's
+    error. Its source: `python -m benchmarks.queueing`."""
+    return math.hypot(half_width, share * Z_80 * deviation().misfit)
 
-    They are those of device time, of TTFT p95 and of TPOT p95. The latter two include the error of the queueing model.
-    """
-    device, (_, ttft_sd, _, tpot_sd) = intervals().floor, MODEL_SD
-    return device, math.hypot(device, Z_80 * ttft_sd), math.hypot(device, Z_80 * tpot_sd)
+
+def unmeasured_widths() -> tuple[float, float]:
+    """Return half widths of the logarithms of device time and of a latency where nothing of the host was measured."""
+    return intervals().floor, with_queue(intervals().floor)
 
 
 def assumptions(deployment: Deployment) -> tuple[str, ...]:
@@ -284,26 +220,14 @@ def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> 
 
     The result is that of the likely figures of `latency`, without computing quantiles.
     """
-    rows = resolve_each([(query.deployment, query.load) for query, _ in queries], market)
-    known = [(asked, row) for asked, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
-    likely: list[bool] = []
-    for first in range(0, len(known), ROWS_AT_ONCE):
-        chunk = known[first : first + ROWS_AT_ONCE]
-        likely += _overrun([asked for asked, _ in chunk], stack_rows([row for _, row in chunk]))
-    computed = iter(likely)
-    return [row if isinstance(row, Abstained) else next(computed) for row in rows]
+    return for_each(queries, lambda asked: END(asked[0]), market, _overrun, ROWS_AT_ONCE)
 
 
 def _overrun(asked: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:
-    queries = [query for query, _ in asked]
+    queries, limits = zip(*asked, strict=True)
     replicas, generated = replicas_of(queries, c)
     rate = np.array([query.arrivals.requests_per_s for query in queries]) / c.dp
-    limits_s = seconds([limits for _, limits in asked])
-    state = overruns_under(replicas, rate, generated, limits_s[:, :2], limits_s[:, 2:])
-    exceeds = state.saturated.copy()
-    for shares in (state.ttft, state.tpot):
-        exceeds |= (shares > 1 - np.array(SHARES)).any(axis=1)
-    return [bool(row) for row in exceeds]
+    return list(map(bool, overrun(replicas, rate, generated, seconds(limits), SHARES)))
 
 
 def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:
@@ -364,9 +288,36 @@ def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:
     """
     if kinds is None:
         return max(intervals().floor, Z_80 * log_sd)
-    return max(float(half_width(some, log_sd)) for some in (kinds, {"raise_batch"}) if some)
+    return max(float(intervals().half_width(some, log_sd)) for some in (kinds, {"raise_batch"}) if some)
 
 
 def _range(likely: float, half_width: float) -> Range:
     spread = math.exp(min(half_width, MAX_HALF_WIDTH))
     return likely / spread, likely, likely * spread
+
+
+def ratios(before: Latency, after: Latency, calibration: Calibration, *, same_load: bool) -> tuple[Range, ...]:
+    """Return the ratio of each figure with its 80 % interval: TTFT p50, p95, TPOT p50, p95.
+
+    Both latencies have no refusal and are forecast under `calibration`. `same_load`: whether a replica gets the same
+    requests before and after.
+    """
+    if after is before:
+        return (SAME,) * len(after.slopes)
+    kinds = None if after.kinds is None else after.kinds | (frozenset() if same_load else {OTHER_LOAD})
+    covariance = np.asarray(calibration.posterior.covariance[0])
+    ranges = []
+    for index, (present, proposed) in enumerate(zip(_likely(before), _likely(after), strict=True)):
+        log_ratio = math.log(proposed / present)
+        slope = after.slopes[index] - before.slopes[index]
+        log_sd = math.sqrt(max(float(slope @ covariance @ slope), 0.0) + (slope[-1] * deviation().noise) ** 2)
+        device = intervals().floor if kinds is None else float(intervals().half_width(kinds, log_sd))
+        # The error of the queueing model is common to both where they hardly differ.
+        spread = math.exp(with_queue(device, min(1.0, abs(log_ratio))))
+        ranges.append((proposed / present / spread, proposed / present, proposed / present * spread))
+    return tuple(ranges)
+
+
+def _likely(latency: Latency) -> list[float]:
+    figures = (latency.ttft_p50_ms, latency.ttft_p95_ms, latency.tpot_p50_ms, latency.tpot_p95_ms)
+    return [figure[1] for figure in figures if figure is not None]

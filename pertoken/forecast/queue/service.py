@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from pertoken.arrivals import Arrivals, Lengths
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import Efficiency
-from pertoken.forecast.measured.load_errors import LoadErrors, loads_of, log_times
+from pertoken.forecast.load_errors import LoadErrors, loads_of, log_times
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Arrivals, Lengths
 from pertoken.forecast.queue.queueing import UnderLoad, under_load
 from pertoken.forecast.steady import PREFILL_AT, time_scale
 from pertoken.forecast.terms import TERMS, prefill_seconds, seconds, total

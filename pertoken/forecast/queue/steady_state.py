@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pertoken.arrivals import Array, Lengths
 from pertoken.forecast.queue.chain import Chain, Service, States
-from pertoken.forecast.queue.load import Array, Lengths
 
 MAX_UTILIZATION = 1 - 1e-9
 """Utilization from which a load counts as above the capacity; nearer to 1, rounding errors would decide."""

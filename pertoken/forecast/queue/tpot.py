@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pertoken.arrivals import Array, Lengths
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Array, Lengths
 from pertoken.forecast.queue.steady_state import SteadyState
 
 SPEED_BINS = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.87, 0.95, 1.0])

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import LatencyQuery, utilizations
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import NoPrice

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
 
+from pertoken.arrivals import Arrivals
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes.packing import packed
 from pertoken.savings.context import Context

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import LatencyQuery
-from pertoken.forecast.queue.load import Arrivals
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.present import Present

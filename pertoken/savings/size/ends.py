@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from pertoken.catalog.market import Market
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, unmeasured_half_widths
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, unmeasured_widths
 from pertoken.forecast.queue.replicas import fewest_all
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration
 from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment
 
@@ -31,9 +31,8 @@ class End:
 
     time: float
     """On the time of everything that devices do."""
-    ttft_p95: float
-    """On TTFT p95 at this time: what the queueing model misses is included."""
-    tpot_p95: float
+    latency: float
+    """On TTFT and TPOT at p95 at this time: what the queueing model misses is included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,7 @@ class Figures:
 @cache
 def ends() -> tuple[End, End, End]:
     """Return the fast end, what is likely, and the slow end."""
-    widths = unmeasured_half_widths()
-    fast, likely, slow = (End(*(math.exp(sign * width) for width in widths)) for sign in (-1, 0, 1))
+    fast, likely, slow = (End(*(math.exp(sign * width) for width in unmeasured_widths())) for sign in (-1, 0, 1))
     return fast, likely, slow
 
 
@@ -59,7 +57,7 @@ def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, marke
     by_end = []
     for end in ends():
         ttft, tpot = slo.ttft_p95_ms, slo.tpot_p95_ms
-        limits = None if ttft is None else ttft / end.ttft_p95, None if tpot is None else tpot / end.tpot_p95
+        limits = None if ttft is None else ttft / end.latency, None if tpot is None else tpot / end.latency
         counts = fewest_all([(query, (end.time,), limits) for query in asked], market)
         by_end.append([None if isinstance(count, Abstained) else count[0] for count in counts])
     return list(zip(*by_end, strict=True))
@@ -95,4 +93,4 @@ def at(workload: Workload, deployment: Deployment, replicas: int, factor: float 
 def _scaled(latency: Latency | Abstained, end: End) -> tuple[float, float] | None:
     if isinstance(latency, Abstained) or latency.ttft_p95_ms is None or latency.tpot_p95_ms is None:
         return None
-    return latency.ttft_p95_ms[1] * end.ttft_p95, latency.tpot_p95_ms[1] * end.tpot_p95
+    return latency.ttft_p95_ms[1] * end.latency, latency.tpot_p95_ms[1] * end.latency

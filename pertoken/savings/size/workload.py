@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pertoken.arrivals import Arrivals, typical
 from pertoken.catalog.images import image_encoder
 from pertoken.errors import BadInput
-from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.served import Load
 from pertoken.state.service import Slo
 from pertoken.units import MTOK

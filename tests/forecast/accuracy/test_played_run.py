@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.load.engine import Engine
 from benchmarks.load.play import Run, arrivals, play
-from pertoken.forecast.queue.load import Array
+from pertoken.arrivals import Array
 from tests.examples import examples
 from tests.forecast.engine_simulation import Request, simulate
 
@@ -73,6 +73,23 @@ def test_a_cache_that_overflows_puts_the_newest_back_and_computes_its_tokens_aga
     assert tight.done_s[0] == pytest.approx(4.8)
     assert tight.done_s[1] > 4.8 + 0.7
     assert tight.first_s == pytest.approx(roomy.first_s)
+
+
+@given(st.integers(1, 8), st.integers(1, 30), st.integers(2, 30))
+@settings(max_examples=examples(20), deadline=None)
+def test_a_burst_that_never_fills_the_cache_runs_at_once_as_with_any_larger_one(
+    n: int, prompt: int, tokens: int
+) -> None:
+    # All begin in an empty cache, and the last token of each is not cached.
+    just_enough = n * (prompt + tokens)
+    short, unbounded = (run(engine(kv_tokens=room), [0.0] * n, prompt, tokens) for room in (just_enough, math.inf))
+    assert short.preemptions == 0 and short.elapsed_s == unbounded.elapsed_s
+    assert short.tok_s == pytest.approx(n * tokens / (0.1 * n * prompt + tokens - 1))
+
+
+def test_a_short_run_generates_less_than_a_long_one_as_it_fills_and_drains() -> None:
+    short, long = (run(engine(), [0.0] * n, prompt=10, generated=20) for n in (12, 480))
+    assert short.tok_s < 0.85 * long.tok_s and short.running < 7 < long.running
 
 
 def test_a_sequence_that_fills_the_cache_alone_runs_on() -> None:

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from pertoken.arrivals import fixed
 from pertoken.forecast.queue.chain import Chain, Service
-from pertoken.forecast.queue.load import fixed
 
 PREFILL_S, DECODE_S, TOKENS = 0.2, 0.01, 81
 

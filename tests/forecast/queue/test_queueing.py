@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pertoken.arrivals import Array, Lengths, fixed, typical
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
-from pertoken.forecast.queue.queueing import UnderLoad, overruns_under, under_load
+from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overrun, under_load
 from pertoken.forecast.queue.steady_state import MAX_UTILIZATION
 from tests.examples import examples
 from tests.forecast.engine_simulation import Request, Seen, simulate
@@ -107,17 +107,18 @@ def test_a_load_above_the_capacity_fills_the_batch_and_waits_without_end() -> No
 @pytest.mark.parametrize("utilization", [0.05, 0.5, 0.95])
 @pytest.mark.parametrize("kind", ["conversation", "code"])
 def test_quantiles_are_where_a_distribution_function_passes_their_shares(kind: str, utilization: float) -> None:
-    """`overruns_under` returns the share later than a time, `under_load` the time of a share."""
+    """`overrun` asks whether a quantile exceeds a limit, `under_load` what it is."""
     prompt, generated = typical(kind)
     its = service(32, prompt)
     rate = utilization * under_load(its, np.array([1e-3]), generated).capacity_per_s
     shares = (0.1, 0.5, 0.95, 0.999)
     predicted = under_load(its, rate, generated, shares)
     for factor, later in ((1 + 1e-9, False), (1 - 1e-9, True)):
-        late = overruns_under(its, rate, generated, predicted.ttft_s * factor, predicted.tpot_s * factor)
-        for column, share in enumerate(shares):
-            assert (late.ttft[0, column] > 1 - share + 1e-12) == later
-            assert (late.tpot[0, column] > 1 - share + 1e-12) == later
+        for index, share in enumerate(shares):
+            for column, quantile_s in enumerate((predicted.ttft_s, predicted.tpot_s)):
+                limits_s = np.full((1, 2), NO_LIMIT_S)
+                limits_s[0, column] = quantile_s[0, index] * factor
+                assert overrun(its, rate, generated, limits_s, (share,)).tolist() == [later]
 
 
 def test_rates_and_shares_out_of_range_are_refused() -> None:

@@ -4,24 +4,25 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.queue.latency import LatencyQuery, latency
-from pertoken.forecast.queue.load import Arrivals
-from pertoken.forecast.queue.replicas import fewest_all, fewest_replicas
+from pertoken.arrivals import Arrivals
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.queue.latency import LatencyQuery
+from pertoken.forecast.queue.replicas import fewest_all
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration
+from tests.forecast.builders import fewest_replicas, latency
 from tests.forecast.queue.test_latency import ANSWER, CHAT, MARKET, PROMPT, deployment, ranges
 
 
 def test_copies_share_the_load_until_the_objective_is_held() -> None:
     load = Arrivals(60.0, PROMPT, ANSWER)
-    stable = fewest_replicas(deployment(), CHAT, load, MARKET)
-    strict = fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(None, 10.0))
+    stable = fewest_replicas(deployment(), CHAT, load)
+    strict = fewest_replicas(deployment(), CHAT, load, (None, 11.0))
     assert stable is not None and strict is not None and 1 < stable < strict
-    alone = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / strict), MARKET)
-    crowded = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / (strict - 1)), MARKET)
-    assert ranges(alone)[3][1] <= 10.0
-    assert crowded.refusal or ranges(crowded)[3][1] > 10.0
-    assert fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(0.01, None)) is None
+    alone = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / strict))
+    crowded = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / (strict - 1)))
+    assert ranges(alone)[3][1] <= 11.0
+    assert crowded.refusal or ranges(crowded)[3][1] > 11.0
+    assert fewest_replicas(deployment(), CHAT, load, (0.01, None)) is None
 
 
 LOADS = (Arrivals(0.5, PROMPT, ANSWER), Arrivals(9.0, PROMPT, ANSWER), Arrivals(60.0, PROMPT, ANSWER))
@@ -37,7 +38,7 @@ def test_many_are_counted_side_by_side_as_each_is_alone(limits: tuple[float | No
         assert counts[-1] is None
         for factor, count in zip(FACTORS, counts, strict=True):
             load = replace(query.arrivals, requests_per_s=query.arrivals.requests_per_s * factor)
-            assert count == fewest_replicas(query.deployment, CHAT, load, MARKET, None, limits)
+            assert count == fewest_replicas(query.deployment, CHAT, load, limits)
 
 
 def test_each_is_counted_by_objectives_of_its_own() -> None:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pertoken.arrivals import Lengths, fixed, typical
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Lengths, fixed, typical
 from pertoken.forecast.queue.steady_state import steady_state
 from pertoken.forecast.queue.tpot import TpotDistribution, tpot_distribution
 

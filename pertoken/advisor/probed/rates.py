@@ -5,20 +5,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from datetime import date
 
-from pertoken.catalog.market import CPU_ARCH, Accelerator, MeasuredRates
+from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.formats import cpu_kernels, stored_format, weight_format
-from pertoken.forecast.terms import ROWS_OF_TILE
 from pertoken.state.model import Model
 
 MIN_CONTEXTS_APART = 128
 """Tokens between two contexts from which their steps differ by more than their noise: a judgement."""
-MIN_READING_SHARE = 0.1
-"""Minimum share of a step assumed for reading weights, where GEMMs seem to take all of it."""
+MIN_SHARE = 0.1
+"""Minimum share of a step assumed for reading weights, and for the products of one sequence, where the other seems to
+take all of it."""
 MAX_REQUEST_S = 0.1
 """Most that a request takes beside its products and a step: more is noise of the slope. A judgement."""
-MIN_ROW_SHARE = 0.05
-"""Minimum share of a step assumed for the products of one sequence, where a second one seems to add nothing."""
 
 
 def measured_rates(
@@ -46,7 +44,7 @@ def measured_rates(
     flops = 2 * model.params_active * many / (slow_s - min(max(beside_s, 0.0), step_s + MAX_REQUEST_S))
     row_s, tile_s = _batches_s(points, step_s)
     one_s = 2 * model.params_active / flops if row_s is None else row_s
-    reading_s = max(step_s - one_s, MIN_READING_SHARE * step_s)
+    reading_s = max(step_s - one_s, MIN_SHARE * step_s)
     contexts = [(point.prompt_len + point.generated_len / 2, step_s) for point, step_s in alone]
     attention = _attention_flops(model, min(contexts), max(contexts))
     return MeasuredRates(
@@ -64,28 +62,19 @@ def _batches_s(points: Sequence[OperatingPoint], step_s: float) -> tuple[float |
     `step_s`: a step of one sequence. Points at the shortest context count.
     """
     shortest = min(point.prompt_len for point in points if point.token_s is not None)
-    batches = {point.running: point.token_s for point in points if point.token_s and point.prompt_len < 1.5 * shortest}
+    batches = {
+        point.running: point.token_s
+        for point in points
+        if point.token_s and point.prompt_len < shortest + MIN_CONTEXTS_APART
+    }
     rows = [(token_s - step_s) / (n - 1) for n, token_s in batches.items() if 1 < n < ROWS_OF_TILE]
     if not rows:
         return None, None
-    row_s = min(max(statistics.median(rows), MIN_ROW_SHARE * step_s), (1 - MIN_READING_SHARE) * step_s)
+    row_s = min(max(statistics.median(rows), MIN_SHARE * step_s), (1 - MIN_SHARE) * step_s)
     tiles = [
         (token_s - (step_s - row_s)) / (n // ROWS_OF_TILE) for n, token_s in batches.items() if n % ROWS_OF_TILE == 0
     ]
     return row_s, min(max(statistics.fmean(tiles), row_s), ROWS_OF_TILE * row_s) if tiles else None
-
-
-def expert_flops(of_dense: MeasuredRates, of_mixture: MeasuredRates, model: Model) -> float | None:
-    """Return the rate of a prompt's products with experts, from rates of a dense model and of this MoE model.
-
-    It is at most that of other products. None where the MoE model does not show it.
-    """
-    if model.params_active is None or model.params_total is None or not model.n_experts or not model.n_experts_active:
-        return None
-    one = (model.params_total - model.params_active) / max(model.n_experts - model.n_experts_active, 1)
-    share = one * model.n_experts_active / model.params_active
-    slower = 1 / of_mixture.flops - (1 - share) / of_dense.flops
-    return min(share / slower, of_dense.flops) if share > 0 and slower > 0 else None
 
 
 def _attention_flops(model: Model, short: tuple[float, float], long: tuple[float, float]) -> float | None:

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.host import Calibration, calibrate
-from pertoken.forecast.queue.latency import Latency, latency
-from pertoken.forecast.queue.load import Arrivals, typical
-from pertoken.forecast.queue.ratio import SAME, ratios
-from pertoken.forecast.serving import Load
+from benchmarks.calibrate import calibrate
+from pertoken.arrivals import Arrivals, typical
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.queue.latency import SAME, Latency, ratios
+from pertoken.forecast.served import Load
 from pertoken.state.deployment import Deployment
 from tests.deployments import MARKET
+from tests.forecast.builders import latency
 from tests.forecast.queue.test_latency import deployment
 
 CHAT = Load(generated_tok_s=400, prompt_len=1155, generated_len=211, running=8)
@@ -19,7 +20,7 @@ KNOWN = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
 
 
 def at(requests_per_s: float, of: Deployment, known: Calibration = KNOWN) -> Latency:
-    return latency(of, CHAT, Arrivals(requests_per_s, PROMPT, ANSWER), MARKET, known)
+    return latency(of, CHAT, Arrivals(requests_per_s, PROMPT, ANSWER), known)
 
 
 def test_a_change_of_nothing_has_a_ratio_of_one_without_doubt() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pertoken.by_identity import by_identity
-from pertoken.forecast.calibration import POINT_SD
+from pertoken.forecast.calibration import MAX_SURPRISE, POINT_SD
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.steady import Steady, slowed
 from pertoken.forecast.terms import context, total
@@ -22,10 +22,6 @@ ERROR_SD = 0.5
 `python -m benchmarks.forecast --calibrate-with 10 --folds`: its groups of sources choose again."""
 ERROR_LENGTH = 2.0
 """Distance between loads, in logarithms, over which errors are alike."""
-MAX_ERROR_SDS = 2.0
-"""Standard deviations at which the error of a point is cut off. A minute in which a server stalled, at a load that no
-other minute had, would otherwise dominate all forecasts near it. A judgement; medians and ninth deciles of errors on
-public rows are the same without it (3 and 10 points, 2026-11-27)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +34,6 @@ class LoadErrors:
     """Of each point: the log of the measured time over the model's."""
     sd: float = ERROR_SD
     length: float = ERROR_LENGTH
-
-    def at(self, loads: Array) -> Array:
-        """Return the log of the measured time over the model's, shape (n,), for loads of shape (n, 3)."""
-        return np.asarray(log_times([self], loads[None])[0])
 
 
 def loads_of(c: Candidates, running: Array) -> Array:
@@ -58,13 +50,13 @@ def load_errors(
 ) -> LoadErrors | None:
     """Return the errors around points of these loads, shape (n, 3), with times off by `log_errors`, shape (n,).
 
-    NaN where no time was measured; None without any measured point. Errors beyond `MAX_ERROR_SDS` are cut off there.
+    NaN where no time was measured; None without any measured point. Errors are cut off at `MAX_SURPRISE`: a minute in
+    which a server stalled, at a load that no other minute had, would otherwise dominate all forecasts near it.
     """
     known = np.isfinite(log_errors)
     if not known.any() or sd == 0:
         return None
-    most = MAX_ERROR_SDS * sd
-    kept = np.clip(log_errors[known], -most, most)
+    kept = np.clip(log_errors[known], -MAX_SURPRISE, MAX_SURPRISE)
     return LoadErrors(tuple(map(tuple, loads[known].tolist())), tuple(kept.tolist()), sd, length)
 
 

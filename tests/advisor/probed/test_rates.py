@@ -5,10 +5,11 @@ from datetime import date
 
 import pytest
 
+from benchmarks.calibrate import calibrate
+from benchmarks.site.hardware import expert_flops
+from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
 from pertoken.catalog.market import Market, MeasuredRates
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.host import calibrate
-from pertoken.forecast.measured.cpu import cpu_accelerator, expert_flops, measured_rates
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import compare, forecast
 from pertoken.state.deployment import Deployment

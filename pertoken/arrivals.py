@@ -155,4 +155,4 @@ _FINE = (np.arange(64 * POINTS) + 0.5) / (64 * POINTS)
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.forecast.queue").joinpath("lengths.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("pertoken").joinpath("lengths.toml").read_text(encoding="utf-8"))

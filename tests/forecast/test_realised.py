@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pertoken.catalog.market import load_market
 from pertoken.forecast.host import Calibration, Measured, calibrate_all
-from pertoken.forecast.measured.realised import Realised
+from pertoken.forecast.realised import Realised
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import Change, compare
 from pertoken.state.deployment import Deployment

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.forecast.queue.load import (
+from pertoken.arrivals import (
     POINTS,
     Arrivals,
     Lengths,
