@@ -38,14 +38,17 @@ QUESTIONS: dict[str, Any] = {
     "per_mtok": partial(questions.per_mtok, by="model", hourly=True),
     "unused": partial(questions.unused, by=["cell"]),
     "months": questions.months,
+    "kinds": partial(questions.by_kind, by="model"),
+    "users": partial(questions.dollars, by=["cell", "job:user"]),
+    "labels": partial(questions.per_mtok, by="label:acme.io/tier"),
     "advice": questions.advice,
     "realised": questions.realised,
 }
 
 
 def test_spark_answers_every_question_as_duckdb_does(cluster: Any, tmp_path: Path) -> None:
-    for cell in ("one", "two"):
-        published(host(tmp_path / cell), tmp_path / "lake", cell)
+    published(host(tmp_path / "one", knobs={"job:user": "ada", "label:acme.io/tier": "gold"}), tmp_path / "lake", "one")
+    published(host(tmp_path / "two"), tmp_path / "lake", "two")
     with LakeSession(str(tmp_path / "lake"), Range(END - 30 * DAY, END), cluster[0]) as session:
         for name, question in QUESTIONS.items():
             assert session.rows(question) == asked(tmp_path / "lake", question), name
