@@ -1,5 +1,8 @@
 """`python -m benchmarks.best_plan [--fleets 200] [--seed 43]`: plans of random fleets against an exhaustive search.
 
+`--first 100 --lines PATH` compares the fleets from number 100 on and appends each to a file of JSON lines; a run that
+finds a fleet in the file does not compare it again. So a long run is stopped, resumed, and divided over processes.
+
 A fleet has one to three services on shared or separate instances, with or without objectives. Its plan is composed of
 what all rules propose. The search knows no rules: it tries formats of weights and KV cache, accelerators and instances
 that the own provider lists in the own region, spot, merges and numbers of replicas, each with every other, and prices
@@ -7,10 +10,11 @@ them by the same forecast. Both keep the objectives.
 """
 
 import argparse
+import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, islice, pairwise, product
 from pathlib import Path
 from random import Random
@@ -19,7 +23,7 @@ from benchmarks.plan import installed
 from benchmarks.report import Row, Target, report
 from pertoken.advisor.changes.commands import Addresses
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.plan import Plan, Step
+from pertoken.advisor.plan.plan import Plan
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present
 from pertoken.advisor.run import advice_of
@@ -68,28 +72,24 @@ SEPARATE = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The plan of one fleet at each load, and the best that the search finds at the present load."""
+    """The plans of one fleet at several loads, and the best that the search finds at the present load."""
 
-    plans: Mapping[float, Plan]
+    number: int
+    planned_net: int
+    """Likely net of the plan at the present load, nano-USD a month."""
+    best_net: int
+    steps: int
+    """Steps of the plans of all loads."""
+    failing_steps: int
     unknown_steps: int
     """Steps of unknown latency that change a service with an objective."""
-    best_net: int
+    is_monotone: bool
+    """Whether more load never saves more."""
 
     @property
     def share(self) -> float:
         """Likely net of the plan over the best; 1 where there is nothing to save."""
-        return 1.0 if self.best_net < CENT else min(1.0, self.plans[1.0].bankable[LIKELY] / self.best_net)
-
-    @property
-    def is_monotone(self) -> bool:
-        """Whether more load never saves more."""
-        nets = [self.plans[traffic].bankable[LIKELY] for traffic in sorted(self.plans)]
-        return all(later <= earlier + CENT for earlier, later in pairwise(nets))
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """Steps of all plans."""
-        return tuple(step for plan in self.plans.values() for step in plan.steps)
+        return 1.0 if self.best_net < CENT else min(1.0, self.planned_net / self.best_net)
 
 
 # -- fleets --------------------------------------------------------------------------------------------------------
@@ -291,11 +291,12 @@ def _keeps_objectives(priced: Estimate) -> bool:
 # -- report --------------------------------------------------------------------------------------------------------
 
 
-def compared(present: Present, sources: Iterable[Source], loads: Iterable[float]) -> Compared:
+def compared(number: int, present: Present, sources: Iterable[Source], loads: Iterable[float]) -> Compared:
     """Compose the plan of a fleet at multiples of its load, the present one among them, and search for the best."""
-    plans, unknown = {}, 0
+    plans: dict[float, Plan] = {}
+    unknown = 0
     bound = {f"service:{service.name}" for service in present.fleet.services if has_objective(service.slo)}
-    for traffic in {1.0, *loads}:
+    for traffic in sorted({1.0, *loads}):
         loaded = WhatIf(traffic).present(present)
         rows = advice_of(sources, loaded)[0]
         plans[traffic] = compose(loaded, rows)
@@ -303,20 +304,42 @@ def compared(present: Present, sources: Iterable[Source], loads: Iterable[float]
         unknown += sum(
             step.slo == "unknown" and bool(bound & {*touched[step.variant_key]}) for step in plans[traffic].steps
         )
-    return Compared(plans, unknown, best_net(present))
+    steps = [step for plan in plans.values() for step in plan.steps]
+    nets = [plan.bankable[LIKELY] for plan in plans.values()]
+    return Compared(
+        number=number,
+        planned_net=plans[1.0].bankable[LIKELY],
+        best_net=best_net(present),
+        steps=len(steps),
+        failing_steps=sum(step.slo == "fail" for step in steps),
+        unknown_steps=unknown,
+        is_monotone=all(later <= earlier + CENT for earlier, later in pairwise(nets)),
+    )
 
 
 def main() -> None:
     """Print the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.best_plan", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="number of the first fleet")
     parser.add_argument("--fleets", type=int, default=FLEETS)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--traffic", type=float, nargs="*", default=TRAFFIC, help="multiples of the load")
+    parser.add_argument("--lines", type=Path, help="file of the fleets compared so far")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    done: dict[int, Compared] = {}
+    if options.lines and options.lines.exists():
+        lines = options.lines.read_text(encoding="utf-8").splitlines()
+        done = {result.number: result for result in (Compared(**json.loads(line)) for line in lines)}
     sources = installed(Settings())
-    fleets = islice(random_fleets(Random(options.seed)), options.fleets)
-    results = [compared(present, sources, options.traffic) for present in fleets]
+    end = options.first + options.fleets
+    for number, present in islice(enumerate(random_fleets(Random(options.seed))), options.first, end):
+        if number not in done:
+            done[number] = compared(number, present, sources, options.traffic)
+            if options.lines:
+                with options.lines.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(asdict(done[number])) + "\n")
+    results = [done[number] for number in range(options.first, end)]
     printed = summary(results, f"{options.fleets} random fleets of 1 to 3 services, seed {options.seed}")
     print(printed)
     if options.out:
@@ -326,17 +349,16 @@ def main() -> None:
 def summary(results: Sequence[Compared], how: str) -> str:
     """Return the report on compared fleets, as JSON."""
     shares = [result.share for result in results]
-    below = [number for number, share in enumerate(shares) if share < MIN_SHARE]
+    below = [result.number for result in results if result.share < MIN_SHARE]
     rows = [
         Row(US, "share.worst", min(shares), "ratio", f"{how}; below {MIN_SHARE:g}: {below or 'none'}"),
         Row(US, "share.mean", statistics.mean(shares), "ratio", how),
         Row(US, "saving", sum(result.best_net >= CENT for result in results), "fleets", "the search saves something"),
-        Row(US, "steps", sum(len(result.steps) for result in results), "steps", how),
+        Row(US, "steps", sum(result.steps for result in results), "steps", how),
     ]
-    failing = sum(step.slo == "fail" for result in results for step in result.steps)
     targets = [
         Target("best_plan.share", min(shares), MIN_SHARE, ">="),
-        Target("best_plan.failing_steps", failing, 0, "<="),
+        Target("best_plan.failing_steps", sum(result.failing_steps for result in results), 0, "<="),
         Target("best_plan.unknown_steps", sum(result.unknown_steps for result in results), 0, "<="),
         Target("best_plan.not_monotone", sum(not result.is_monotone for result in results), 0, "<="),
     ]

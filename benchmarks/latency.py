@@ -106,14 +106,14 @@ def _compared(earlier: Present, now: Deployment, later: Evidence) -> Iterator[Ju
             yield Judged(figure, low_ms, likely_ms, high_ms, measured[figure][1])
 
 
-def rows_of(known: Sequence[Judged]) -> list[Row]:
+def rows_of(known: Sequence[Judged], interval: str = "six hours") -> list[Row]:
     """Return the share inside and the width of the interval, of each figure."""
     rows = []
     for figure in FIGURES:
         some = [one for one in known if one.figure == figure]
         if not some:
             continue
-        how = f"of {len(some)} times six hours at another load"
+        how = f"of {len(some)} times {interval} at another load"
         rows.append(Row(US, f"{figure}.inside", _inside(some), "share", how))
         rows.append(Row(US, f"{figure}.high_over_low", _width(some), "ratio", "median"))
         error = statistics.median(one.measured_ms / one.likely_ms for one in some)

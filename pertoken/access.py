@@ -1,10 +1,11 @@
-"""Credentials that an engine asks for before it shows its page: bearer token, client certificate, authority.
+"""Credentials that a server asks for before it shows its page: token or password, client certificate, authority.
 
 Only the names of files and environment variables are kept: a secret is read when it is sent, so that it can change
 under a running agent and appears in no setting, message, row or traceback.
 """
 
 import os
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -26,6 +27,8 @@ class Access:
     cert_file: str | None = None
     """Certificate to show, PEM; its key too, if `key_file` does not name it."""
     key_file: str | None = None
+    user: str | None = None
+    """User whose password the token is (HTTP Basic), as BMCs want it; without it the token is a bearer token."""
     server_name: str | None = None
     """Name its certificate is made out to, where that is not the URL's host."""
 
@@ -53,6 +56,16 @@ class Access:
         return text
 
 
+def authorization(access: Access) -> Mapping[str, str]:
+    """Return the header that shows the token; none where none is asked for. Raises ValueError as `Access.token`."""
+    token = access.token()
+    if token is None:
+        return {}
+    if access.user is None:
+        return {"Authorization": f"Bearer {token}"}
+    return {"Authorization": f"Basic {b64encode(f'{access.user}:{token}'.encode()).decode()}"}
+
+
 def access_of(url: str, accesses: Iterable[Access]) -> Access:
     """Return the access of the longest base URL that covers `url`, the first of equal ones; without credentials if none
     does."""
@@ -78,5 +91,7 @@ def read_access(rows: object) -> tuple[Access, ...]:
             raise ValueError("a token comes from token_file or from token_env, not from both")
         if "key_file" in row and "cert_file" not in row:
             raise ValueError("key_file belongs to a cert_file")
+        if "user" in row and not {"token_file", "token_env"} & row.keys():
+            raise ValueError("the password of a user comes from token_file or token_env")
         accesses.append(Access(**row))
     return tuple(accesses)

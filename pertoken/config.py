@@ -17,6 +17,7 @@ from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
 from pertoken.settings.listen import is_loopback, read_listen
+from pertoken.settings.plug import Grid, PlugSource, read_grid
 from pertoken.settings.rules import RuleSettings, read_rules
 from pertoken.settings.values import toml
 
@@ -123,6 +124,15 @@ class Settings:
     group and environment of an engine's process."""
     agent_probes: tuple[str, ...] = _setting("agent", values.probes, values.PROBES, '["nvidia"]')
     """Vendors whose devices are read; [] reads the host and its CPUs alone."""
+    agent_plug: tuple[PlugSource, ...] = _setting(
+        "agent",
+        values.plug_sources,
+        (),
+        """['ipmi', 'prometheus http://prometheus:9090 sum(pdu_outlet_watts{server="$host"})']""",
+    )
+    """What measures this server's power at its plug, the first that answers: "ipmi" (its BMC, by ipmitool),
+    "redfish URL" (of a Power or EnvironmentMetrics resource, or of a PDU's outlet), "prometheus URL QUERY" (a PDU or
+    smart plug by its exporter; $host is this host's name). Credentials are those of `agent.access`."""
     agent_cloud_metadata: bool = _setting("agent", values.flag, True, "true")
     """Whether to ask the cloud's metadata service (only of the cloud this host's firmware names, link-local) for
     instance type, region and spot or on-demand, which give a list price where you set none."""
@@ -335,6 +345,14 @@ class Settings:
     """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
     energy_pue: float = _setting("energy", lambda v: values.at_least(v, 1), 1.0, "1.3")
     """Power usage effectiveness: energy of the whole facility over that of its servers at the plug."""
+    energy_grid: Grid | None = _setting(  # noqa: RUF009 - a field
+        "energy", read_grid, None, '"363 g/kWh, Ember for Germany in 2024, 2025-01-23"'
+    )
+    """Carbon intensity of your electricity in grams of CO2 equivalent, its source and its date. Without it no carbon is
+    shown."""
+    energy_embodied_g_per_hour: float = _setting("energy", lambda v: values.at_least(v, 0), 0.0, "25")
+    """Grams of CO2 equivalent of making one accelerator with its part of the server, for each hour of its life. It is
+    added to the carbon of its energy."""
     source: Path | None = field(default=None, metadata={"section": None})
     set_by: Mapping[str, str] = field(default_factory=dict, metadata={"section": None})
     """Where each attribute that is not at its default was set, as messages name it: `FILE: rules`, `PERTOKEN_RULES`."""

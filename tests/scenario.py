@@ -55,6 +55,10 @@ class Serving:
     """Share of the busy time; None: its engine counts no time of prefill and decode."""
     cached: float = 0.0
     """Share of the prompt tokens."""
+    plug_w: float | None = None
+    """Power of the whole server; None: nothing measures it."""
+    metered: bool = False
+    """Whether its devices count energy."""
 
 
 LOW_BATCH_70B = Serving(
@@ -248,7 +252,8 @@ def _minute(
     generated, prompt = round(60 * serving.generated_tok_s), round(60 * serving.prompt_tok_s)
     requests, cached = max(1, generated // 400), round(prompt * serving.cached)
     prefill_ms = None if serving.prefill is None else round(busy_ms * serving.prefill)
-    samples: list[object] = [replace(host_sample(ts), host_id=host.host_id)]
+    plug = {} if serving.plug_w is None else {"plug_mj": round(60_000 * serving.plug_w), "plug_ms": 60_000}
+    samples: list[object] = [replace(host_sample(ts), host_id=host.host_id, **plug)]
     for device in devices:
         used = device.device_id in epoch.device_ids
         samples.append(_device(device, ts, serving if used else None))
@@ -306,4 +311,5 @@ def _device(device: DeviceRow, ts: int, serving: Serving | None) -> DeviceSample
         util_1e4=round(1e4 * serving.util) if serving else 0,
         memory_used_bytes=77_000_000_000 if serving else 600_000_000,
         power_mw=round(1000 * serving.power_w) if serving else 70_000,
+        energy_counter_mj=round(60_000 * serving.power_w) if serving and serving.metered else None,
     )

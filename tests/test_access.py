@@ -31,6 +31,7 @@ def test_settings_name_files_and_never_hold_a_secret(tmp_path: Path) -> None:
         f'[{{token_env = "{SECRET}"}}]',
         f'[{{url = "https://a", token_env = "{SECRET}", token_file = "t"}}]',
         f'[{{url = "https://a", key_file = "{SECRET}"}}]',
+        f'[{{url = "https://a", user = "{SECRET}"}}]',
         f'["{SECRET}"]',
         f'[{{url = "{SECRET}',
     ],

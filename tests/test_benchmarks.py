@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import numpy as np
 import psutil
 import pytest
 
+from benchmarks import latency, latency_llama
 from benchmarks.forecast.live import queueing
 from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.proof.__main__ import upper_95
 from benchmarks.proof.histories import Condition, histories
+from pertoken.evidence import OperatingPoint
 from pertoken.forecast.queue.load import Lengths, fixed
 from pertoken.forecast.queue.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate
@@ -380,3 +383,32 @@ def test_plans_of_random_fleets_save_nearly_what_an_exhaustive_search_saves() ->
     assert targets["best_plan.share"] >= 0.9
     assert targets["best_plan.failing_steps"] == targets["best_plan.unknown_steps"] == 0
     assert next(row["value"] for row in printed["rows"] if row["what"] == "saving") > 10
+
+
+def test_proposals_to_confirm_do_not_push_out_those_that_a_plan_of_half_the_load_holds(tmp_path: Path) -> None:
+    lines = tmp_path / "fleets.jsonl"
+    command = ("best_plan", "--seed", "9043", "--first", "60", "--fleets", "1", "--traffic", "0.5", "--lines")
+    first = run(*command, str(lines))
+    targets = {target["id"]: target["value"] for target in first["targets"]}
+    assert targets["best_plan.not_monotone"] == 0
+    assert run(*command, str(lines))["targets"] == first["targets"]
+    assert len(lines.read_text(encoding="utf-8").splitlines()) == 1, "a fleet in the file is not compared again"
+
+
+def test_the_latency_of_a_real_llama_cpp_is_judged_in_later_blocks_at_another_load() -> None:
+    rates = {name: None for name in ("attention_flops", "row_flops", "tile_flops", "expert_flops")}
+    alone = OperatingPoint(0, 1.0, token_s=0.002, prompt_len=19.0, generated_len=32.0, cached_share=1.0, probed=True)
+    many = replace(alone, running=8.0, token_s=0.01)
+    blocks = [
+        [latency_llama.Request(n / per_s, 100.0, 10.0, 96, 32) for n in range(int(per_s * 60))]
+        for per_s in (4, 4, 4, 9)
+    ]
+    known = {
+        "rates": {"int8": {"memory_bytes_per_s": 1e11, "flops": 7e10, **rates}},
+        "points": [asdict(alone), asdict(many)],
+        "block_s": 60.0,
+        "blocks": [[list(asdict(request).values()) for request in block] for block in blocks],
+    }
+    results = list(latency_llama.judged(json.loads(json.dumps(known))))
+    assert [result.figure for result in results] == list(latency.FIGURES), "a block at the anchor's load judges nothing"
+    assert all(result.likely_ms > result.measured_ms for result in results), "more requests are slower"

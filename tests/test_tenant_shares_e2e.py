@@ -1,49 +1,122 @@
-"""Two tenants of a real llama.cpp: shares by kind of token agree with the device time that each takes alone.
+"""Two tenants of real engines: shares by kind of token agree with the device time that each takes alone.
 
-`PERTOKEN_E2E_SHARES=1` runs it, on a machine that does little else: the server's own times are compared.
+`PERTOKEN_E2E_SHARES=1` runs it, on a machine that does little else: the servers' own times are compared. llama.cpp runs
+in any environment of the tests; vLLM behind LiteLLM needs `python -m tests.vllm` and `litellm[proxy]` (see
+`tests.test_litellm_e2e`), and is skipped without them.
 """
 
+import json
 import os
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from statistics import median
+from typing import Protocol
+from urllib.request import Request, urlopen
 
 import pytest
 
+from pertoken.access import Access
+from pertoken.agent.gateways.reader import read_gateway
+from pertoken.agent.scrape.http import Limits
 from pertoken.costs.hours.attribution import attribute
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import NO_TIMES, TokenWeights, split, token_weights
+from pertoken.settings.fleet import GatewaySettings
 from pertoken.units import NANO_USD
 from pertoken.window.tenants.tokens import Tenant, TenantTokens
 from tests.llama import LlamaServer, Shape, write_model
+from tests.recorded import until
+from tests.test_litellm_e2e import ALIAS, PROGRAM, litellm
+from tests.vllm import FOLDER, VllmServer
+from tests.vllm import write_model as write_vllm_model
 
 SHAPE = Shape(width=512, heads=8, layers=4, hidden=2048)
-PREFIX = [3 + n * 37 % 250 for n in range(1_500)]
-"""Prompt tokens that all requests of the first tenant begin with."""
-ROUNDS = 9
+ROUNDS = 15
 TOLERANCE = 0.15
+CONTENT_ONLY = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+"""Chat template that adds no token."""
+KEYS = {"agents": "sk-alpha", "writers": "sk-beta"}
 pytestmark = pytest.mark.skipif(
     os.environ.get("PERTOKEN_E2E_SHARES") != "1", reason="PERTOKEN_E2E_SHARES=1 runs it, on a machine that is idle"
 )
 _numbers = count()
 
 
-def agents(server: LlamaServer) -> tuple[int, int]:
-    """Send one request with a long cached prompt; return its prompt and generated tokens."""
-    usage = server.complete([*PREFIX, *(3 + (next(_numbers) * 91 + n * 17) % 250 for n in range(150))], 2)
-    return usage.prompt_tokens, usage.generated_tokens
+@dataclass(frozen=True)
+class Counts:
+    """Tokens of one request, as its client received them."""
+
+    prompt: int
+    generated: int
 
 
-def writers(server: LlamaServer) -> tuple[int, int]:
-    """Send one request of a short prompt and a long generation."""
-    usage = server.complete([3 + (next(_numbers) * 53 + n * 29) % 250 for n in range(8)], 100)
-    return usage.prompt_tokens, usage.generated_tokens
+class Client(Protocol):
+    """One tenant's way to a server."""
+
+    def request(self, prompt: list[int], generated: int) -> Counts:
+        """Send one request."""
+
+    def times(self) -> tuple[float, float, float]:
+        """Return the server's seconds of prefill and of decode, and its cached tokens, all so far."""
 
 
-TENANTS = {"agents": agents, "writers": writers}
+@dataclass(frozen=True)
+class LlamaClient:
+    """Sends to llama.cpp itself."""
+
+    server: LlamaServer
+
+    def request(self, prompt: list[int], generated: int) -> Counts:
+        usage = self.server.complete(prompt, generated)
+        return Counts(usage.prompt_tokens, usage.generated_tokens)
+
+    def times(self) -> tuple[float, float, float]:
+        names = ("prompt_seconds_total", "tokens_predicted_seconds_total", "prompt_tokens_cached_total")
+        prefill_s, decode_s, cached = map(self.server.seconds, names)
+        return prefill_s, decode_s, cached
+
+
+@dataclass(frozen=True)
+class ProxiedClient:
+    """Sends to vLLM by LiteLLM with a key of its own; each letter is a token."""
+
+    server: VllmServer
+    url: str
+    key: str
+
+    def request(self, prompt: list[int], generated: int) -> Counts:
+        content = "".join(chr(33 + token % 90) for token in prompt)
+        body = {"model": "chat", "messages": [{"role": "user", "content": content}], "max_tokens": generated}
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
+        sent = json.dumps(body | {"min_tokens": generated, "ignore_eos": True}).encode()
+        with urlopen(Request(f"{self.url}/v1/chat/completions", sent, headers), timeout=300) as reply:
+            usage = json.load(reply)["usage"]
+        return Counts(usage["prompt_tokens"], usage["completion_tokens"])
+
+    def times(self) -> tuple[float, float, float]:
+        names = ("request_prefill_time_seconds", "request_decode_time_seconds")
+        prefill_s, decode_s = map(self.server.seconds, names)
+        return prefill_s, decode_s, self.server.total("prompt_tokens_cached_total")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Requests of two tenants: one of long prompts of which most is cached, one of long generations."""
+
+    prefix: int
+    suffix: int
+    written: int
+
+    def send(self, client: Client, name: str) -> Counts:
+        """Send one request of a tenant."""
+        number = next(_numbers)
+        if name == "writers":
+            return client.request([3 + (number * 53 + n * 29) % 250 for n in range(8)], self.written)
+        prefix = [3 + n * 37 % 250 for n in range(self.prefix)]
+        return client.request([*prefix, *(3 + (number * 91 + n * 17) % 250 for n in range(self.suffix))], 2)
 
 
 @dataclass
@@ -53,63 +126,100 @@ class Measured:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     cached: int = 0
-    tokens: dict[str, list[int]] = field(default_factory=dict)
+    tokens: dict[str, Counts] = field(default_factory=dict)
 
     @property
     def device_s(self) -> float:
         return self.prefill_s + self.decode_s
 
-    def measure(self, server: LlamaServer, name: str) -> None:
+    def measure(self, traffic: Traffic, client: Client, name: str) -> None:
         """Add one request of a tenant."""
-        before = list(_counters(server))
-        prompt, generated = TENANTS[name](server)
-        own = self.tokens.setdefault(name, [0, 0])
-        own[0], own[1] = own[0] + prompt, own[1] + generated
-        prefill_s, decode_s, cached = (b - a for a, b in zip(before, _counters(server), strict=True))
+        before = client.times()
+        self.tokens[name] = traffic.send(client, name)
+        until(lambda: client.times()[1] > before[1], "the server's times of the request", 30)
+        prefill_s, decode_s, cached = (b - a for a, b in zip(before, client.times(), strict=True))
         self.prefill_s, self.decode_s = self.prefill_s + prefill_s, self.decode_s + decode_s
         self.cached += round(cached)
 
 
-def _counters(server: LlamaServer) -> Iterator[float]:
-    names = ("prompt_seconds_total", "tokens_predicted_seconds_total", "prompt_tokens_cached_total")
-    return map(server.seconds, names)
-
-
 def shares(both: Measured, *, weighted: bool) -> dict[str, float]:
     """Return the shares of two tenants whose requests one server served in turn."""
-    prompt, generated = (sum(own[n] for own in both.tokens.values()) for n in range(2))
+    prompt = sum(own.prompt for own in both.tokens.values())
+    generated = sum(own.generated for own in both.tokens.values())
     busy_ms = round(1000 * both.device_s)
     work = {"busy_ms": busy_ms, "split_ms": busy_ms, "prefill_ms": round(1000 * both.prefill_s)}
     work["decode_ms"] = round(1000 * both.decode_s)
     counts = {"prompt_tokens": prompt, "cached_tokens": both.cached, "generated_tokens": generated}
     weights: TokenWeights | str = token_weights(split(NANO_USD, 0, work), counts) if weighted else NO_TIMES
     cached = {"agents": both.cached, "writers": 0}
-    rows = [TenantTokens(0, "m", Tenant(name), own[0], own[1], cached[name]) for name, own in both.tokens.items()]
+    rows = [
+        TenantTokens(0, "m", Tenant(name), own.prompt, own.generated, cached[name]) for name, own in both.tokens.items()
+    ]
     hour = ModelHour(NANO_USD, prompt + generated, cached_tokens=both.cached, generated_tokens=generated)
     attribution = attribute(ModelHours("m", 0, (hour,)), rows, NANO_USD, weights)
     return {str(share.tenant.team): share.nano_usd / NANO_USD for share in attribution.shares if share.tenant}
 
 
+def compare(traffic: Traffic, clients: Mapping[str, Client], capsys: pytest.CaptureFixture[str], engine: str) -> None:
+    """Hold the shares of rounds of both tenants against rounds of each alone.
+
+    Other programs may stop the server in some rounds: medians of each of its times leave these out.
+    """
+    for name, client in clients.items():
+        traffic.send(client, name)  # the long prompt is in the cache afterwards
+    alone, together = {name: list[Measured]() for name in clients}, list[Measured]()
+    for _ in range(ROUNDS):
+        for name, client in clients.items():
+            alone[name].append(Measured())
+            alone[name][-1].measure(traffic, client, name)
+        together.append(Measured())
+        for name, client in clients.items():
+            together[-1].measure(traffic, client, name)
+    device_s = {name: median(round_.device_s for round_ in rounds) for name, rounds in alone.items()}
+    both = replace(
+        together[-1],
+        prefill_s=median(round_.prefill_s for round_ in together),
+        decode_s=median(round_.decode_s for round_ in together),
+        cached=round(median(round_.cached for round_ in together)),
+    )
+    weighted, unweighted = shares(both, weighted=True), shares(both, weighted=False)
+    fair = {name: own / sum(device_s.values()) for name, own in device_s.items()}
+    with capsys.disabled():
+        for name in clients:
+            text = f"alone {fair[name]:.1%}, weighted {weighted[name]:.1%}, unweighted {unweighted[name]:.1%}"
+            print(f"\n{engine}, {name}: {text}")
+    for name in clients:
+        assert abs(weighted[name] / fair[name] - 1) <= TOLERANCE
+        assert abs(unweighted[name] - fair[name]) > abs(weighted[name] - fair[name])
+
+
 def test_shares_agree_with_the_device_time_that_each_tenant_takes_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fair, weighted, by_tokens = (defaultdict[str, list[float]](list) for _ in range(3))
     with LlamaServer(write_model(tmp_path / "model.gguf", shape=SHAPE), slots=2) as server:
-        for name in TENANTS:
-            TENANTS[name](server)  # the long prompt is in the cache afterwards
-        for _ in range(ROUNDS):  # other programs may stop the server in some of them: medians leave these out
-            alone, both = {name: Measured() for name in TENANTS}, Measured()
-            for name in TENANTS:
-                alone[name].measure(server, name)
-            for name in TENANTS:
-                both.measure(server, name)
-            for name, measured in alone.items():
-                fair[name].append(measured.device_s / sum(other.device_s for other in alone.values()))
-                weighted[name].append(shares(both, weighted=True)[name])
-                by_tokens[name].append(shares(both, weighted=False)[name])
-    for name in TENANTS:
-        own, by_kind, flat = (median(values[name]) for values in (fair, weighted, by_tokens))
-        with capsys.disabled():
-            print(f"\n{name}: alone {own:.1%}, weighted {by_kind:.1%}, unweighted {flat:.1%}")
-        assert abs(by_kind / own - 1) <= TOLERANCE
-        assert abs(flat - own) > abs(by_kind - own)
+        clients = {name: LlamaClient(server) for name in KEYS}
+        compare(Traffic(prefix=1500, suffix=150, written=100), clients, capsys, "llama.cpp")
+
+
+@pytest.mark.skipif(
+    PROGRAM is None or not (FOLDER / "bin" / "vllm").exists(), reason="needs litellm[proxy] and `python -m tests.vllm`"
+)
+def test_shares_behind_litellm_agree_with_the_device_time_on_vllm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_vllm_model(FOLDER, tmp_path / "model", hidden=1024, layers=8)
+    options = ("--served-model-name", ALIAS, "--chat-template", CONTENT_ONLY, "--enable-prompt-tokens-details")
+    with (
+        VllmServer(*options, model=model) as server,
+        litellm(tmp_path / "proxy", server.url) as url,
+    ):
+        clients = {name: ProxiedClient(server, url, key) for name, key in KEYS.items()}
+        compare(Traffic(prefix=768, suffix=128, written=40), clients, capsys, "vLLM behind LiteLLM")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("METRICS_TOKEN", "sk-metrics")
+            limits = Limits(timeout_s=30, access=(Access(url, token_env="METRICS_TOKEN"),))
+            reading = read_gateway(GatewaySettings(url, kind="litellm"), limits)
+    counted: dict[str, int] = defaultdict(int)
+    for series, value in reading.counters.items():
+        counted[reading.metric_of[series].partition("{")[0]] += value
+    assert counted["tenant_cached_tokens"] == pytest.approx(768 * 2 * ROUNDS, rel=0.2), "LiteLLM counts them by key"

@@ -44,8 +44,9 @@ bpe.pre_tokenizer, bpe.decoder = letters(add_prefix_space=False), decoders.ByteL
 special = ["<s>", "</s>"]
 bpe.train_from_iterator(["a b"], trainers.BpeTrainer(special_tokens=special, initial_alphabet=letters.alphabet()))
 PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>").save_pretrained(sys.argv[1])
+hidden, layers = int(sys.argv[2]), int(sys.argv[3])
 LlamaForCausalLM(LlamaConfig(
-    vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+    vocab_size=512, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings={MAX_MODEL_LEN * 2}, bos_token_id=0, eos_token_id=1,
 )).save_pretrained(sys.argv[1])
 """
@@ -79,17 +80,29 @@ def prepare(folder: Path) -> None:
     named = packages / f"vllm-{VERSION}+cpu.dist-info"
     named.mkdir(exist_ok=True)
     (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
-    subprocess.run([python, "-c", MODEL, folder / ALIAS], check=True)
+    write_model(folder, folder / ALIAS)
+
+
+def write_model(folder: Path, model: Path, hidden: int = 128, layers: int = 2) -> Path:
+    """Write a Llama of random weights with the environment in `folder`; return where it is."""
+    subprocess.run([folder / "bin" / "python", "-c", MODEL, model, str(hidden), str(layers)], check=True)
+    return model
 
 
 class VllmServer:
     """One server on a port of loopback; stays on its port across restarts."""
 
-    def __init__(self, *options: str, folder: Path = FOLDER, environment: Mapping[str, str] = OFFLINE) -> None:
+    def __init__(
+        self,
+        *options: str,
+        folder: Path = FOLDER,
+        environment: Mapping[str, str] = OFFLINE,
+        model: Path | None = None,
+    ) -> None:
         self._environment = {**OFFLINE, **environment}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.model = folder / ALIAS
+        self.model = model or folder / ALIAS
         self.log = folder / f"{self.port}.log"
         self._command: list[str | Path] = [
             folder / "bin" / "vllm",
@@ -162,6 +175,13 @@ class VllmServer:
             lines = reply.read().decode().splitlines()
         series = re.compile(rf"vllm:{name}(?:\{{.*\}})? (\S+)")
         return round(sum(float(match[1]) for line in lines if (match := series.fullmatch(line))))
+
+    def seconds(self, name: str) -> float:
+        """Return the sum of one of the server's histograms of seconds."""
+        with urlopen(f"{self.url}/metrics", timeout=REQUEST_S) as reply:
+            lines = reply.read().decode().splitlines()
+        series = re.compile(rf"vllm:{name}_sum(?:\{{.*\}})? (\S+)")
+        return sum(float(match[1]) for line in lines if (match := series.fullmatch(line)))
 
     def counted(self) -> dict[str, int]:
         """Return all tokens so far, in our words, read without the code under test."""

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from pertoken.advisor.rules.switches import disabled
+from pertoken.advisor.rules.discovery import disabled
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.settings.keys import APP
-from pertoken.store.configurations import add_configuration, last_configuration
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_advice
-from pertoken.store.repository import AdviceRepository
+from pertoken.store.repository import AdviceRepository, add_configuration, last_configuration
 
 KEYS = (
     *("services", "hosts", "commitments", "rules"),

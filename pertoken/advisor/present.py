@@ -2,17 +2,16 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
-from pertoken.advisor.probed.cpus import with_cpus
 from pertoken.advisor.probed.stored import probe_points
 from pertoken.advisor.worker.child import Measured, SubjectKey
-from pertoken.catalog.market import Market
+from pertoken.catalog.market import Market, MeasuredRates
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import fleet, service_name
@@ -21,10 +20,12 @@ from pertoken.costs.prices.selectors import accelerators, rank
 from pertoken.costs.prices.set_offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
-from pertoken.evidence import Evidence
+from pertoken.evidence import Evidence, OperatingPoint
+from pertoken.forecast.measured.cpu import cpu_accelerator, measured_rates
 from pertoken.proof.judging.recalibration import proven_verdicts, realised_by
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.savings.forecasts import Forecasts
+from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
 from pertoken.state.workload import WORKLOAD, Workload, parsed
@@ -33,6 +34,34 @@ from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
 from pertoken.window.reading import Window
+
+
+def with_cpus(
+    market: Market,
+    deployments: Iterable[Deployment],
+    inventory: Inventory,
+    probed: Mapping[int, Sequence[OperatingPoint]],
+) -> Market:
+    """Return the market with the CPUs of probed deployments, by device name; unchanged without any.
+
+    Rates from several deployments on CPUs of one name are kept by engine and dtype of the weights.
+    """
+    rates: dict[str, dict[tuple[str, str], MeasuredRates]] = defaultdict(dict)
+    memory_bytes: dict[str, int] = {}
+    for deployment in deployments:
+        held = [inventory.devices[device_id] for device_id in deployment.device_ids if device_id in inventory.devices]
+        points = probed.get(deployment.deployment_id, ())
+        if len(held) != 1 or held[0].kind != "cpu" or deployment.weight_dtype is None:
+            continue
+        measured = measured_rates(deployment.model, deployment.engine, deployment.weight_dtype, points)
+        memory = inventory.host[held[0].host_id].memory_bytes
+        if measured is not None and memory:
+            rates[held[0].name][deployment.engine, deployment.weight_dtype] = measured
+            memory_bytes[held[0].name] = memory
+    today = datetime.fromtimestamp(inventory.now_ts, UTC).date()
+    devices = [cpu_accelerator(name, of, memory_bytes[name], today) for name, of in rates.items()]
+    return market.with_measured(devices) if devices else market
+
 
 SeriesByWindow = Mapping[int, Collection[str] | None]
 """Series that rules read in windows of their own, by length in seconds; None: any series."""

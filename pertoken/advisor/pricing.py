@@ -11,12 +11,10 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from pertoken.advisor.changes.already import present_values
 from pertoken.advisor.changes.commands import commands
-from pertoken.advisor.changes.edits import edits
-from pertoken.advisor.changes.title import change_lines, title
+from pertoken.advisor.changes.title import change_lines, edits, present_values, title
 from pertoken.advisor.checks.candidate import Candidate, candidate
-from pertoken.advisor.checks.objectives import full_batch_factor, held_again
+from pertoken.advisor.checks.permitted import full_batch_factor, held_again
 from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
 from pertoken.advisor.checks.published import notes as published_notes
 from pertoken.advisor.checks.published import refusal as refusal_by_facts
@@ -56,7 +54,7 @@ WORTHLESS = (NO_SAVING, COSTS_MORE)
 FEWER_BITS_GAIN = 1.15
 """Minimum saving of weights below 8 bits over those in 8 bits, which alter outputs less. A judgement."""
 MAX_VARIANTS = 3
-"""Maximum variants of one rule for one target: those that save most are kept."""
+"""Maximum variants of one rule for one target that save most: of those that plans count, and of the others."""
 
 
 @dataclass
@@ -217,7 +215,9 @@ class Pricing:
                 outcome.refusals.append(self._refused(possible, Refusal("fewer-bits", reason)))
             else:
                 best.append((possible, money))
-        return best[:MAX_VARIANTS]
+        counted = [(possible, money) for possible, money in best if money.uncounted is None]
+        uncounted = [(possible, money) for possible, money in best if money.uncounted is not None]
+        return sorted((*counted[:MAX_VARIANTS], *uncounted[:MAX_VARIANTS]), key=_surest)
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
         """Forecast the figures to show for several targets' proposals in one batch.
@@ -410,6 +410,13 @@ def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
     _, money = candidate
     confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()
     return tuple(-dollars for dollars in (*confirmed.rank, *unconfirmed.rank))
+
+
+def _surest(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
+    """Return the sort key of a candidate: largest sure saving first."""
+    _, money = candidate
+    confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()
+    return tuple(-dollars for dollars in (*confirmed.sure_first(), *unconfirmed.sure_first()))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

@@ -356,21 +356,20 @@ def _record(
 
 
 def rank(recommendation: Recommendation) -> tuple[object, ...]:
-    """Return the sort key of a recommendation: by state, then the largest saving first.
+    """Return the sort key of a recommendation: by state, then the largest sure saving first.
 
     Recommendations without a saving are sorted by the bill that falls if confirmed, then by least risk and effort,
     then by capacity if confirmed.
     """
     order = list(State).index(recommendation.state)
     best = recommendation.best
-    worth = best.rank if best else (0,) * 3
     unpriced = (0, 0, 0)
     if best and best.saving is None:
         capacity = (best.if_confirmed or Saving()).capacity[LIKELY]
         unpriced = RISKS.index(best.risk), EFFORTS.index(best.effort), -capacity
     return (
         order,
-        *(-dollars for dollars in worth),
+        tuple(-dollars for dollars in recommendation.rank),
         *unpriced,
         recommendation.rule_id,
         natural_key(recommendation.target),

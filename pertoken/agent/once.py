@@ -9,8 +9,9 @@ from typing import Any
 
 from pertoken.agent.discovery.watch import Watch
 from pertoken.agent.host.identity import HostIdentity, Identity
+from pertoken.agent.host.plug import plug_watch
 from pertoken.agent.host.processes import boot_ms, since_boot_ms
-from pertoken.agent.readings import EngineReading, ProbeReading, Unavailable
+from pertoken.agent.readings import EngineReading, PlugReading, ProbeReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.drivers import Drivers
@@ -34,6 +35,7 @@ class Look:
     wall_ms: int
     monotonic_ms: int
     identity: HostIdentity
+    plug: PlugReading | None = None
 
 
 @contextmanager
@@ -53,6 +55,8 @@ class Looker:
         limits = Limits.of(settings)
         self._wait_s = 2 * limits.timeout_s  # a page, and what the engine is asked beside it
         self._drivers = Drivers(settings.agent_probes)
+        self._plug = plug_watch(settings)
+        self._plug.start_read()
         self._watch = Watch(settings.agent_engines, settings.agent_discover, limits)
         self._identity = Identity(settings.agent_cloud_metadata)
         self._identity.look()
@@ -62,13 +66,14 @@ class Looker:
         """Read everything now; drivers that do not answer are a gap."""
         probe, _ = self._drivers.read(processes=True, deadline_s=DEADLINE_S)
         engines = self._watch.read(wait_s=self._wait_s)
-        unavailable = (*self._watch.unavailable, *self._identity.unavailable)
+        unavailable = (*self._watch.unavailable, *self._identity.unavailable, *self._plug.unavailable)
         now_ms = round(time.time() * 1000)
-        return Look(probe, engines, unavailable, now_ms, since_boot_ms(), self._identity.known)
+        return Look(probe, engines, unavailable, now_ms, since_boot_ms(), self._identity.known, self._plug.newest)
 
     def close(self) -> None:
         """End the sampler."""
         self._watch.close()
+        self._plug.close()
         self._drivers.close()
 
 
@@ -81,7 +86,7 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
     tick_state = TickState(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
     for look, cost in ((first, None), (second, Cost(0, 0, 0, 0))):
         moment = Moment(look.wall_ms // 1000, look.wall_ms, look.monotonic_ms, max(1, round(APART_S)))
-        readings = Readings(look.probe, look.engines, None, look.unavailable, (), look.identity)
+        readings = Readings(look.probe, look.engines, None, look.unavailable, (), look.identity, plug=look.plug)
         tick, tick_state = assemble(tick_state, readings, moment, cost)
     return second, tick
 
@@ -113,6 +118,8 @@ def _columns(sample: Any) -> dict[str, Any]:
 def _lines(look: Look, tick: Tick) -> Iterator[str]:
     host = next(sample for sample in tick.samples if isinstance(sample, HostSample))
     yield f"host     {tick.host.name}: CPU {_percent(host.cpu_util_1e4)}, memory {format_bytes(host.memory_used_bytes)}"
+    if look.plug is not None:
+        yield f"plug     {look.plug.power_mw / 1000:.0f} W by {look.plug.source}"
     names = {row.device_id: row.name for row in tick.devices}
     for sample in tick.samples:
         if isinstance(sample, DeviceSample):

@@ -146,6 +146,15 @@ class HostReading:
 
 
 @dataclass(frozen=True, slots=True)
+class PlugReading:
+    """Power of the whole server at its plug."""
+
+    power_mw: int
+    source: str
+    """Kind of what measures it: one of `settings.plug.KINDS`."""
+
+
+@dataclass(frozen=True, slots=True)
 class DriversReading:
     """Readings of all drivers at one instant, with what they cost the sampler."""
 

@@ -11,6 +11,8 @@ from pertoken.agent.discovery.watch import Watch, cpu_time_ms
 from pertoken.agent.gateways.reader import READ_S, GatewayWatch
 from pertoken.agent.host.identity import Identity
 from pertoken.agent.host.owners import Owners
+from pertoken.agent.host.plug import READ_S as PLUG_S
+from pertoken.agent.host.plug import plug_watch
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.host.purge_clock import PurgeClock
@@ -71,6 +73,7 @@ class Recorder:
         self._identity = Identity(settings.agent_cloud_metadata)
         self._watch = _watch(settings)
         self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
+        self._plug = plug_watch(settings)
         self._owners = Owners(settings.agent_pod_labels, settings.agent_hpc_job_mapping_dir)
         self._lookers = Workers(1, "identity")
         self._identified = threading.Event()
@@ -159,6 +162,8 @@ class Recorder:
         before.close()
         self._gateways.close()
         self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
+        self._plug.close()
+        self._plug = plug_watch(settings)
         self._owners = Owners(settings.agent_pod_labels, settings.agent_hpc_job_mapping_dir)
         if settings.agent_cloud_metadata != self.settings.agent_cloud_metadata:
             self._identity = Identity(settings.agent_cloud_metadata)
@@ -184,6 +189,7 @@ class Recorder:
             self._shipping.close()
         self._watch.close()
         self._gateways.close()
+        self._plug.close()
         self._lookers.close()
         self._drivers.close()
         try:
@@ -238,11 +244,15 @@ class Recorder:
             Job("tidying", self._upkeep.tidy, MINUTE),
             Job("integrity check", lambda: self.check(stop), check_s, CHECK_AFTER_S, beside=True),
             *((Job("gateways", self._read_gateways, READ_S),) if self.settings.gateways else ()),
+            *((Job("power at the plug", self._read_plug, PLUG_S),) if self.settings.agent_plug else ()),
             *(() if self._shipping is None else self._shipping_jobs(stop)),
         )
 
     def _read_gateways(self) -> None:
         self._gateways.start_read()
+
+    def _read_plug(self) -> None:
+        self._plug.start_read()
 
     def _shipping_jobs(self, stop: threading.Event) -> tuple[Job, ...]:
         every_s = self.settings.ship_every
@@ -340,7 +350,12 @@ class Recorder:
         known = {key: ms for key, ms in times.items() if ms is not None}
         self._owners.look()
         engines = tuple(self._with_owner(engine) for engine in engines)
-        unavailable = (*self._watch.unavailable, *self._identity.unavailable, *self._gateways.unavailable)
+        unavailable = (
+            *self._watch.unavailable,
+            *self._identity.unavailable,
+            *self._gateways.unavailable,
+            *self._plug.unavailable,
+        )
         return Readings(
             probe,
             engines,
@@ -350,6 +365,7 @@ class Recorder:
             self._identity.known,
             gateways=self._gateways.take(),
             jobs_by_gpu=self._owners.jobs,
+            plug=self._plug.newest,
         )
 
     def _with_owner(self, engine: EngineReading) -> EngineReading:

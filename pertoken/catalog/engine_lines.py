@@ -58,10 +58,8 @@ class MultiTokenPrediction:
     def text(self) -> str:
         """The published gain, as a phrase."""
         alone, many = self.gains
-        return (
-            f"{alone:g} times the decode speed at one running request and {many:g} at {self.max_running}, on "
-            f"{self.setting} ({self.source})"
-        )
+        batches = f" and {many:g} at {self.max_running}" if self.max_running > 1 else ", none is published above"
+        return f"{alone:g} times the decode speed at one running request{batches}, on {self.setting} ({self.source})"
 
 
 @cache

@@ -54,6 +54,8 @@ class InvoiceFormat:
     """Column of the effective cost in that currency."""
     split: str | None = None
     """Column that is set on lines that divide the cost of another line, which are not added."""
+    allocated: str | None = None
+    """Column that is set on lines that together are one charge, which was divided among them."""
     amount: str | None = None
     unit: str | None = None
     """Unit of `amount`."""
@@ -67,7 +69,7 @@ class InvoiceFormat:
         """Every column that is read, without duplicates."""
         first = (self.resource, self.start, self.end, self.currency, self.kind, self.description)
         second = (self.credits, self.list, self.list_price, self.per_usd, self.amount, self.unit)
-        third = (self.priced_currency, self.priced_cost, self.split)
+        third = (self.priced_currency, self.priced_cost, self.split, self.allocated)
         specs = filter(None, (*self.needs, *first, *self.cost, *self.effective, *second, *third))
         return tuple(dict.fromkeys(column for spec in specs for column in names_of(spec)))
 

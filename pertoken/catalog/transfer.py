@@ -20,6 +20,8 @@ class TransferRate:
     usd_per_gb: float
     max_usd_per_gb: float
     """Of its dearest published pair of places."""
+    confidence: str
+    """As of a list price: `high`, `medium` or `low`."""
     source: str
     as_of: date
 
@@ -42,7 +44,8 @@ def transfer_rate(provider: str | None, to: str) -> TransferRate | None:
     """Return the rate of data that leaves a provider, `to` `INTERNET` or `REGION`; None if it is not known."""
     for row in _tables()["rate"]:
         if (row["provider"], row["to"]) == (provider, to):
-            return TransferRate(row["usd_per_gb"], row["max_usd_per_gb"], row["source"], _as_of(row))
+            row = {name: value for name, value in row.items() if name not in ("provider", "to")}
+            return TransferRate(**row | {"as_of": _as_of(row)})
     return None
 
 

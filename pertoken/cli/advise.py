@@ -21,6 +21,7 @@ from pertoken.cli.options import (
     settings_of,
     text_width,
 )
+from pertoken.cli.progress import progress_bar
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 
 if TYPE_CHECKING:
@@ -82,8 +83,9 @@ def advise(
 ) -> None:
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
 
-    What is wrong now comes first, then the largest savings. Rows without a figure are folded into one line a rule;
-    --all lists them, every other variant, and every refusal with its reason.
+    What is wrong now comes first, then the savings by their low end, of which one that a forecast stands behind counts
+    half. A row with a loss as its low end is marked "may rise" and comes after those. Rows without a figure are folded
+    into one line a rule; --all lists them, every other variant, and every refusal with its reason.
 
     JSON has every proposal, and of each rule the first 4 targets without one; `repeated` counts the others, which
     --all has too.
@@ -332,18 +334,8 @@ def _run(
 @contextlib.contextmanager
 def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     """Show a bar on a terminal, with an equal part for each phase (reading, each plugin, each rule, pricing)."""
-    import sys
-
     seen: dict[str, int] = {}
-    bar: Any
-    with click.progressbar(
-        length=1000,
-        label="Advising",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-        item_show_func=lambda phase: str(phase or ""),
-        show_eta=False,
-    ) as bar:
+    with progress_bar("Advising", 1000) as bar:
 
         def show(phase: str, share: float) -> None:
             before = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time
@@ -406,7 +398,7 @@ def values_of(recommendation: Recommendation) -> dict[str, Any]:
 
     from pertoken.proof.recommendation import full_id
 
-    return {"id": full_id(recommendation), **asdict(recommendation)}
+    return {"id": full_id(recommendation), **asdict(recommendation), "may_rise": recommendation.may_rise}
 
 
 def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from pertoken.cli.options import echo, settings_of
+from pertoken.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from pertoken.config import Settings
     from pertoken.demo.making import Demo, OnProgress
@@ -127,16 +127,7 @@ def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
 @contextmanager
 def _bar(hosts: int) -> Iterator[OnProgress]:
     """Show a progress bar on a terminal, host by host."""
-    import sys
-
-    bar: Any = click.progressbar(
-        length=hosts,
-        label="Making a demo",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-        item_show_func=lambda phase: str(phase or ""),
-    )
-    with bar:
+    with progress_bar("Making a demo", hosts) as bar:
 
         def progress(phase: str, done: int, of: int) -> None:
             bar.update(max(0, done - bar.pos), phase)

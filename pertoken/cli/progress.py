@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pertoken.printable import literal
 from pertoken.units import format_duration
@@ -16,11 +16,31 @@ SHOWN_AFTER_S = 1.0
 REDRAWN_EVERY_S = 0.5
 """The line also moves during one long statement, so that the program does not seem to hang."""
 _TURNS = "|/-\\"
+_BAR_WIDTH = 24
 
 
 def _on_terminal() -> bool:
     """Return whether standard error is a terminal."""
     return sys.stderr.isatty()
+
+
+def progress_bar(label: str, length: int) -> Any:
+    """Return a bar on standard error for work of `length` steps, with the present phase cut to the terminal's width.
+
+    A line that is wider would be wrapped, and each redraw would begin another one.
+    """
+    import click
+
+    room = shutil.get_terminal_size().columns - len(f"{label}  [{'#' * _BAR_WIDTH}]  100%  ") - 1
+    return click.progressbar(
+        length=length,
+        label=label,
+        width=_BAR_WIDTH,
+        file=sys.stderr,
+        hidden=not _on_terminal(),
+        item_show_func=lambda phase: literal(str(phase or ""))[: max(0, room)],
+        show_eta=False,
+    )
 
 
 class Progress:

@@ -216,7 +216,7 @@ def disable(config_file: str | None, rule_id: str) -> None:
 
     Its ID is stored in disabled-rules.txt beside the settings file; the file or entry point of that name is not loaded.
     """
-    from pertoken.advisor.rules import switches
+    from pertoken.advisor.rules import discovery
     from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import entries, listed, refuse_impossible, unknown
 
@@ -227,8 +227,8 @@ def disable(config_file: str | None, rule_id: str) -> None:
         known = {entry.id for entry in entries(listed(settings))}
         if rule_id not in known:
             raise unknown(rule_id, known)
-    switches.disable(settings.folder, rule_id)
-    echo(f"{rule_id} is off from the next run on ({settings.folder / switches.FILE}).")
+    discovery.disable(settings.folder, rule_id)
+    echo(f"{rule_id} is off from the next run on ({settings.folder / discovery.SWITCHES}).")
 
 
 @rules.command("enable", short_help="Switch a rule on again.")
@@ -236,11 +236,11 @@ def disable(config_file: str | None, rule_id: str) -> None:
 @config_option
 def enable(config_file: str | None, rule_id: str) -> None:
     """Switch the rule ID on again."""
-    from pertoken.advisor.rules import switches
+    from pertoken.advisor.rules import discovery
     from pertoken.errors import BadInput
 
     settings = settings_of(config_file)
-    if rule_id not in (off := switches.disabled(settings.folder)):
+    if rule_id not in (off := discovery.disabled(settings.folder)):
         raise BadInput(f"{rule_id!r} is not switched off; switched off are: {', '.join(off) or 'none'}")
-    switches.enable(settings.folder, rule_id)
+    discovery.enable(settings.folder, rule_id)
     echo(f"{rule_id} runs again from the next run on.")

@@ -18,8 +18,7 @@ from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window.inventory import Inventory
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import DAY, Piece, Window
-from pertoken.window.recent import Recent
-from pertoken.window.totals import Details, Totals
+from pertoken.window.totals import Details, Recent, Totals
 
 if TYPE_CHECKING:  # numpy is loaded by the methods that need it: the first screen does not
     from pertoken.costs.lines import BilledBuckets

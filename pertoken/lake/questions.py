@@ -21,8 +21,6 @@ from pertoken.window.reading import DAY
 
 GROUPS = ("cell", "model", "service", "provider", "region", "accelerator", "namespace", "workload")
 """Columns by which dollars can be grouped."""
-TOKEN_GROUPS = tuple(name for name in GROUPS if name != "accelerator")
-"""Columns by which dollars and tokens can be grouped together, as they can by labels, jobs and slices."""
 EXACT = "decimal(38, 0)"
 
 

@@ -42,7 +42,7 @@ from pertoken.metrics.engine import (
     TENANT_TOKENS,
     EngineMetric,
 )
-from pertoken.metrics.figures import FIGURES, HEADLINES, FigureSpec, HeadlineSpec
+from pertoken.metrics.figures import FIGURES, HEADLINES, MIN_STUCK_S, FigureSpec, HeadlineSpec
 from pertoken.metrics.labels import label_of
 from pertoken.metrics.series import (
     ENDED,
@@ -76,6 +76,7 @@ __all__ = [
     "MAX_POWER_MW",
     "MB_PER_BUSY_S",
     "MEMORY_SOURCE",
+    "MIN_STUCK_S",
     "PER_REQUEST_TPOT",
     "POWER_LIMITS",
     "POWER_SOURCE",

@@ -15,6 +15,8 @@ class FigureSpec:
     """What it is known of: `fleet`, `service`, `model`, `host`, `owner`."""
 
 
+MIN_STUCK_S = 300
+"""Time without a token after which an engine with requests counts as stuck (judgement)."""
 _SERVED = ("fleet", "service", "model")
 _OWNED = (*_SERVED, "owner")
 FIGURES: Mapping[str, FigureSpec] = {

@@ -314,5 +314,12 @@ SERIES: Mapping[str, SeriesSpec] = {
         "let the agent run",
         Derived("observed time of the buckets"),
     ),
+    "stuck_h": SeriesSpec(
+        "hours stuck",
+        "h",
+        "hours up to now in which it had requests and no token; 0 under five minutes",
+        "let the agent run",
+        Derived("observed time since the last minute with a token or without a request"),
+    ),
 }
 """Every series a rule may read, by name."""

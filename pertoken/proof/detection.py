@@ -140,13 +140,12 @@ def _on_trial(trials: Iterable[Trial]) -> tuple[set[int], set[int]]:
     return {trial.recommendation_id for trial in trials}, {arm.deployment_id for arm in arms}
 
 
-def _precedence(recommendation: Recommendation) -> tuple[int, ...]:
+def _precedence(recommendation: Recommendation) -> tuple[object, ...]:
     """Return the sort key by state, then by promise: it decides to which recommendation a change belongs."""
-    best = recommendation.estimate or recommendation.best
-    worth = best.rank if best else (0,) * 3
+    worth = recommendation.chosen.rank if recommendation.chosen else ()
     return (
         _CANDIDATES.index(recommendation.state) if recommendation.state in _CANDIDATES else len(_CANDIDATES),
-        *(-dollars for dollars in worth),
+        tuple(-dollars for dollars in worth),
     )
 
 

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from pertoken.forecast.tiers import Tier
-from pertoken.savings.saving import LIKELY, Saving
 from pertoken.savings.saving import Money as Money
+from pertoken.savings.saving import Saving, surest
 from pertoken.store.schema.ids import stable_id
 
 
@@ -213,13 +213,20 @@ class Variant:
         return self.saving is not None and self.saving.pays_more
 
     @property
-    def rank(self) -> tuple[int, int, int]:
-        """Sort key, the largest first: by the saving, then by the bill that falls once a person has confirmed it.
+    def may_rise(self) -> bool:
+        """Whether the bill, which likely falls or stays, rises at the low end."""
+        return (self.saving or self.if_confirmed or Saving()).may_rise
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Sort key, the largest first: by what is sure of the saving, then of the bill that falls once confirmed.
 
         A variant without a saving is between those that save and those that pay more. Capacity to confirm ranks
         nothing: a test that costs minutes comes before another model that leaves the bill as it is.
         """
-        return (*(self.saving or Saving()).rank, (self.if_confirmed or Saving()).net[LIKELY])
+        forecast = self.tier is not None
+        saving, confirmed = self.saving or Saving(), self.if_confirmed or Saving()
+        return *saving.sure_first(forecast=forecast), *surest(confirmed.net, forecast=forecast)
 
 
 @dataclass(frozen=True)
@@ -281,8 +288,18 @@ class Recommendation:
 
     @property
     def best(self) -> Variant | None:
-        """The variant that saves most."""
+        """The variant that surely saves most."""
         return self.variants[0] if self.variants else None
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Sort key, the largest first: of its best variant."""
+        return self.best.rank if self.best else ()
+
+    @property
+    def may_rise(self) -> bool:
+        """Whether the bill, which likely falls or stays, rises at the low end of its chosen variant."""
+        return self.chosen is not None and self.chosen.may_rise
 
     @property
     def chosen(self) -> Variant | None:
@@ -321,9 +338,8 @@ def best_of_each_target(rows: Iterable[Recommendation]) -> tuple[Recommendation,
     return tuple(kept)
 
 
-def _worth(row: Recommendation) -> tuple[int, ...]:
-    worth = row.best.rank if row.best else (0,) * 3
-    return *(-dollars for dollars in worth), row.recommendation_id
+def _worth(row: Recommendation) -> tuple[object, ...]:
+    return tuple(-dollars for dollars in row.rank), row.recommendation_id
 
 
 def total(monies: Iterable[Money | None]) -> Money | None:

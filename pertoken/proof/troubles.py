@@ -8,7 +8,7 @@ from typing import Any
 
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, Trouble, TroubleKind
-from pertoken.metrics import FIGURES
+from pertoken.metrics import FIGURES, MIN_STUCK_S
 from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.stored import standing
@@ -21,8 +21,6 @@ from pertoken.units import format_duration
 
 WINDOW_S = 3600
 """Window of the figures that troubles are judged by."""
-MIN_STUCK_S = 300
-"""Time without a token after which an engine with requests counts as stuck (judgement)."""
 MAX_TTFT_S = 30.0
 """p95 of the time to first token above which an engine counts as saturated, whatever its objective (judgement)."""
 MAX_SILENT_S = 7 * 86_400
@@ -80,11 +78,7 @@ def troubles(
 def with_commands(lines: Iterable[Trouble], advice: Sequence[Recommendation]) -> tuple[Trouble, ...]:
     """Return troubles of deployments with the command that shows the open advice against them, where there is any."""
     by_deployment: defaultdict[int | None, list[Recommendation]] = defaultdict(list)
-    for row in sorted(
-        (row for row in advice if row.counted and row.best),
-        key=lambda row: row.best.rank if row.best else (),
-        reverse=True,
-    ):
+    for row in sorted((row for row in advice if row.counted and row.best), key=lambda row: row.rank, reverse=True):
         edits = row.best.edits if row.best else ()
         for deployment_id in {row.deployment_id, *(edit.target for edit in edits if edit.kind == "deployment")}:
             by_deployment[int(deployment_id) if deployment_id is not None else None].append(row)

@@ -16,6 +16,7 @@ from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.figures import ModelFigures, model_figures
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import Trouble
+from pertoken.costs.report.server_energy import EnergyTerms
 from pertoken.costs.served import Served, together
 from pertoken.proof.judging.banked import Banked, banked
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
@@ -30,7 +31,7 @@ from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.advice.folds import Folded, folded
-from pertoken.text.amounts import price
+from pertoken.text.amounts import in_dollars, price
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory, shown_place
 
@@ -43,7 +44,7 @@ class Savings:
     """Advice by progress. Money is nano-USD per month, as (low, likely, high)."""
 
     proposed: tuple[Recommendation, ...]
-    """Open recommendations, largest saving first: one for each service or host where nothing was accepted."""
+    """Open recommendations, largest sure saving first: one for each service or host where nothing was accepted."""
     unconfirmed: tuple[Recommendation, ...]
     """Open recommendations that the last advice run did not confirm; they are in no sum."""
     paying_more: tuple[Recommendation, ...]
@@ -85,6 +86,7 @@ class ReportFigures:
     owners: tuple[Spend, ...]
     """By each basis of `settings.owners` by which a deployment has an owner."""
     figures: tuple[ModelFigures, ...]
+    energy_terms: EnergyTerms
     nano_usd_per_mtok: int | None
     """Of all models with known dollars and tokens."""
     served: Served
@@ -106,6 +108,7 @@ class ReportFigures:
         return {model.model: _by_day(model) for model in self.hours[:models]}
 
 
+@in_dollars()
 def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigures:
     """Read a period. Raises StoreError."""
     teams = {tenant.name: tenant.team for tenant in settings.tenants}
@@ -114,7 +117,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         by = {name: spend_of(priced, served, name, teams) for name in ("model", "tenant", "team")}
         by = {name: with_shared(lines, settings.shared) for name, lines in by.items()}
         owners = tuple(with_shared(lines, settings.shared) for lines in _owners(priced))
-        figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings))
+        terms = EnergyTerms.of(settings)
+        figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings), terms)
         daily = charges(priced)
         source = shown_place(store.location, priced.inventory)
     hours = sorted(
@@ -141,6 +145,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         teams=by["team"],
         owners=owners,
         figures=figures,
+        energy_terms=terms,
         nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known.values())),
         served=together(hour.served._replace(good_share=good_share.get(model)) for model, hour in known.items()),
         tokens=sum(model_row.tokens or 0 for model_row in hours),

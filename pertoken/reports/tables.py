@@ -9,7 +9,9 @@ from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures
 from pertoken.text.advice.answers import affected, could_break, how_sure, slower, why
+from pertoken.text.advice.columns import MAY_RISE
 from pertoken.text.amounts import headline, price
+from pertoken.text.costs.model_figures import energy_note
 from pertoken.units import format_count, format_usd, format_utc
 
 UNKNOWN = "–"
@@ -90,15 +92,17 @@ def spend_table(title: str, spend: Spend, command: str) -> Table:
 
 
 def figures_table(report: ReportFigures, command: str) -> Table:
-    """Return the other figures per token and dollar, by model."""
+    """Return the other figures per token and dollar, by model; energy is that of the servers."""
+    grid = report.energy_terms.grid
     rows = [
         (
             figure.model,
             _usd(figure.usd_per_generated_mtok),
             _usd(figure.usd_per_goodput_mtok),
             _usd(figure.usd_per_1000_requests),
-            _number(figure.j_per_token),
-            _number(figure.kwh),
+            _number(figure.server.j_per_token),
+            _number(figure.server.kwh),
+            *(() if grid is None else (_number(figure.server.co2e_kg),)),
             _usd(figure.idle_usd),
         )
         for figure in report.figures
@@ -110,10 +114,11 @@ def figures_table(report: ReportFigures, command: str) -> Table:
         ">$/1,000 requests",
         ">J/token",
         ">kWh",
+        *(() if grid is None else (">kg CO2e",)),
         ">idle dollars",
     )
     empty = "No model was served in this period."
-    return Table("Figures by model", columns, tuple(rows), empty, command)
+    return Table("Figures by model", columns, tuple(rows), empty, command, (energy_note(report.energy_terms),))
 
 
 def found_table(report: ReportFigures) -> Table:
@@ -212,7 +217,8 @@ def money_text(money: Money | None) -> str:
 
 
 def _marked_title(row: Recommendation) -> str:
-    return row.title if row.unconfirmed is None else f"not confirmed: {row.title}"
+    mark = "" if row.unconfirmed is None else "not confirmed: "
+    return f"{mark}{MAY_RISE if row.may_rise else ''}{row.title}"
 
 
 def _if_confirmed(row: Recommendation) -> str:

@@ -61,6 +61,7 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "evidence": [series_label(line.series) for line in recommendation.evidence if line.missing is None],
         "commands": [] if chosen is None else list(chosen.commands),
         "pays_more": recommendation.pays_more,
+        "may_rise": recommendation.may_rise,
         "unconfirmed": recommendation.unconfirmed if recommendation.state is State.OPEN else None,
         "reason": recommendation.reason,
         "remedy": recommendation.remedy,

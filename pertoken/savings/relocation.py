@@ -249,7 +249,8 @@ def _unknown(place: Site, to: str) -> str:
 
 
 def _stated(rate: TransferRate) -> str:
-    return f"at ${rate.usd_per_gb:g}/GB ({rate.source}, {rate.as_of})"
+    check = "; low confidence: check the rate with the provider" if rate.confidence == "low" else ""
+    return f"at ${rate.usd_per_gb:g}/GB ({rate.source}, {rate.as_of}{check})"
 
 
 def _sum(ranges: Sequence[Range]) -> Range:

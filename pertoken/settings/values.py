@@ -13,6 +13,7 @@ from pertoken.settings import fleet
 from pertoken.settings.alerts import read_destinations, webhook_url
 from pertoken.settings.owners import LABEL_NAME
 from pertoken.settings.pages import read_networks
+from pertoken.settings.plug import PlugSource, read_plug_sources
 from pertoken.units import format_duration, parse_duration_s
 
 PROBES = ("nvidia", "amd", "gaudi")
@@ -192,6 +193,12 @@ def tables(read: Any) -> Any:
             raise Unrepeated(str(error)) from None
 
     return parse
+
+
+def plug_sources(value: object) -> tuple[PlugSource, ...]:
+    """Return what measures the power of a server, see `agent.plug`."""
+    sources = read_plug_sources(texts("sources of power")(value))
+    return tuple(replace(source, url=base_url(source.url) if source.url else "") for source in sources)
 
 
 def networks(value: object) -> tuple[str, ...]:

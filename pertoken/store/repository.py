@@ -403,3 +403,19 @@ def end_trials(connection: Connection, recommendation_id: int, now_ts: int) -> N
     of = a.trial.c
     runs = (of.recommendation_id == recommendation_id, of.status == "RUNNING")
     connection.execute(update(a.trial).where(*runs).values(status="STOPPED", ended_ts=now_ts, version=of.version + 1))
+
+
+def last_configuration(connection: Connection) -> Rows:
+    """Return the row of the configuration that advice belongs to; empty before the first run."""
+    newest = select(a.configuration).order_by(a.configuration.c.configuration_id.desc()).limit(1)
+    return connection.execute(newest).all()
+
+
+def add_configuration(connection: Connection, *, source: str, digest: str, set_ts: int, set_by: str) -> None:
+    """Add the configuration that advice belongs to from now on."""
+    number = 1 + max((row.configuration_id for row in last_configuration(connection)), default=0)
+    connection.execute(
+        insert(a.configuration).values(
+            configuration_id=number, source=source, digest=digest, set_ts=set_ts, set_by=set_by
+        )
+    )

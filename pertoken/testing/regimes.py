@@ -251,7 +251,7 @@ NO_TOKENS = dict.fromkeys(
 def _stuck() -> Regime:
     measured = evidence(
         **NO_TOKENS, busy=0, running=series(3), waiting=series(9, p95=14, max=15), kv_use=0.21, device_util=1.0,
-        dram_active=0.0, tensor_active=0.0, power_w=260, device_memory=1.54e11, observed_h=series(24, n=1),
+        dram_active=0.0, tensor_active=0.0, power_w=260, device_memory=1.54e11, observed_h=series(24, n=1), stuck_h=24,
     )  # fmt: skip
     meaning = "A server that passes its health checks and has requests, but has generated no token for hours."
     present = fleet(service(CHAT, _large(), requests_s=0.0))

@@ -5,6 +5,9 @@ converts them at the rate of the day that the figures describe, and captions wit
 currency at a time: the command line sets it with `show_in` after it has read the settings.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,6 +58,29 @@ class Priced(Protocol):
 _shown = _Shown(Currency(), None, False)
 
 
+class _Reports(threading.local):
+    """Whether this thread writes a report, whose amounts are dollars in any currency of the screens."""
+
+    writing = False
+
+
+_reports = _Reports()
+
+
+@contextmanager
+def in_dollars() -> Iterator[None]:
+    """Write amounts in US dollars meanwhile, in this thread: reports and pages of a team are in dollars."""
+    before, _reports.writing = _reports.writing, True
+    try:
+        yield
+    finally:
+        _reports.writing = before
+
+
+def _currency() -> Currency:
+    return Currency() if _reports.writing else _shown.currency
+
+
 def show_in(currency: Currency) -> None:
     """Write amounts in this currency from now on."""
     _shown.currency, _shown.converted = currency, False
@@ -98,7 +124,7 @@ def reset() -> None:
 
 def rate() -> float | None:
     """Return how many units of the shown currency one US dollar buys; None if no rate is known."""
-    if _shown.currency.code == USD:
+    if _currency().code == USD:
         return 1.0
     _shown.converted = True
     known = _shown.rate
@@ -126,21 +152,21 @@ def bounded(price: "KindPrice") -> str:
 
 def symbol() -> str:
     """Return the prefix of an amount: `$`, `€`, or a currency code and a blank."""
-    code = _shown.currency.code
+    code = _currency().code
     return SYMBOLS.get(code, f"{code} ")
 
 
 def caption(text: str) -> str:
     """Return a caption with the shown currency in place of dollars: `€/Mtok`."""
-    if _shown.currency.code == USD:
+    if _currency().code == USD:
         return text
-    unit = SYMBOLS.get(_shown.currency.code, _shown.currency.code)
-    return _shown.currency.code if text == "dollars" else text.replace("$", unit)
+    unit = SYMBOLS.get(_currency().code, _currency().code)
+    return _currency().code if text == "dollars" else text.replace("$", unit)
 
 
 def no_rate() -> str | None:
     """Return the reason why no amount can be written; None if amounts can be written."""
-    code = _shown.currency.code
+    code = _currency().code
     if code == USD or _shown.rate is not None:
         return None
     return f"no rate of {code}"
@@ -148,7 +174,7 @@ def no_rate() -> str | None:
 
 def note() -> str | None:
     """Return the rate with its date and source, or that it is missing; None for US dollars."""
-    code, known = _shown.currency.code, _shown.rate
+    code, known = _currency().code, _shown.rate
     if code == USD:
         return None
     if known is None:
@@ -164,7 +190,7 @@ def note_once() -> str | None:
 
 def currency_values() -> dict[str, Any] | None:
     """Return the currency with its rate as values for JSON; None for US dollars. `per_usd` is None without a rate."""
-    code, known = _shown.currency.code, _shown.rate
+    code, known = _currency().code, _shown.rate
     if code == USD:
         return None
     if known is None:

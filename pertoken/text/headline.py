@@ -93,11 +93,11 @@ def savings_line(plan: Plan | None, banked: Banked | None, evaluated: bool = Tru
 
     `plan` is None while it is being composed; `evaluated` is whether any rule has run.
     """
-    saved = "not known yet" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
+    saved = "being read" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
     if not evaluated:
         return f"Bankable: no rule has run yet · banked: {saved}"
     if plan is None:
-        return f"Bankable: not known yet · banked: {saved}"
+        return f"Bankable: the plan is being composed · banked: {saved}"
     if not any(plan.bankable):
         return f"No step lowers the bill ({key_name('savings')} shows why) · banked: {saved}"
     weakest = f" if {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""

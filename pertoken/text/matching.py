@@ -1,13 +1,12 @@
 """Filters of rows: words that a row must contain, must not contain, or contains approximately."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pertoken.text.columns import Column, L
 from pertoken.text.program.key_names import key_name
 from pertoken.text.words import literal
 
 INVERSE, FUZZY = "!", "~"
-Test = Callable[[str], bool]
 
 
 def searched(lines: Sequence[L], columns: Sequence[Column[L]]) -> Sequence[Sequence[str]]:

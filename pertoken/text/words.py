@@ -72,7 +72,13 @@ def quantity(value: float, unit: str) -> str:
         return format_bytes(round(value))
     if unit == "s":
         return seconds(value)
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}".rstrip()
+    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{number} {unit_words(unit)}".rstrip()
+
+
+def unit_words(unit: str) -> str:
+    """Return a stored unit as people read it after a number: `98.8 an hour`, `1.25 times`."""
+    return {"1/h": "an hour", "ratio": "times"}.get(unit, unit)
 
 
 def seconds(value_s: float | None) -> str:

@@ -36,6 +36,8 @@ class Options:
     """Custom keys by action, as Textual names keys."""
     memory: Path | None = None
     """State file of the screens; None: nothing is remembered."""
+    database: str | None = None
+    """Database that the screens show, as it is written."""
     currency: str = USD
     usd_per_kwh: float | None = None
     """Price of a kilowatt-hour times PUE; None: the price of the devices includes energy."""
@@ -47,7 +49,9 @@ class Options:
     """Function that returns the findings of `pertoken doctor`; None: the database is not of this host."""
 
 
-def options_of(settings: Settings, diagnose: Callable[[], Sequence[Any]] | None = None) -> Options:
+def options_of(
+    settings: Settings, diagnose: Callable[[], Sequence[Any]] | None = None, database: str | None = None
+) -> Options:
     """Return the options that the settings define. Raises BadInput for keys that clash."""
     return Options(
         settings.screens_theme,
@@ -55,6 +59,7 @@ def options_of(settings: Settings, diagnose: Callable[[], Sequence[Any]] | None 
         settings.screens_refresh,
         keymap_of(settings.screens_keys),
         state_file() if settings.screens_remember else None,
+        database,
         settings.currency_code,
         None if settings.energy_usd_per_kwh is None else settings.energy_usd_per_kwh * settings.energy_pue,
         settings.advisor_hour_rate,

@@ -93,7 +93,7 @@ class ReaderApp(App[None]):
     ) -> None:
         super().__init__()
         self.options = options or Options()
-        self.remembered = recall(self.options.memory)
+        self.remembered = recall(self.options.memory, self.options.database)
         self._source, self._now, self._notice = source, now, notice
         self.refresh_s = refresh_s or self.remembered.refresh_s or self.options.refresh_s
         self._reading = Reading()

@@ -43,6 +43,8 @@ class Remembered:
     refresh_s: float | None = None
     tables: Mapping[str, Table] = field(default_factory=dict)
     """Arrangements by the id of the table."""
+    database: str | None = None
+    """Database whose screen it is: over another one the screens begin with the fleet."""
 
     def with_table(self, name: str, table: Table) -> Remembered:
         """Return a copy with the arrangement of one table replaced."""
@@ -56,7 +58,7 @@ def state_file() -> Path:
     return Path(platformdirs.user_state_dir("pertoken")) / "screens.json"
 
 
-def recall(file: Path | None) -> Remembered:
+def recall(file: Path | None, database: str | None = None) -> Remembered:
     """Return the state of a file; the defaults if it is missing or cannot be read."""
     if file is None:
         return Remembered()
@@ -64,16 +66,17 @@ def recall(file: Path | None) -> Remembered:
         with file.open("rb") as opened:
             values = json.loads(opened.read(MAX_BYTES))
     except (OSError, ValueError, RecursionError):
-        return Remembered()
+        return Remembered(database=database)
     if not isinstance(values, dict) or values.get("version") != VERSION:
-        return Remembered()
+        return Remembered(database=database)
     return Remembered(
         _one_of(values.get("window_s"), WINDOWS_S),
-        _one_of(values.get("screen"), SCREENS),
+        _one_of(values.get("screen"), SCREENS) if values.get("database") == database else None,
         _one_of(values.get("theme"), THEMES),
         _one_of(values.get("borders"), BORDERS),
         _refresh(values.get("refresh_s")),
         _tables(values.get("tables")),
+        database,
     )
 
 

@@ -21,16 +21,16 @@ class StoreSource(StoredStudies):
 
     def switch(self, rule_id: str, on: bool) -> str:
         """Switch a rule off or on for all later runs with these settings. Raises BadInput."""
-        from pertoken.advisor.rules import switches
+        from pertoken.advisor.rules import discovery
 
         if self._read_only is not None:
             raise BadInput(self._read_only)
         if self._as_of is not None:
             raise BadInput("this is the past: leave --at out to switch rules")
         try:
-            (switches.enable if on else switches.disable)(self._settings.folder, rule_id)
+            (discovery.enable if on else discovery.disable)(self._settings.folder, rule_id)
         except OSError as error:
-            raise BadInput(f"{self._settings.folder / switches.FILE}: {error.strerror or error}") from None
+            raise BadInput(f"{self._settings.folder / discovery.SWITCHES}: {error.strerror or error}") from None
         return f"{rule_id} {'runs again' if on else 'is off'} from the next run on."
 
     def set_price(self, selector: str, nano_usd: int) -> str:

@@ -4,7 +4,7 @@ Front door:
 
 - `window.reading`: `Window`, everything recorded of a stretch of time, read in one transaction.
 - `window.inventory`: `Inventory` of hosts, devices, and deployments with their epochs and ranks.
-- `window.totals`: `Totals`, sums over the window; `window.recent`: `Recent`, the present state.
+- `window.totals`: `Totals`, sums over the window; `Recent`, the present state.
 - `window.epochs.energy`: `EpochEnergy`, energy of the devices that an epoch held.
 - `window.columns`: `Columns`, the form in which a window returns its buckets.
 - `window.ranks`: `follows`, whether the tokens of a rank are counted by its head rank.

@@ -10,31 +10,161 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, OperatingPoint, Series
-from pertoken.metrics import PER_REQUEST_TPOT, SERIES
-from pertoken.metrics.computations import Histogram
+from pertoken.metrics import DEVICE, MIN_STUCK_S, PER_REQUEST_TPOT, SERIES
+from pertoken.metrics.computations import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
 from pertoken.window import engine_counts
-from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked
-from pertoken.window.devices import DeviceSeries
+from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
 from pertoken.window.epochs.history import EpochsBefore, History
 from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import HISTOGRAMS_PART, Measured
-from pertoken.window.series.demand import demand
-from pertoken.window.series.grouped import MAX_MINUTE_MS, GroupedRows, Needed
+from pertoken.window.series.compute import MAX_MINUTE_MS, GroupedRows, Needed, demand
 from pertoken.window.series.histograms import histogram
 from pertoken.window.series.points import Points, reported, single, summarize, weighted
-from pertoken.window.series.sources import (
-    COUNTED_BY,
-    FROM_HISTOGRAMS,
-    ITL,
-    LENGTHS,
-    OF_DEPLOYMENTS,
-    OF_DEVICES,
-    OF_HOSTS,
-    remedies,
-)
+
+LENGTHS = ("prompt_len", "generated_len")
+SERIES_OF = {metric.stored: metric.series for metric in DEVICE if metric.series} | {
+    "processes": "held",
+    "busy": "busy",
+    "nvlink_rx_mib_s": "nvlink_bytes_s",
+    "memory_traffic_bytes": "memory_traffic_bytes_s",
+}
+"""Stored metrics -> the series that is missing where they are."""
+COUNTED_BY = {
+    "prompt_tok_s": {"prompt_tokens"},
+    "computed_tok_s": {"prompt_tokens", "computed_tokens"},
+    "generated_tok_s": {"generated_tokens"},
+    "busy_generated_tok_s": {"generated_tokens"},
+}
+"""Rates -> the engine metrics whose late counting makes them late."""
+OF_HOSTS = ("host_memory_free", "host_memory_used", "host_cpus_used")
+"""Series of hosts that devices and deployments on them have too."""
+OF_DEVICES = (*(name for name, spec in SERIES.items() if spec.owner == "device"), *OF_HOSTS)
+"""Series of a device."""
+ITL = "itl_s"
+FROM_HISTOGRAMS = tuple(name for name, spec in SERIES.items() if isinstance(spec.computation, Histogram))
+"""Series of a deployment that are made of bucket counts."""
+OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*FROM_HISTOGRAMS, "held", "observed_h"))
+"""All other series of a deployment."""
+
+
+def remedies(gaps: Iterable[Any]) -> dict[str, str]:
+    """Return what would switch a missing series on, where the agent stored it, from rows of unreadable metrics."""
+    return {
+        SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason
+        for gap in gaps
+        if gap.metric in SERIES_OF
+    }
+
+
+MEMORY_USED = "memory_used_bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceSeries:
+    """Observations of devices, of one or of several together, from the buckets of a window."""
+
+    inventory: Inventory
+    measured: Measured
+    missing: Mapping[int, Sequence[Any]]
+    """Rows of unreadable metrics, by owner."""
+    owners_known_since: Mapping[int, int]
+    """Devices -> since when their owners are known again, where they once were unknown."""
+
+    def find(self, name: str, device_ids: tuple[int, ...]) -> Points | None:
+        """Return the observations of a series of some devices together; None if it was not measured."""
+        if not device_ids:
+            return None
+        if name == "energy_w":
+            return self.energy([(None, device_id) for device_id in device_ids])
+        if name in OF_HOSTS:
+            hosts = dict.fromkeys(self.inventory.devices[device_id].host_id for device_id in device_ids)
+            return self.of_hosts(name, tuple(hosts))
+        if name == "held":
+            # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
+            return None if self._lacks("processes", device_ids) else self._held(device_ids)
+        if isinstance(SERIES[name].computation, SampleShare) and not self._reports_throttling(device_ids):
+            return None
+        return self.measured.points(name, device_ids)
+
+    def energy(self, allocated: Sequence[tuple[int | None, int]]) -> Points | None:
+        """Return the power by energy of devices together: all of it, or the share that an epoch held.
+
+        Energy is that of the device's counter, else of its power over time.
+        """
+        devices, values, sampled = [], [], False
+        for epoch_id, device_id in allocated:
+            rows = self.measured.device(device_id)
+            rows = rows.where(rows.ints("duration_ms") > 0)
+            counter, integral = rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")
+            sampled = sampled or bool((np.isnan(counter) & ~np.isnan(integral)).any())
+            share = 1.0 if epoch_id is None else self.measured.share(epoch_id, device_id, rows)
+            devices.append(rows)
+            values.append(np.where(np.isnan(counter), integral, counter) / rows.floats("duration_ms") * share)
+        points = _summed(devices, values) if devices else None
+        return points and replace(points, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
+
+    def of_hosts(self, name: str, host_ids: Sequence[int]) -> Points | None:
+        """Return what hosts together use, or have free: bytes of memory, or CPUs."""
+        total, metric = ("cpu_count", "cpu_util_1e4") if name == "host_cpus_used" else ("memory_bytes", MEMORY_USED)
+        totals: list[Any] = [getattr(self.inventory.host.get(host_id), total, None) for host_id in host_ids]
+        if not totals or None in totals:
+            return None
+        hosts = [rows.where(rows.ints(f"{metric}_n") > 0) for rows in map(self.measured.host, host_ids)]
+        values = [rows.floats(f"{metric}_sum") / rows.floats(f"{metric}_n") for rows in hosts]
+        if name == "host_memory_free":
+            values = [size - used for size, used in zip(totals, values, strict=True)]
+        elif name == "host_cpus_used":
+            values = [count * share / 1e4 for count, share in zip(totals, values, strict=True)]
+        return _summed(hosts, values)
+
+    def observed_ms(self, device_id: int) -> float:
+        """Return the observed time of a device since its owners are known."""
+        return float(self._since_owners_known(device_id).ints("observed_ms").sum())
+
+    def _held(self, device_ids: Sequence[int]) -> Points | None:
+        """Return the share of its observed time that some process held a device, a mean over several."""
+        ts, shares, times = [], [], []
+        for device_id in device_ids:
+            rows, held_ns = self.measured.device_time(device_id), self.measured.held_ns(device_id)
+            counts = (rows.ints("duration_ms") > 0) & (rows.ints("ts") >= self.owners_known_since.get(device_id, 0))
+            ms = rows.floats("duration_ms")[counts]
+            ts.append(rows.ints("ts")[counts])
+            shares.append(held_ns[counts] / 1e6 / ms)
+            times.append(ms)
+        return weighted(np.concatenate(ts), np.concatenate(shares), np.concatenate(times), Provenance.REPORTED)
+
+    def _reports_throttling(self, device_ids: Sequence[int]) -> bool:
+        """Return whether these are NVIDIA GPUs that report why their clocks are slow."""
+        kinds = {(row.kind, row.vendor) for device_id in device_ids if (row := self.inventory.devices.get(device_id))}
+        return kinds == {("gpu", "nvidia")} and not self._lacks("throttle_reasons", device_ids)
+
+    def _lacks(self, metric: str, device_ids: Sequence[int]) -> bool:
+        return any(gap.metric == metric for device_id in device_ids for gap in self.missing.get(device_id, ()))
+
+    def _since_owners_known(self, device_id: int) -> Columns:
+        """Return the buckets of a device since its owners are known: earlier, no share of it was stored."""
+        rows = self.measured.device_time(device_id)
+        since = self.owners_known_since.get(device_id)
+        return rows if since is None else rows.where(rows.ints("ts") >= since)
+
+
+def _summed(members: Sequence[Columns], values: Sequence[Floats]) -> Points | None:
+    """Return the sum over members of each bucket in which all of them were read; `values` are by member."""
+    masks = [~np.isnan(value) for value in values]
+    ts = np.concatenate([rows.ints("ts")[mask] for rows, mask in zip(members, masks, strict=True)])
+    value = np.concatenate([value[mask] for value, mask in zip(values, masks, strict=True)])
+    ms = np.concatenate([rows.floats("duration_ms")[mask] for rows, mask in zip(members, masks, strict=True)])
+    order = np.argsort(ts, kind="stable")
+    begins = starts(ts[order])
+    if not len(begins):
+        return None
+    is_full = np.diff(begins, append=len(ts)) == len(members)
+    total, weight = (np.add.reduceat(array[order], begins)[is_full] for array in (value, ms))
+    return weighted(ts[order][begins][is_full], total, weight, Provenance.REPORTED)
+
 
 MAX_POINTS = 64
 """Minutes that are kept. More of them add little: errors of the model itself are the same in all."""
@@ -311,6 +441,8 @@ class EvidenceReader:
             return self._devices.energy(self._allocated(rows))
         if name == "j_per_token":
             return self._energy_per_token(deployment_ids)
+        if name == "stuck_h":
+            return self._stuck(rows)
         if name in OF_HOSTS:
             return self._devices.of_hosts(name, host_ids)
         if SERIES[name].owner == "device":
@@ -323,6 +455,24 @@ class EvidenceReader:
         if points is not None and name == "load_s":
             return replace(points, provenance=Provenance.BOUND)
         return reported(points) if name in COUNTED_BY and name in self._late(rows) else points
+
+    def _stuck(self, rows: Sequence[Any]) -> Points | None:
+        """Return how long a deployment has had requests and no token, hours; None where its requests are not known."""
+        epochs = tuple(row.epoch_id for row in rows)
+        generated, *others = (
+            self.measured.points(name, epochs) for name in ("generated_tok_s", "prompt_tok_s", "running", "waiting")
+        )
+        if generated is None or others[1:] == [None, None]:
+            return None
+        prompt, running, waiting = (np.nan_to_num(_values_at(points, generated.ts)) for points in others)
+        served = generated.values + prompt > 0
+        others_than_stuck = np.flatnonzero(served | (running + waiting <= 0))
+        first = others_than_stuck[-1] + 1 if len(others_than_stuck) else 0
+        stuck_s = float(generated.weights[first:].sum()) / 1000
+        # Tokens that are counted when a request ends may be of any time before it.
+        counts = stuck_s >= MIN_STUCK_S and not (self._late(rows) and served.any())
+        hours = np.array([stuck_s * 1000 / HOUR_MS if counts else 0.0])
+        return Points(generated.ts[-1:], hours, np.ones(1), Provenance.REPORTED)
 
     def _epoch_ids(self, deployment_ids: Iterable[int]) -> tuple[int, ...]:
         return tuple(self.inventory.running[deployment_id].epoch_id for deployment_id in deployment_ids)

@@ -27,8 +27,7 @@ from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
 from pertoken.window.progress import Progress, no_progress, ticking
-from pertoken.window.series.compute import Observations, observe
-from pertoken.window.series.grouped import KEY_S, GroupedRows, Needed
+from pertoken.window.series.compute import KEY_S, GroupedRows, Needed, Observations, observe
 from pertoken.window.series.points import Points
 
 MAX_BUCKETS = 1_000_000
@@ -40,7 +39,7 @@ DEVICE = (
 )
 DEVICE_TIME = ("device_id", *_SPAN)
 HOST = (
-    *("host_id", *_SPAN, "memory_traffic_bytes"),
+    *("host_id", *_SPAN, "memory_traffic_bytes", "plug_mj", "plug_ms"),
     *(f"{metric}_{part}" for metric in ("memory_used_bytes", "cpu_util_1e4") for part in ("sum", "n")),
 )
 DEPLOYMENT = (

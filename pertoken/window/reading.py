@@ -22,15 +22,24 @@ from pertoken.store.query.buckets import (
     histogram_buckets,
     histogram_sets,
 )
-from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.fast_rows import Rows, pipelined
 from pertoken.store.query.segments import Segment, Segments, divided_hours, stretches
 from pertoken.store.query.slices import histogram_slices
+from pertoken.store.query.sums import weekly_energy, weekly_plug_energy
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, histogram_rollup
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.progress import Progress, no_progress
-from pertoken.window.recent import Recent, read_recent
-from pertoken.window.totals import Details, Following, Totals, WorkerBusy, following, stretch, worker_busy
+from pertoken.window.totals import (
+    Details,
+    Following,
+    Recent,
+    Totals,
+    WorkerBusy,
+    following,
+    read_recent,
+    stretch,
+    worker_busy,
+)
 
 if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods that need it: the first screen does not
     from pertoken.catalog.market import Market
@@ -98,6 +107,14 @@ def weekly_power_w(connection: Connection, device_ids: Collection[int]) -> dict[
             weekly[device_id].append((week, float(energy_mj) / float(measured_ms)))  # mJ/ms is W
         elif samples:
             weekly[device_id].append((week, float(power_mw) / float(samples) / 1000))
+    return dict(weekly)
+
+
+def weekly_plug_w(connection: Connection, host_ids: Collection[int]) -> dict[int, list[tuple[int, float]]]:
+    """Return the mean watts of each server at its plug by the start of each week in which they were measured."""
+    weekly: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for host_id, week, plug_mj, plug_ms in weekly_plug_energy(connection, host_ids):
+        weekly[host_id].append((week, float(plug_mj) / float(plug_ms)))
     return dict(weekly)
 
 
@@ -340,12 +357,13 @@ class Window:
         )
 
     def energy(self, progress: Progress = no_progress) -> dict[int, EpochEnergy]:
-        """Read the energy of the devices that each epoch held."""
+        """Read the energy of the devices that each epoch held, and of its part of their servers."""
         from pertoken.window.epochs.energy import energy_by_epoch
+        from pertoken.window.epochs.node import nodes_of
         from pertoken.window.measured import Measured
 
-        parts = {part: self._part(part, progress) for part in ("device", "deployment_time", "share")}
-        return energy_by_epoch(Measured(parts, self.inventory.own_devices))
+        parts = {part: self._part(part, progress) for part in ("device", "host", "deployment_time", "share")}
+        return energy_by_epoch(Measured(parts, self.inventory.own_devices), nodes_of(self.inventory.devices.values()))
 
     @cached_property
     def _resolution(self) -> Segments:

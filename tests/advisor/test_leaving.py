@@ -9,6 +9,7 @@ from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.present import Present
 from pertoken.advisor.pricing import Departure, best_by_service
 from pertoken.advisor.run import advice_of
+from pertoken.plugins.hardware.move_accelerator import move_accelerator
 from pertoken.plugins.market.smaller_instance import smaller_instance
 from pertoken.proof.own_rules import LEAVE_HOST
 from pertoken.proof.recommendation import State
@@ -46,6 +47,16 @@ def test_services_whose_move_saves_nothing_alone_leave_their_host_together() -> 
         "release gpu-1; chat-1: p5.48xlarge → p5.4xlarge; chat-2: p5.48xlarge → p5.4xlarge: "
         "2 × p5.4xlarge at aws us-east-1"
     )
+
+
+def test_an_instance_used_in_part_gets_the_smaller_one_of_the_same_gpu_first_and_then_another_gpu() -> None:
+    moves, smaller = advised(state((2, 0)), move_accelerator), advised(state((2, 0)), smaller_instance)
+    rows = advised(state((2, 0)), move_accelerator, smaller_instance)
+    assert [row.rule_id for row in rows[:2]] == ["smaller-instance", "move-accelerator"]
+    (moved,), (shrunk,) = moves, smaller
+    assert moved.best is not None and moved.best.net is not None and moved.best.tier is not None
+    assert shrunk.best is not None and shrunk.best.net is not None and shrunk.best.tier is None
+    assert shrunk.best.net[0] < moved.best.net[0] < 2 * shrunk.best.net[0]
 
 
 def test_a_plan_holds_the_move_of_all_services_and_saves_what_its_row_saves() -> None:

@@ -161,3 +161,25 @@ def test_gateways_are_read_beside_the_ticks_and_what_they_count_is_rolled_up(
     (row,) = world.rows(t.engine_counter_rollup[3600])
     assert (row.metric, row.delta) == ('tenant_prompt_tokens{model="m",team="a"}', 42)
     assert [(row.kind, row.found_by) for row in world.ask(select(t.engine))] == [("litellm", "gateway")]
+
+
+def test_energy_at_the_plug_is_its_power_over_the_time_that_was_watched(tmp_path: Path, clock: Clock) -> None:
+    new_store(tmp_path)
+    with answering(pages({"/outlet": b'{"PowerWatts": {"Reading": 900}}'})) as url:
+        (tmp_path / "settings.toml").write_text(f'[agent]\nplug = ["redfish {url}/outlet"]\n')
+        settings = load(
+            tmp_path / "settings.toml", {}, db=str(tmp_path), agent_discover=False, agent_cloud_metadata=False
+        )
+        agent = Recorder(locate(str(tmp_path)), settings, Drivers(), clocks=clock.all())  # type: ignore[arg-type]
+        agent.begin()
+        (job,) = [job for job in agent.jobs(Event()) if job.name == "power at the plug"]
+        job.work()
+        until(lambda: agent._plug.newest is not None, "the outlet's power", 10)
+        clock.now_s += 10
+        agent.tick()
+        agent.end(damaged=False)
+    with open_store(locate(str(tmp_path))).read("telemetry") as connection:
+        plug = t.host_sample.c.plug_mj, t.host_sample.c.plug_ms
+        assert connection.execute(select(*plug).order_by(t.host_sample.c.ts)).all()[-1] == (9_000_000, 10_000)
+        assert connection.scalar(select(t.host.c.plug_source)) == "redfish"
+        assert connection.scalar(select(func.sum(t.host_rollup[MINUTE].c.plug_mj))) == 9_000_000

@@ -6,7 +6,9 @@ from importlib.resources import files
 
 import pytest
 
+from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.catalog.engine_formats import not_run, runs
+from pertoken.catalog.knobs import like
 from pertoken.catalog.market import load_market
 from pertoken.state.model import WEIGHT_BYTES
 
@@ -20,10 +22,18 @@ def test_every_row_has_a_source_and_a_date_and_names_architectures_and_dtypes_of
         assert set(row["architectures"]) <= architectures and set(row["formats"]) <= set(WEIGHT_BYTES)
 
 
+def test_every_engine_that_serves_and_every_architecture_has_a_row() -> None:
+    engines = {engine for row in ROWS for engine in row["engines"]}
+    assert {kind for kind in ADAPTERS if kind != "dynamo-frontend" and like(kind) not in engines} == set()
+    listed = {arch for row in ROWS for arch in row["architectures"]}
+    assert {device.arch.removesuffix("+Grace") for device in load_market().accelerators} <= listed
+
+
 @pytest.mark.parametrize(
     ("engine", "dtype", "arch"),
     [
         ("vllm", "int4", "Volta"),
+        ("vllm", "fp8", "Gaudi3"),
         ("vllm", "fp16", "Volta"),
         ("vllm", "bf16", "Turing"),
         ("vllm", "int4", "CDNA3"),
@@ -52,6 +62,7 @@ def test_a_combination_without_a_source_is_not_run(engine: str, dtype: str, arch
         ("llama.cpp", "int5", "Volta"),
         ("ollama", "int4", "CPU"),
         ("trtllm", "fp4", "Blackwell"),
+        ("tei", "fp16", "Turing"),
     ],
 )
 def test_a_listed_combination_runs_also_inside_another_engine(engine: str, dtype: str, arch: str) -> None:

@@ -34,4 +34,6 @@ def test_only_releases_after_a_known_version_are_newer() -> None:
 def test_a_published_gain_of_multi_token_prediction_names_its_batch_and_its_setting() -> None:
     gain = multi_token_prediction("sglang", "deepseek-ai/DeepSeek-R1")
     assert gain is not None and gain.max_running == 32 and "1.5 at 32, on eight H200" in gain.text
+    alone = multi_token_prediction("trtllm", "deepseek-ai/DeepSeek-R1")
+    assert alone is not None and alone.text.startswith("2.16 times the decode speed at one running request, none is")
     assert multi_token_prediction("vllm", "deepseek-ai/DeepSeek-R1") is None

@@ -1,6 +1,6 @@
 """Rates of data that leaves a provider, and shortest terms: each has a source and a date."""
 
-from pertoken.catalog.offers import listed_offers
+from pertoken.catalog.offers import CONFIDENCES, listed_offers
 from pertoken.catalog.transfer import (
     INTERNET,
     REGION,
@@ -17,7 +17,8 @@ def test_each_rate_has_a_source_a_date_and_a_largest_value() -> None:
     rates = [rate for name in PROVIDERS for to in (INTERNET, REGION) if (rate := transfer_rate(name, to)) is not None]
     assert len(rates) >= 8
     for rate in rates:
-        assert rate.source and rate.as_of.year >= 2026
+        assert rate.source and rate.as_of.year >= 2024
+        assert rate.confidence in CONFIDENCES
         assert 0 <= rate.usd_per_gb <= rate.max_usd_per_gb < 1
         assert rate.nano_usd_per_byte == (rate.usd_per_gb, rate.max_usd_per_gb)
 

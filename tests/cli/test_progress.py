@@ -1,6 +1,7 @@
 """Progress of work that takes seconds: a line with the phase, redrawn by a thread."""
 
 import io
+import re
 import sqlite3
 import time
 from contextlib import redirect_stderr
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.cli import progress
-from pertoken.cli.progress import Progress
+from pertoken.cli.progress import Progress, progress_bar
 from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import set_price
@@ -59,6 +60,17 @@ def test_output_during_progress_is_on_its_own_line(watched: io.StringIO) -> None
 
 def test_it_is_shown_and_moves_at_least_every_2_seconds() -> None:
     assert progress.SHOWN_AFTER_S <= 2 and progress.REDRAWN_EVERY_S <= 2
+
+
+def test_no_line_of_a_bar_is_wider_than_the_terminal(watched: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(watched, "isatty", lambda: True)
+    with redirect_stderr(watched), progress_bar("Making a demo", 3) as bar:
+        for _ in range(3):
+            bar.update(1, "Simulating hosts \x1b " * 4)
+    lines = re.split(r"[\r\n]", re.sub(r"\x1b\[[?\d]*\w", "", watched.getvalue()))
+    assert any("100%" in line and "Simulating" in line for line in lines)
+    assert max(map(len, lines)) < 60
 
 
 def test_no_progress_is_shown_without_a_terminal() -> None:

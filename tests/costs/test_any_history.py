@@ -249,6 +249,7 @@ def test_each_nano_dollar_has_one_payer_whatever_happens_at_once_and_however_lat
     with bill(store, begin, end) as priced:
         kinds = sum(priced.kinds.values(), KindDollars())
         assert kinds.busy == money.busy and kinds.idle == money.idle
+        assert kinds.total + money.other + money.unallocated == money.paid, "the kinds are the bill"
         for deployment_id, own in priced.kinds.items():
             epochs = epochs_with_workers(priced, deployment_id)
             assert own.total == sum(money.by_epoch.get(epoch, 0) for epoch in epochs)

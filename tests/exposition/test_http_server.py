@@ -13,6 +13,7 @@ import pytest
 from pertoken.exposition import http_server as module
 from pertoken.exposition.http_server import MAX_HEAD_BYTES, PageServer, Reply, Request, tls_context
 from tests.browser import wait_for
+from tests.http_requests import ask, raw
 from tests.trickle import trickling
 
 
@@ -33,26 +34,6 @@ def serving(
         yield server.port
     finally:
         server.stop()
-
-
-def ask(
-    port: int, path: str = "/", method: str = "GET", headers: dict[str, str] | None = None
-) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    with contextlib.closing(connection):
-        connection.request(method, path, headers=headers or {})
-        reply = connection.getresponse()
-        return reply.status, dict(reply.getheaders()), reply.read().decode()
-
-
-def raw(port: int, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-        client.sendall(request)
-        parts = []
-        with contextlib.suppress(ConnectionResetError):
-            while part := client.recv(65_536):
-                parts.append(part)
-        return b"".join(parts)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PATCH"])

@@ -21,8 +21,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.query.fast_rows import fetch, pipelined
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.reading import Window
-from pertoken.window.recent import Recent
-from pertoken.window.totals import Details
+from pertoken.window.totals import Details, Recent
 from tests.fleet.servers import NOW, host, login, shipper
 from tests.postgres import server_url
 

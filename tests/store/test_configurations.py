@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from pertoken.store.configurations import add_configuration, last_configuration
-from pertoken.store.repository import AdviceRepository
+from pertoken.store.repository import AdviceRepository, add_configuration, last_configuration
 from tests.values import new_store
 
 

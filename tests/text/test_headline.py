@@ -44,5 +44,5 @@ def test_the_bankable_saving_is_beside_its_least_certain_assumption_and_what_was
     assert len(savings_line(PLAN, BANKED)) <= 78, "all of it fits at 80 columns"
     nothing = replace(PLAN, bankable=(0, 0, 0), steps=(), sensitivity=())
     assert savings_line(nothing, Banked()) == "No step lowers the bill (2 shows why) · banked: nothing yet"
-    assert savings_line(None, None) == "Bankable: not known yet · banked: not known yet"
+    assert savings_line(None, None) == "Bankable: the plan is being composed · banked: being read"
     assert savings_line(nothing, Banked(), evaluated=False) == "Bankable: no rule has run yet · banked: nothing yet"

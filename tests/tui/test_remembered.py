@@ -1,6 +1,7 @@
 """State of the screens that is kept between runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,13 @@ def test_without_a_file_nothing_is_remembered_and_an_unwritable_folder_is_report
     assert remember(None, FULL) is None
     (tmp_path / "file").write_text("")
     assert "nothing is remembered" in (remember(tmp_path / "file" / "screens.json", FULL) or "")
+
+
+def test_over_another_database_the_screens_begin_with_the_fleet(tmp_path: Path) -> None:
+    file = tmp_path / "screens.json"
+    remember(file, replace(FULL, database="/var/lib/pertoken"))
+    assert recall(file, "/var/lib/pertoken").screen == "savings"
+    assert recall(file, "/tmp/demo") == replace(FULL, screen=None, database="/tmp/demo")
 
 
 async def test_window_sort_columns_and_screen_are_as_they_were_left(tmp_path: Path) -> None:

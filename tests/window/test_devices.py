@@ -9,7 +9,7 @@ from pertoken.catalog.market import load_market
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeviceSample, DeviceShare
-from pertoken.window.devices import DeviceSeries
+from pertoken.window.evidence import DeviceSeries
 from pertoken.window.reading import Window
 from tests.values import new_store
 from tests.window.test_evidence import NOW, stored

@@ -8,8 +8,12 @@ import pytest
 
 from pertoken.advisor.present import Present, present
 from pertoken.catalog.market import load_market
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.evidence import Evidence, NotMeasured, OperatingPoint
+from pertoken.plugins.engine.stuck_engine import stuck_engine
+from pertoken.proof.troubles import stuck_s
 from pertoken.provenance import Provenance
+from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import (
     DeploymentRow,
@@ -21,6 +25,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
 )
 from pertoken.store.write.writer import Writer
+from pertoken.testing import regime, run
 from tests.agent.values import START_MS
 from tests.values import HOST, new_store, tick
 
@@ -106,3 +111,34 @@ def test_steady_minutes_are_operating_points_and_asking_for_them_is_not_reading_
     assert seen.read == ()
     probed = OperatingPoint(0, 16, 0.02, 100, 100, probed=True)
     assert seen.with_points([probed]).fresh().operating_points() == (probed, *points)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "stuck_min"),
+    [
+        ([(90, 2)] * 3 + [(0, 2)] * 5, 5),
+        ([(90, 2)] * 3 + [(0, 2)] * 4, 0),
+        ([(0, 2)] * 6, 6),
+        ([(0, 2)] * 6 + [(0, 0)], 0),
+        ([(0, 2)] * 6 + [(90, 2)], 0),
+        ([(90, 0)] + [(0, 0)] * 9, 0),
+    ],
+)
+def test_an_engine_is_stuck_from_five_minutes_after_its_last_token_while_it_has_requests(
+    minutes: list[tuple[int, int]], stuck_min: float, tmp_path: Path
+) -> None:
+    requests = {"prompt_tokens": 0, "waiting_1e2": 0}
+    samples = (minute(0, generated_tokens=tokens, running_1e2=100 * running, **requests) for tokens, running in minutes)
+    assert recorded(tmp_path, *samples).stuck_h.mean == pytest.approx(stuck_min / 60)
+
+
+@pytest.mark.parametrize(("silent_min", "stuck"), [(3, False), (6, True)])
+def test_the_rule_restarts_what_the_list_of_troubles_calls_stuck(silent_min: int, stuck: bool, tmp_path: Path) -> None:
+    rates = [90] * 3 + [0] * silent_min
+    samples = (minute(0, generated_tokens=tokens, prompt_tokens=0, running_1e2=200) for tokens in rates)
+    state = stored(tmp_path, *((sample,) for sample in samples))
+    (line,) = fleet_report(open_store(locate(str(tmp_path))), 3600, NOW).deployments
+    assert (stuck_s(line, 3600) is not None) is stuck
+    (served,) = state.fleet.services
+    result = run(stuck_engine, regime(state.fleet, {served.name: state.context.evidence(8)}))
+    assert [proposed.diff.of("deployment", 8) for proposed in result.proposals] == [{"restart": (False, True)}] * stuck

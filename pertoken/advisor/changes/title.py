@@ -1,12 +1,14 @@
-"""Title of a difference, and its changes field by field."""
+"""Title of a difference, its changes field by field, and its edits as they are stored."""
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, shares, shown
-from pertoken.proof.recommendation import ChangeLine
+from pertoken.proof.recommendation import ChangeLine, Edit
 from pertoken.savings.placing import instance_name
-from pertoken.state.diff import Change, Diff
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Change, Diff, plain
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
 from pertoken.state.service import FEWEST
@@ -80,6 +82,7 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
         lines += [
             ChangeLine(where, name, *(shares(value) if name == "serves" else with_unit(name, value) for value in pair))
             for name, pair in group.changes.items()
+            if not _is_left_open(name, pair[1])
         ]
     for change in difference.changes:
         where = str(change.target)
@@ -109,7 +112,7 @@ def _words(group: Group) -> Iterator[str]:
         old, new = group.changes[name]
         if name == "serves" or (name in _SECONDARY and (moved or name != "placement.instance_type")):
             continue
-        if name.startswith("placement.") and new is None:  # an API has no devices and no region
+        if _is_left_open(name, new):
             continue
         if name == "restart":
             yield f"restart {group.deployments[0].name}"
@@ -124,6 +127,11 @@ def _words(group: Group) -> Iterator[str]:
                 yield f"{'enable' if new else 'disable'} {label.rstrip()}"
             else:
                 yield f"{label}{after}" if old is None else f"{label}{before} → {after}"
+
+
+def _is_left_open(knob: str, after: object) -> bool:
+    """Return whether a change clears part of a placement: an API has none, and of new instances their own line is."""
+    return knob.startswith("placement.") and after is None
 
 
 def with_unit(name: str, value: object) -> str:
@@ -169,3 +177,52 @@ def _service_pair(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, s
     if change.field == "demand.requests_by_hour_of_week":
         return None  # it follows from requests_per_s
     return shown(change.before), shown(change.after)
+
+
+def edits(difference: Diff) -> tuple[Edit, ...]:
+    """Return the changes of a difference as JSON values. A removed deployment and a released host stop running.
+
+    Changes of demand are left out: they are not configuration.
+    """
+    fields = (
+        Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
+        for change in difference.changes
+        if not change.field.startswith("demand.")
+    )
+    removed = (
+        Edit("deployment", deployment.deployment_id, "running", True, False) for deployment in difference.removed
+    )
+    released = (Edit("host", host.host_id, "running", True, False) for host in difference.released)
+    added = (Edit("deployment", deployment.deployment_id, "running", False, True) for deployment in difference.added)
+    return (*fields, *removed, *released, *added)
+
+
+def present_values(sent: Any, before: Fleet) -> tuple[str, ...]:
+    """Return the present value of every knob and number of replicas that a proposal set, one phrase each.
+
+    `sent` is a valid proposal of a worker. Names come from it, values from the present fleet.
+    """
+    return tuple(_replicas(sent, before)) + tuple(_knobs(sent, before))
+
+
+def _replicas(sent: Any, before: Fleet) -> Iterator[str]:
+    if "service" in sent and "replicas" in sent["set"]:
+        n = len(before.service(sent["service"]).deployments)
+        yield f"{n} replica{'s' if n > 1 else ''}"
+
+
+def _knobs(sent: Any, before: Fleet) -> Iterator[str]:
+    named = sent.get("edited")
+    edited = [name for name in named if type(name) is str] if type(named) is list else []
+    for name in knobs():
+        if name in edited:
+            values = dict.fromkeys(getattr(deployment, name) for deployment in _deployments(sent, before))
+            shown = " or ".join(with_unit(name, value) for value in values if value is not None)
+            if shown:
+                yield f"{LABELS.get(name, f'{knobs()[name].label} ')}{shown}"
+
+
+def _deployments(sent: Any, before: Fleet) -> tuple[Deployment, ...]:
+    if "deployment" in sent:
+        return (before.deployment(sent["deployment"]),)
+    return before.service(sent["service"]).deployments if "service" in sent else before.deployments

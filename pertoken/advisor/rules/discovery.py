@@ -1,4 +1,4 @@
-"""Discovery of plugins, and whether each may be loaded. Nothing here runs code of a plugin."""
+"""Discovery of plugins, and whether each may be loaded: a person may have switched it off. No code of a plugin runs."""
 
 import os
 import re
@@ -10,10 +10,45 @@ from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 
-from pertoken.advisor.rules.switches import disabled
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.settings.keys import APP
+
+SWITCHES = "disabled-rules.txt"
+"""File of rules that a person switched off, in the folder of the configuration."""
+_HEADER = "# Rules that pertoken does not run, one id per line. Written by `pertoken rules enable|disable`.\n"
+
+
+def disabled(folder: Path) -> tuple[str, ...]:
+    """Return the disabled names in the configuration's folder. Raises BadInput for a file that cannot be read."""
+    file = folder / SWITCHES
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file}: cannot be read: {error}; fix or delete it") from None
+    names = (line.partition("#")[0].strip() for line in lines)
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def disable(folder: Path, name: str) -> None:
+    """Add a name to the file. Raises OSError if it cannot be written."""
+    _write(folder, (*disabled(folder), name))
+
+
+def enable(folder: Path, name: str) -> None:
+    """Remove a name from the file. Raises OSError if it cannot be written."""
+    _write(folder, tuple(switched_off for switched_off in disabled(folder) if switched_off != name))
+
+
+def _write(folder: Path, names: tuple[str, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / SWITCHES
+    new = file.with_suffix(".new")
+    new.write_text(_HEADER + "".join(f"{name}\n" for name in dict.fromkeys(names)), encoding="utf-8")
+    new.replace(file)  # a concurrent run reads the old or the new list, never a partial one
+
 
 GROUP = "pertoken.rules"
 DROP_IN = "rules.d"

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from pertoken.advisor.rules.discovery import Permission, Plugin
-from pertoken.advisor.rules.switches import disabled
+from pertoken.advisor.rules.discovery import Permission, Plugin, disabled
 from pertoken.advisor.worker.child import Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput

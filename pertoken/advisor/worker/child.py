@@ -88,10 +88,6 @@ class Confinement:
         reasons = [f"{what}: {why}" for what, why in (("network", self.network), ("files", self.files)) if why]
         return f"not confined ({'; '.join(reasons)})" if reasons else "confined"
 
-    def and_also(self, other: "Confinement") -> "Confinement":
-        """Return the confinement of two workers together: a restriction holds only if both have it."""
-        return Confinement(self.network or other.network, self.files or other.files, self.processes or other.processes)
-
 
 def end_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
     """Request a signal to this process when the process that forked it ends."""

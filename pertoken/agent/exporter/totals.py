@@ -42,6 +42,7 @@ def _exported(metric: EngineMetric | DeviceMetric) -> tuple[str, float, str]:
 GAUGES = {metric.column: _exported(metric) for metric in STORED_GAUGES}
 DEVICE_GAUGES = {metric.stored: _exported(metric) for metric in DEVICE if metric.stored in _NAMES}
 ENERGY = "pertoken_device_energy_joules_total"
+PLUG_ENERGY = "pertoken_host_energy_joules_total"
 
 
 class Totals:
@@ -76,8 +77,8 @@ class Totals:
                     self._serve(sample, epochs[sample.epoch_id], gauges)
                 elif isinstance(sample, DeviceSample) and sample.device_id in devices:
                     self._draw(sample, devices[sample.device_id], gauges)
-                elif isinstance(sample, HostSample) and sample.memory_used_bytes is not None:
-                    gauges["pertoken_host_memory_used_bytes"][(host,)] = sample.memory_used_bytes
+                elif isinstance(sample, HostSample):
+                    self._stand(sample, host, gauges)
             gauges["pertoken_tick_timestamp_seconds"][(host,)] = tick.ts
             self._gauges = dict(gauges)
 
@@ -100,6 +101,14 @@ class Totals:
             if value is not None:
                 gauges[name][labels] = value / scale
 
+    def _stand(self, sample: HostSample, host: tuple[str, str], gauges: dict[str, dict[Labels, float]]) -> None:
+        if sample.memory_used_bytes is not None:
+            gauges["pertoken_host_memory_used_bytes"][(host,)] = sample.memory_used_bytes
+        if sample.plug_mj is not None:
+            self._counts[PLUG_ENERGY][(host,)] += sample.plug_mj / 1000
+            if sample.plug_ms:
+                gauges["pertoken_host_power_watts"][(host,)] = sample.plug_mj / sample.plug_ms
+
     def families(self) -> list[Family]:
         """Return all that is known."""
         with self._lock:
@@ -115,7 +124,7 @@ class Totals:
     @staticmethod
     def known() -> list[Family]:
         """Return every metric that there may be, without samples."""
-        counted = {name for name, _, _ in COUNTERS.values()} | {ENERGY}
+        counted = {name for name, _, _ in COUNTERS.values()} | {ENERGY, PLUG_ENERGY}
         return [Family(name, "counter" if name in counted else "gauge", text, []) for name, text in _HELP.items()]
 
     def page(self) -> str:
@@ -127,5 +136,7 @@ _HELP = {
     **{name: text for name, _, text in (*COUNTERS.values(), *GAUGES.values(), *DEVICE_GAUGES.values())},
     ENERGY: "Energy drawn since the agent started, by its counter, else by power over time.",
     "pertoken_host_memory_used_bytes": "Memory of the host in use.",
+    "pertoken_host_power_watts": "Power of the server at its plug.",
+    PLUG_ENERGY: "Energy of the server at its plug since the agent started.",
     "pertoken_tick_timestamp_seconds": "When the newest tick was stored.",
 }

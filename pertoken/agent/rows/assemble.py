@@ -9,7 +9,14 @@ from itertools import chain
 
 from pertoken import __version__
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.readings import DriverEvent, EngineReading, GatewayReading, ProbeReading, Unavailable
+from pertoken.agent.readings import (
+    DriverEvent,
+    EngineReading,
+    GatewayReading,
+    PlugReading,
+    ProbeReading,
+    Unavailable,
+)
 from pertoken.agent.rows.allocation import Allocation
 from pertoken.agent.rows.conditions import Condition, Conditions, followed
 from pertoken.agent.rows.counting.counters import is_bucket
@@ -74,6 +81,8 @@ class Readings:
     """Those that were read since the tick before."""
     jobs_by_gpu: Mapping[str, str] = field(default_factory=dict)
     """Batch job of each GPU by its number, of the deployments whose processes name none."""
+    plug: PlugReading | None = None
+    """Power of the server at its plug; None where nothing measures it."""
 
 
 def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
@@ -104,7 +113,10 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
         absent = replaced(device_readings)
         present = [step for step in devices if step.row.uuid not in absent]
         samples += [step.sample for step in present]
-        samples += [host_sample(tick_state, probe, moment), _agent_sample(tick_state, probe, cost, moment)]
+        samples += [
+            host_sample(tick_state, probe, moment, readings.plug),
+            _agent_sample(tick_state, probe, cost, moment),
+        ]
         for step in engines:
             if step.filed and step.deployment and step.deployment.deployment_id in epochs:
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
@@ -131,7 +143,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     ]
     tick = Tick(
         ts=moment.ts,
-        host=host_row(probe, readings.identity, __version__, tick_state.boot_ms, moment),
+        host=host_row(probe, readings.identity, __version__, tick_state.boot_ms, moment, readings.plug),
         devices=tuple(step.row for step in devices),
         engines=(*(step.engine for step in engines), *gateways.engines),
         deployments=(*(step.deployment for step in engines if step.deployment), *gateways.deployments),

@@ -9,7 +9,15 @@ from typing import Any
 from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
 from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.readings import IDENTITY, DeviceReading, ProbeReading, Unavailable, identity_of, unread
+from pertoken.agent.readings import (
+    IDENTITY,
+    DeviceReading,
+    PlugReading,
+    ProbeReading,
+    Unavailable,
+    identity_of,
+    unread,
+)
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.lost_metrics import metric_events
 from pertoken.agent.rows.tick_state import Moment, Span, TickState
@@ -50,7 +58,14 @@ def device_id_of(uuid: str) -> int:
     return stable_id("device", uuid)
 
 
-def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms: int, moment: Moment) -> HostRow:
+def host_row(
+    probe: ProbeReading,
+    identity: HostIdentity,
+    version: str,
+    boot_ms: int,
+    moment: Moment,
+    plug: PlugReading | None = None,
+) -> HostRow:
     """Return identity of the host."""
     host = probe.host
     return HostRow(
@@ -66,11 +81,17 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
         agent_version=version,
         interval_s=moment.interval_s,
         **{name: getattr(identity, name) for name in _IDENTITY},
+        plug_source=None if plug is None else plug.source,
     )
 
 
-def host_sample(tick_state: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
-    """Return what the host did since the tick before; network counters start at 0 with a boot."""
+def host_sample(
+    tick_state: TickState, probe: ProbeReading, moment: Moment, plug: PlugReading | None = None
+) -> HostSample:
+    """Return what the host did since the tick before; network counters start at 0 with a boot.
+
+    Energy at the plug is the present power over the time that was watched.
+    """
     now, before = probe.host, tick_state.probe.host if tick_state.probe else None
     if before is not None and before.boot_id != now.boot_id:
         before = None
@@ -91,6 +112,8 @@ def host_sample(tick_state: TickState, probe: ProbeReading, moment: Moment) -> H
         network_rx_bytes=moved("network_rx_bytes", MAX_NETWORK_BYTES_S),
         network_tx_bytes=moved("network_tx_bytes", MAX_NETWORK_BYTES_S),
         memory_traffic_bytes=moved("memory_traffic_bytes", MAX_TRAFFIC_BYTES_S),
+        plug_mj=None if plug is None else plug.power_mw * span.observed_ms // 1000,
+        plug_ms=None if plug is None else span.observed_ms,
     )
 
 

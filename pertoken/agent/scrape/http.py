@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from pertoken.access import Access, access_of
+from pertoken.access import Access, access_of, authorization
 from pertoken.agent.scrape.reply import FRAMING_BYTES, Deadline, Incoming, read_body, read_head
 from pertoken.config import Settings
 from pertoken.printable import literal
@@ -80,15 +80,14 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         raise ScrapeError("malformed", "an engine's URL holds no address that can be read") from None
     access = access_of(url, limits.access)
     try:
-        token, context = access.token(), _context(access) if target.secure else None
+        shown_token, context = authorization(access), _context(access) if target.secure else None
     except ValueError as error:
         raise ScrapeError("access", f"{target.shown}: {error}") from None
-    bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
     at, addresses = target.shown, target.addresses()
     deadline = Deadline(limits.timeout_s)
     try:
         with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, target, deadline) as sock:
-            return _exchange(sock, deadline, method, target, {**headers, **bearer}, limits)
+            return _exchange(sock, deadline, method, target, {**headers, **shown_token}, limits)
     except TimeoutError:
         raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
     except ssl.SSLError as error:

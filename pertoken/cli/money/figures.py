@@ -17,11 +17,13 @@ def print_figures(store: Store, settings: Settings, hours: int, moment: AsOf, as
     """Print the figures of every model over some hours of the clock. Raises StoreError."""
     from pertoken.costs.fleet import objectives
     from pertoken.costs.report.figures import figures_of, plain
+    from pertoken.costs.report.server_energy import EnergyTerms
     from pertoken.text.costs.model_figures import figures_text
 
     with Progress(f"Reading {hours} hours"):
-        rows = figures_of(store, hours, moment.ts, partial(objectives, settings=settings), dated=moment.dated)
+        slo_of, terms = partial(objectives, settings=settings), EnergyTerms.of(settings)
+        rows = figures_of(store, hours, moment.ts, slo_of, dated=moment.dated, terms=terms)
     if as_json:
-        echo_json([plain(row) for row in rows])
+        echo_json([plain(row, terms) for row in rows])
     else:
-        echo(figures_text(rows, terminal_width()), nl=False)
+        echo(figures_text(rows, terminal_width(), terms), nl=False)

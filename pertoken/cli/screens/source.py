@@ -26,7 +26,7 @@ def screen_options(where: StoreLocation, settings: Settings) -> Options:
 
         return examine(settings)
 
-    return options_of(settings, diagnose if where.folder is not None else None)
+    return options_of(settings, diagnose if where.folder is not None else None, str(where))
 
 
 READ_ONLY = "These screens are read-only: decide at a terminal with `pertoken top`, or serve them with --web-writes."

@@ -4,12 +4,13 @@ import gzip
 import json
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, names_of, plain
 from pertoken.costs.csv_rows import csv_rows
@@ -18,6 +19,7 @@ from pertoken.errors import BadInput
 from pertoken.printable import short
 from pertoken.units import NANO_USD
 
+Number = TypeVar("Number", int, float)
 MAX_BYTES = 512 * 2**20
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_AMOUNT = 10**12
@@ -120,18 +122,44 @@ def read_invoice(path: Path) -> Invoice:
             f"{known_format.title}: {', '.join(known_format.needs).replace('|', ' or ')}" for known_format in formats()
         )
         raise BadInput(f"{path}: is none of the known formats, by their columns: {known}")
-    lines, wrong, split = [], [], 0
+    lines, allocated, wrong, split = list[InvoiceLine](), list[InvoiceLine](), [], 0
     for n, row in enumerate(flat, 1):
         if invoice_format.split and _text(row, invoice_format.split):
             split += 1
             continue
         try:
-            lines.append(_line(f"{path}: row {n}", row, invoice_format))
+            is_part = invoice_format.allocated and _text(row, invoice_format.allocated)
+            (allocated if is_part else lines).append(_line(f"{path}: row {n}", row, invoice_format))
         except BadInput as error:
             wrong.append(f"{error}")
+    lines += _origins(allocated)
     if not lines:
         raise BadInput(wrong[0] if wrong else f"{path}: holds no line but those that divide the cost of others")
     return Invoice(invoice_format, tuple(lines), len(wrong), wrong[0] if wrong else "", split)
+
+
+def _origins(allocated: Iterable[InvoiceLine]) -> list[InvoiceLine]:
+    """Return the charges of which these lines are the parts: their amounts and hours add up."""
+    origins: dict[InvoiceLine, list[InvoiceLine]] = defaultdict(list)
+    for line in allocated:
+        key = replace(line, nano_usd=0, effective_nano_usd=0, list_nano_usd=None, hours=None, paid_elsewhere=False)
+        origins[key].append(line)
+    return [
+        replace(
+            key,
+            nano_usd=sum(part.nano_usd for part in parts),
+            effective_nano_usd=sum(part.effective_nano_usd for part in parts),
+            list_nano_usd=_known_sum(part.list_nano_usd for part in parts),
+            hours=_known_sum(part.hours for part in parts),
+            paid_elsewhere=any(part.paid_elsewhere for part in parts),
+        )
+        for key, parts in origins.items()
+    ]
+
+
+def _known_sum(values: Iterable[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 def _decoded(path: Path, start: bytes) -> str:

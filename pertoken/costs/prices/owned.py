@@ -90,15 +90,19 @@ class DeviceHour:
         return round((self.capital + self.maintenance + self.colocation + self.energy + self.operations) * NANO_USD)
 
 
-def paid_power_w(owned: Ownership, devices: int, power_w: float | None, limit_w: float | None) -> float | None:
+def paid_power_w(
+    owned: Ownership, devices: int, power_w: float | None, limit_w: float | None, plug_w: float | None = None
+) -> float | None:
     """Return the watts that one of a server's devices pays for: its part of the server's at the plug.
 
-    `power_w`: its own mean power; `limit_w`: its power limit, without which the rest of the server is not known.
+    `power_w`: its own mean power; `limit_w`: its power limit, without which the rest of the server is not known;
+    `plug_w`: the server's mean power as the agent recorded it.
     """
     if not owned.at_plug:
         return power_w
-    if owned.node_w is not None:
-        return owned.node_w / devices
+    server_w = plug_w if owned.node_w is None else owned.node_w
+    if server_w is not None:
+        return server_w / devices
     return power_w if power_w is None or limit_w is None else node_power().watts(power_w, limit_w)
 
 
@@ -131,33 +135,41 @@ def owned_prices(
     owned: Sequence[tuple[int, Ownership]],
     power: Sequence[tuple[int, float]],
     limit_w: float | None = None,
+    plug: Sequence[tuple[int, float]] = (),
 ) -> tuple[Price, ...]:
     """Return the prices of one device of an owned server, in force from each change of its terms and each week.
 
     `owned` are terms by the instant they are in force from, `power` its mean watts by the start of each week. The power
-    of a week that is over never changes, and so do its costs not. `limit_w` is its power limit; None for a CPU.
+    of a week that is over never changes, and so do its costs not. `limit_w` is its power limit; None for a CPU. `plug`
+    is the server's mean watts at its plug by week.
     """
     if not owned:
         return ()
-    starts = [start for start, _ in power]
+    starts = sorted({start for start, _ in (*power, *plug)})
     first = owned[0][0]
     prices: list[Price] = []
     for ts in sorted({start for start, _ in owned} | {start for start in starts if start > first}):
         stated = owned[bisect_right([start for start, _ in owned], ts) - 1][1]
-        week = bisect_right(starts, ts) - 1
-        power_w = power[max(0, week)][1] if power else None
-        paid_w = paid_power_w(stated, devices, power_w, limit_w)
+        power_w, plug_w = _in_week(power, ts), _in_week(plug, ts)
+        paid_w = paid_power_w(stated, devices, power_w, limit_w, plug_w)
         price = device_hour(stated, devices, paid_w).nano_usd
         if not prices or prices[-1].nano_usd_per_device_hour != price:
-            note = _note(host, stated, devices, power_w, paid_w)
+            note = _note(host, stated, devices, power_w, paid_w, measured=plug_w is not None)
             prices.append(Price(uuid, price, from_ts=ts, set_by="ownership", note=note, listed=True))
     return tuple(prices)
 
 
-def _note(host: str, owned: Ownership, devices: int, power_w: float | None, paid_w: float | None) -> str:
+def _in_week(weekly: Sequence[tuple[int, float]], ts: int) -> float | None:
+    """Return the value of the week of an instant, else of the one before; of the first week before that."""
+    return weekly[max(0, bisect_right([start for start, _ in weekly], ts) - 1)][1] if weekly else None
+
+
+def _note(
+    host: str, owned: Ownership, devices: int, power_w: float | None, paid_w: float | None, *, measured: bool
+) -> str:
     energy = "without its energy, which was not measured" if power_w is None else f"at {power_w:.0f} W measured"
     if paid_w is not None and paid_w != power_w:
-        source = "modelled" if owned.node_w is None else "measured"
+        source = "measured" if measured or owned.node_w is not None else "modelled"
         energy = f"at {paid_w:.0f} W of the server's power at the plug, {source}"
     elif owned.at_plug and power_w is not None:
         energy += " without the rest of the server, as its power limit is not known"

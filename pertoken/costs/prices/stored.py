@@ -19,7 +19,7 @@ from pertoken.costs.prices.owned import Ownership, owned_prices, ownership_of
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.window.inventory import Inventory
-from pertoken.window.reading import weekly_power_w
+from pertoken.window.reading import weekly_plug_w, weekly_power_w
 
 Owned = Mapping[str, Sequence[tuple[int, Ownership]]]
 """By host name, what it costs by the instant that is in force from, oldest first."""
@@ -66,6 +66,7 @@ def _of_owned(connection: Connection, inventory: Inventory, owned: Owned) -> dic
             by_host[row.host_name].append(row)
     paid = {name: [row for row in rows if row.kind != "cpu"] or rows for name, rows in by_host.items()}
     power = weekly_power_w(connection, [row.device_id for rows in paid.values() for row in rows]) if paid else {}
+    plug = weekly_plug_w(connection, {row.host_id for rows in paid.values() for row in rows}) if paid else {}
     return {
         row.uuid: owned_prices(
             row.uuid,
@@ -74,6 +75,7 @@ def _of_owned(connection: Connection, inventory: Inventory, owned: Owned) -> dic
             owned[name],
             power.get(row.device_id, ()),
             None if row.kind == "cpu" or row.power_limit_mw is None else row.power_limit_mw / 1000,
+            plug.get(row.host_id, ()),
         )
         for name, rows in paid.items()
         for row in rows

@@ -2,33 +2,33 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.kinds import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, TokenCounts, kind_prices
 from pertoken.costs.report.deployment_line import SloOf, epochs_with_workers, good_share_of, served
+from pertoken.costs.report.figure import Figure as Figure
+from pertoken.costs.report.figure import per
 from pertoken.costs.report.goodput import GoodShare
+from pertoken.costs.report.server_energy import (
+    J_PER_KWH,
+    MIN_SHARE,
+    NO_ENERGY,
+    NO_TERMS,
+    EnergyTerms,
+    ServerEnergy,
+    server_energy,
+)
 from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.epochs.energy import EpochEnergy
 
-MIN_ENERGY_SHARE = 0.5
-"""Share of the held device time in which energy must be measured; the rest is taken to draw as much."""
-J_PER_KWH = 3.6e6
 GENERATION, POOLING = "generation", "embedding or rerank"
 NONE_SERVED = "no token was served"
 NO_REQUESTS = "its engine counts no ended requests"
-NO_ENERGY = "the energy of its devices was not measured"
-
-
-class Figure(NamedTuple):
-    """A number, or the reason why it is not known."""
-
-    value: float | None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ class ModelFigures:
     kinds: KindDollars | None
     """Dollars by kind, nano-USD; they sum to `usd`. None without a price."""
     counts: TokenCounts
+    server: ServerEnergy
+    """Energy and carbon of its servers; `kwh` and `j_per_token` are of its devices alone."""
 
 
 class _Part(NamedTuple):
@@ -78,7 +80,9 @@ class _Part(NamedTuple):
     cached_tokens: int | None
 
 
-def model_figures(priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> tuple[ModelFigures, ...]:
+def model_figures(
+    priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: SloOf, terms: EnergyTerms = NO_TERMS
+) -> tuple[ModelFigures, ...]:
     """Return the figures of every model in the window, dearest first.
 
     `energy`: of `Window.energy`. `slo_of`: objectives of a served model name. A figure of several deployments is known
@@ -88,22 +92,28 @@ def model_figures(priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: SloOf
     for row in priced.inventory.newest.values():
         part = _part(priced, row, energy, slo_of)
         groups[row.served_model, part.use.pooling].append(part)
-    lines = (_figures(model, pooling, parts) for (model, pooling), parts in groups.items())
+    lines = (_figures(model, pooling, parts, terms) for (model, pooling), parts in groups.items())
     return tuple(sorted(lines, key=lambda line: (-(line.usd.value or 0), natural_key(line.model), line.kind)))
 
 
 def figures_of(
-    store: Store, hours: int, now_ts: int, slo_of: SloOf, *, dated: bool = False
+    store: Store,
+    hours: int,
+    now_ts: int,
+    slo_of: SloOf,
+    *,
+    dated: bool = False,
+    terms: EnergyTerms = NO_TERMS,
 ) -> tuple[ModelFigures, ...]:
     """Return the figures of the last hours of the clock, the one under way included.
 
     `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
     """
     with bill(store, first_hour(hours, now_ts), now_ts, dated=dated) as priced, priced.pipelined():
-        return model_figures(priced, priced.window.energy(), slo_of)
+        return model_figures(priced, priced.window.energy(), slo_of, terms)
 
 
-def plain(figures: ModelFigures) -> dict[str, Any]:
+def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, Any]:
     """Return the figures as plain values for JSON; what is not known is None, with its reason in `unknown`."""
     known = {name: getattr(figures, name) for name in (field.name for field in fields(ModelFigures))}
     unknown = {
@@ -115,12 +125,15 @@ def plain(figures: ModelFigures) -> dict[str, Any]:
     for name in KINDS:
         price = known[name]
         values[name] = {"value": price.value, "low": price.low, "high": price.high}
+    server = {field.name: getattr(figures.server, field.name) for field in fields(ServerEnergy)}
+    unknown |= {f"server.{name}": figure.reason for name, figure in server.items() if figure.reason}
     share, kinds = figures.good_share, figures.kinds
     dollars = None if kinds is None else {name: getattr(kinds, name) / NANO_USD for name in KindDollars.NAMES}
     return values | {
         "good_share": {"low": share.low, "high": share.high},
         "kinds": dollars,
         "counts": figures.counts._asdict(),
+        "server": {name: figure.value for name, figure in server.items()} | {"terms": asdict(terms)},
         "unknown": unknown,
     }
 
@@ -141,7 +154,7 @@ def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo_of: Slo
     )
 
 
-def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
+def _figures(model: str, pooling: bool, parts: Sequence[_Part], terms: EnergyTerms) -> ModelFigures:
     usd = _sum([None if part.use.nano_usd is None else part.use.nano_usd / NANO_USD for part in parts], NO_PRICE)
     prompt = _sum([part.use.prompt_tokens for part in parts], NO_TOKENS)
     generated = _sum([part.use.generated_tokens for part in parts], NO_TOKENS)
@@ -149,7 +162,7 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
     requests = _sum([part.use.requests for part in parts], NO_REQUESTS)
     joules = _sum([_joules(part.energy) for part in parts], NO_ENERGY)
     good = GoodShare(None, None, "it generates nothing") if pooling else _together(parts)
-    mtok = _per(tokens, Figure(MTOK), NONE_SERVED)
+    mtok = per(tokens, Figure(MTOK), NONE_SERVED)
     kinds = None if usd.value is None else sum((part.kinds or KindDollars() for part in parts), KindDollars())
     counts = TokenCounts(
         _total([part.use.prompt_tokens for part in parts]),
@@ -163,23 +176,34 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
         usd=usd,
         tokens=tokens,
         requests=requests,
-        usd_per_mtok=_per(usd, mtok, NONE_SERVED),
+        usd_per_mtok=per(usd, mtok, NONE_SERVED),
         usd_per_generated_mtok=Figure(None, "it generates nothing")
         if pooling
-        else _per(usd, _per(generated, Figure(MTOK), NONE_SERVED), NONE_SERVED),
+        else per(usd, per(generated, Figure(MTOK), NONE_SERVED), NONE_SERVED),
         usd_per_goodput_mtok=_good(usd, mtok, good.high, good.reason),
         usd_per_goodput_mtok_high=_good(usd, mtok, good.low, good.reason),
         good_share=good,
-        tokens_per_usd=_per(tokens, usd, "nothing was paid"),
-        usd_per_1000_requests=_per(usd, _per(requests, Figure(1000), "no request ended"), "no request ended"),
-        j_per_token=_per(joules, tokens, NONE_SERVED),
-        kwh=_per(joules, Figure(J_PER_KWH), NO_ENERGY),
+        tokens_per_usd=per(tokens, usd, "nothing was paid"),
+        usd_per_1000_requests=per(usd, per(requests, Figure(1000), "no request ended"), "no request ended"),
+        j_per_token=per(joules, tokens, NONE_SERVED),
+        kwh=per(joules, Figure(J_PER_KWH), NO_ENERGY),
         idle_usd=usd if usd.value is None else Figure(sum(part.idle_nano_usd for part in parts) / NANO_USD),
         **kind_prices(kinds, counts),
-        usd_per_mtok_at_full_use=_per(usd if kinds is None else Figure(kinds.busy / NANO_USD), mtok, NONE_SERVED),
+        usd_per_mtok_at_full_use=per(usd if kinds is None else Figure(kinds.busy / NANO_USD), mtok, NONE_SERVED),
         kinds=kinds,
         counts=counts,
+        server=server_energy(_energy(parts), tokens, NONE_SERVED, terms),
     )
+
+
+def _energy(parts: Sequence[_Part]) -> EpochEnergy | None:
+    """Return the energy of all parts; None if a part has none."""
+    together = None
+    for part in parts:
+        if part.energy is None:
+            return None
+        together = part.energy if together is None else together.plus(part.energy)
+    return together
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
@@ -189,7 +213,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 def _joules(energy: EpochEnergy | None) -> float | None:
     """Return the energy of all the held time, that in which it was not measured drawing as much as the rest."""
-    if energy is None or energy.measured_share < MIN_ENERGY_SHARE:
+    if energy is None or energy.measured_share < MIN_SHARE:
         return None
     return energy.joules / energy.measured_share
 
@@ -214,7 +238,7 @@ def _good(usd: Figure, mtok: Figure, share: float | None, reason: str | None) ->
         return Figure(None, reason)
     if mtok.value is None:
         return mtok
-    return _per(usd, Figure(mtok.value * (share or 0.0)), "no request is inside the SLO for certain")
+    return per(usd, Figure(mtok.value * (share or 0.0)), "no request is inside the SLO for certain")
 
 
 def _sum(values: Sequence[float | None], reason: str) -> Figure:
@@ -226,10 +250,3 @@ def _plus(one: Figure, other: Figure) -> Figure:
     if one.value is None or other.value is None:
         return Figure(None, one.reason or other.reason)
     return Figure(one.value + other.value)
-
-
-def _per(above: Figure, below: Figure, none: str) -> Figure:
-    """Return a quotient; unknown for the reason of its unknown part, or `none` where it would divide by 0."""
-    if above.value is None or below.value is None:
-        return Figure(None, above.reason or below.reason)
-    return Figure(above.value / below.value) if below.value else Figure(None, none)

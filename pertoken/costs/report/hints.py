@@ -7,6 +7,9 @@ from pertoken.costs.report.lines import DeviceLine, HostLine, MissingMetric
 from pertoken.metrics import label_of
 from pertoken.units import format_duration
 
+DEMO_ENDED_S = 120
+"""Hosts of a demo that is open write in turns, so that each of them is stale for seconds on a busy machine."""
+
 
 def hints(
     hosts: Sequence[HostLine],
@@ -25,7 +28,7 @@ def hints(
     lines: list[str] = [*faults]
     if not hosts:
         lines.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
-    lines += _generated_hints([host for host in hosts if host.stale and host.generated])
+    lines += _generated_hints([host for host in hosts if host.generated])
     lines += _stale_hints([host for host in hosts if host.stale and not host.imported and not host.generated])
     lines += _imported_hints([host for host in hosts if host.stale and host.imported])
     if hosts and not deployments:
@@ -57,9 +60,10 @@ def hints(
 
 def _generated_hints(generated: Sequence[HostLine]) -> list[str]:
     """Return one sentence for the hosts of a demo, which goes on while its own screens are open."""
-    if not generated:
+    silent_s = min((host.age_s or 0 for host in generated), default=0)
+    if silent_s < DEMO_ENDED_S:
         return []
-    ended = format_duration(min(host.age_s or 0 for host in generated))
+    ended = format_duration(silent_s)
     return [f"This is a generated demo, which ended {ended} ago: `pertoken demo` makes another one, which goes on."]
 
 

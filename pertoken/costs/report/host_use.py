@@ -8,7 +8,7 @@ from typing import Any
 from pertoken.costs.bill import Bill
 from pertoken.costs.report.deployment_line import SloOf, served, spark
 from pertoken.costs.report.lines import HostLine, HostUse, Later
-from pertoken.costs.served import NOTHING, Served, together
+from pertoken.costs.served import together
 from pertoken.window.figures import newest, rate, total
 
 
@@ -29,9 +29,8 @@ class HostUses:
         payers = [row for row in devices if row.parent_id is None]
         money = self._priced.money
         bill = money.bill_of([row.device_id for row in payers])
-        unpriced = any(row.device_id in money.unpriced_devices for row in payers if row.kind != "cpu")
         now = line.host_id in self._fresh
-        used = self._used(rows, bill.paid) if bill and not unpriced else NOTHING
+        used = together([served(self._priced, row.deployment_id, self._slo_of) for row in rows])
         return HostUse(
             host=line,
             accelerators=sum(row.kind != "cpu" for row in payers),
@@ -61,17 +60,6 @@ class HostUses:
         known = [price.nano_usd_per_device_hour for price in prices if price is not None]
         rates = [nano_usd for nano_usd in known if nano_usd is not None]
         return sum(rates) if rates else None
-
-    def _used(self, rows: Sequence[Any], paid: int) -> Served:
-        """Return all dollars of a host beside the tokens of its engines; unknown ones of one engine are of all."""
-        parts = [served(self._priced, row.deployment_id, self._slo_of) for row in rows]
-        tokens = [part.prompt_tokens for part in parts], [part.generated_tokens for part in parts]
-        if not parts or None in tokens[0] or None in tokens[1]:
-            return Served(paid, None, None)
-        prompt, generated = (sum(count or 0 for count in counts) for counts in tokens)
-        return together(part._replace(nano_usd=0) for part in parts)._replace(
-            nano_usd=paid, prompt_tokens=prompt, generated_tokens=generated
-        )
 
     @cached_property
     def _devices(self) -> Mapping[int, Sequence[Any]]:

@@ -1,6 +1,6 @@
 """Spend of a calendar month: dollars so far, the likely total, and the thresholds reached."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,6 +12,8 @@ from pertoken.units import NANO_USD, SHARE
 from pertoken.window.reading import DAY, first_recorded
 
 SPENT, EXPECTED = "spent", "expected"
+KEPT_S = 3600
+"""Time for which alerts and metrics go on with the spend that they read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,25 @@ def spend_by_owner(store: Store, basis: str, now_ts: int, *, dated: bool = False
         days_of = owner_days(priced, basis)
     first_ts = now_ts if first is None else first
     return {name: spend_of(days, start, end, now_ts, first_ts) for name, days in days_of.items()}
+
+
+class RecentMonths:
+    """Spend of the present month by basis of owners, read again after `KEPT_S`: it needs the bill of two months."""
+
+    def __init__(self) -> None:
+        self._read: dict[str | None, Mapping[str, MonthSpend]] = {}
+        self._read_ts: dict[str | None, int] = {}
+
+    def spend(self, store: Store, basis: str | None, now_ts: int, *, dated: bool = False) -> Mapping[str, MonthSpend]:
+        """Return the spend of each owner, or with None that of the fleet as the owner "". Raises StoreError."""
+        read_ts = self._read_ts.get(basis)
+        if read_ts is None or not 0 <= now_ts - read_ts < KEPT_S or month_of(read_ts) != month_of(now_ts):
+            if basis is None:
+                self._read[basis] = {"": month_spend(store, now_ts, dated=dated)}
+            else:
+                self._read[basis] = spend_by_owner(store, basis, now_ts, dated=dated)
+            self._read_ts[basis] = now_ts
+        return self._read[basis]
 
 
 def no_spend(now_ts: int) -> MonthSpend:

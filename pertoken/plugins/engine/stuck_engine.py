@@ -10,7 +10,12 @@ from pertoken.rule import Deployment, Evidence, Fleet, Proposal, Skip, option, p
 class Options:
     """Settings of the rule; the defaults are judgement (Sources, 3)."""
 
-    observed_h: float = option(0.5, "minimum observed part of the last hour, hours", low=0.05, high=1)
+    observed_h: float = option(
+        0.5,
+        "minimum observed part of the last hour, hours, where its requests are not known",
+        low=0.05,
+        high=1,
+    )
     device_busy: float = option(
         0.5, "share of time with kernels running at or above which its devices count as busy", low=0.01, high=1
     )
@@ -18,7 +23,7 @@ class Options:
 
 @rule("stuck-engine", window="1h")
 def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options) -> Iterator[Proposal | Skip]:
-    """Restart a server that passes its health checks but generates no tokens for its requests.
+    """Restart a server that passes its health checks but has generated no token for its requests for five minutes.
 
     ## Why it saves
     After a failed collective or a dead rank a server may pass its health checks for days while no request ever ends.
@@ -34,7 +39,8 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     1. vllm-project/vllm#2731, #39863 and #42897: health and metrics respond, requests run or wait, and no token comes
        until a restart. Users' reports.
     2. arXiv 2605.23918: a loaded server draws 26 to 66 W more per device than an empty one, whatever it does.
-    3. One hour, half of it observed, and half of the time busy are judgement.
+    3. Five minutes as in the list of troubles of the moment; where its requests are not known, half an hour of the last
+       one observed, and half of the time busy. All are judgement.
     """
     asleep = seen.asleep.mean if seen.has("asleep") else 0.0
     planned = _planned_hours(now, fleet)
@@ -44,22 +50,22 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     if planned:
         yield skip("asleep", f"its schedule has {planned} hours of the week asleep or off: silence may be planned")
         return
+    if seen.has("stuck_h") and seen.stuck_h.mean > 0:
+        yield propose(now.restarted(), risk="availability", effort="medium")
+        return
     tokens = seen.generated_tok_s.max + (seen.prompt_tok_s.max if seen.has("prompt_tok_s") else 0.0)
     observed_h = seen.observed_h.mean
+    busy = seen.device_util.mean if _devices_are_its_own(now, fleet) and seen.has("device_util") else 0.0
     if tokens > 0:
         yield skip("serves", f"it served up to {tokens:,.1f} tokens/s")
-        return
-    if observed_h < options.observed_h:
+    elif observed_h < options.observed_h:
         yield skip(
             "observed-briefly",
             f"it generated no token, but only {observed_h:.2f} of the required {options.observed_h:g} h were observed",
         )
-        return
-    requests = max((getattr(seen, name).max for name in ("running", "waiting") if seen.has(name)), default=0.0)
-    busy = seen.device_util.mean if _devices_are_its_own(now, fleet) and seen.has("device_util") else 0.0
-    if requests >= 1 or busy >= options.device_busy:
+    elif busy >= options.device_busy:
         yield propose(now.restarted(), risk="availability", effort="medium")
-    elif seen.waiting.max < 1:  # blocked where waiting requests are not measured
+    elif seen.stuck_h.mean == 0:  # blocked where its requests are not measured
         yield skip(
             "nothing-asked",
             "it generated no token in the last hour, but 0 requests ran or waited: check whether it is needed at all",

@@ -30,7 +30,6 @@ _CODES = {
 }
 """Reason codes of the moves that verdicts on releases make."""
 _UNDER_WAY = (State.APPLIED, State.VERIFYING)
-_PROVEN = (State.REALIZED, State.PARTIAL)
 
 
 def judge_changes(

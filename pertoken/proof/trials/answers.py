@@ -54,10 +54,6 @@ class PromptOutput:
     tokens: int
 
 
-PromptOutputs = Sequence[PromptOutput]
-"""One for each of `PROMPTS`, in their order."""
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerCheck:
     """Comparison of the answers of two servers."""

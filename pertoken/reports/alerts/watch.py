@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pertoken.config import Settings
+from pertoken.costs.spend.month import RecentMonths
 from pertoken.errors import PertokenError
 from pertoken.reports.alerts.message import DISABLED, GONE, REMOVED, body_of, destination_key
 from pertoken.reports.alerts.send import Send, log, sender
@@ -66,6 +67,7 @@ class AlertWatch:
         self._all = alerts_of(settings)
         self._alerts = [alert for alert in self._all if alert.enabled]
         self._send = send or sender(settings)
+        self._months = RecentMonths()
 
     def round(self, now_ts: int) -> None:
         """Evaluate every alert and send what is due. Raises StoreError."""
@@ -86,7 +88,7 @@ class AlertWatch:
         """Return the values of each alert's figure; alerts of one window share one reading."""
         store = self._open(self._where)
         windows = {
-            window_s: Figures(store, self._settings, int(window_s), now_ts)
+            window_s: Figures(store, self._settings, int(window_s), now_ts, months=self._months)
             for window_s in {alert.window_s for alert in self._alerts}
         }
         measured = {}

@@ -3,20 +3,34 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from pertoken.config import Settings
+from pertoken.costs.bill import bill
+from pertoken.costs.fleet import objectives
+from pertoken.costs.report.figures import ModelFigures, model_figures
+from pertoken.costs.report.server_energy import EnergyTerms
+from pertoken.costs.spend.month import RecentMonths
 from pertoken.errors import StoreError
 from pertoken.exposition.page import Family, text_of
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.reports.gates.measure import Figures
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.open import open_store
+from pertoken.store.connect.open import Store, open_store
 from pertoken.window.reading import fault_counts
 
 Samples = Sequence[tuple[Mapping[str, str], float]]
 WINDOW_S = 3600
 """Window of the fleet screen, so that both show the same figures."""
 KEPT_S = 55.0
+ENERGY_KEPT_S = 600.0
+"""Energy is read from each minute of each device."""
+ENERGY: Mapping[str, tuple[str, str]] = {
+    "pertoken_model_window_kwh": ("kwh", "energy of the servers of a model at their plugs, times PUE"),
+    "pertoken_model_joules_per_token": ("j_per_token", "that energy per prompt and generated token"),
+    "pertoken_model_window_co2e_kg": ("co2e_kg", "kilograms of CO2 equivalent, by energy.grid"),
+}
+"""Metrics of energy -> the figure of `ServerEnergy`, and what it is."""
 HEADLINE = "pertoken_headline_usd"
 NAMES: Mapping[str, str] = {
     "usd_per_mtok": "pertoken_usd_per_mtok",
@@ -53,7 +67,9 @@ class Dollars:
     ) -> None:
         self._where, self._settings, self._now, self._monotonic = where, settings, now, monotonic
         self._lock = threading.Lock()
+        self._months = RecentMonths()
         self._cached: tuple[float, list[Family]] | None = None
+        self._energy: tuple[float, list[Family]] | None = None
 
     def families(self) -> list[Family]:
         """Return the metrics; if the database cannot be read, only the one that shows this."""
@@ -69,14 +85,32 @@ class Dollars:
     def _read(self) -> list[Family]:
         try:
             store, now_ts = open_store(self._where), int(self._now())
-            figures = Figures(store, self._settings, WINDOW_S, now_ts)
+            figures = Figures(store, self._settings, WINDOW_S, now_ts, months=self._months)
             return [
                 *_families(figures, self._settings.headline),
+                *self._energy_families(store, now_ts),
                 _faults(fault_counts(store, now_ts - WINDOW_S, now_ts)),
                 _up(True),
             ]
         except StoreError:
             return [_up(False)]
+
+    def _energy_families(self, store: Store, now_ts: int) -> list[Family]:
+        if self._energy is None or self._monotonic() - self._energy[0] > ENERGY_KEPT_S:
+            slo_of, terms = partial(objectives, settings=self._settings), EnergyTerms.of(self._settings)
+            with bill(store, now_ts - WINDOW_S, now_ts) as priced:
+                models = model_figures(priced, priced.window.energy(), slo_of, terms)
+            self._energy = self._monotonic(), list(_energy_of(models))
+        return self._energy[1]
+
+
+def _energy_of(models: Sequence[ModelFigures]) -> Iterator[Family]:
+    for name, (figure, meaning) in ENERGY.items():
+        values = [(model, getattr(model.server, figure).value) for model in models]
+        samples: Samples = [
+            ({"model": model.model, "kind": model.kind}, value) for model, value in values if value is not None
+        ]
+        yield Family(name, "gauge", _help(meaning), samples)
 
 
 def _families(figures: Figures, headline: str) -> list[Family]:
@@ -133,7 +167,7 @@ def known_dollars() -> list[Family]:
     ]
     named = [name for figure, name in NAMES.items() if _is_of(figure, "service") or _is_of(figure, "host")]
     owned = [_owner_name(name) for figure, name in NAMES.items() if _is_of(figure, "owner")]
-    names = (*fleet, *named, *owned, HEADLINE, "pertoken_row_faults", "pertoken_store_readable")
+    names = (*fleet, *named, *owned, *ENERGY, HEADLINE, "pertoken_row_faults", "pertoken_store_readable")
     return [Family(name, "gauge", name.replace("_", " "), []) for name in names]
 
 

@@ -15,7 +15,6 @@ from pertoken.costs.report.figures import POOLING, ModelFigures
 from pertoken.units import MTOK, NANO_USD
 
 LITELLM, LANGFUSE = "litellm", "langfuse"
-MAPS = (LITELLM, LANGFUSE)
 DIGITS = 6
 """Significant digits of a price."""
 GTOK = 10**9

@@ -13,7 +13,7 @@ from pertoken.costs.report.figures import Figure
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine
 from pertoken.costs.served import together
-from pertoken.costs.spend.month import MonthSpend, month_spend, spend_by_owner
+from pertoken.costs.spend.month import MonthSpend, RecentMonths
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
@@ -40,12 +40,22 @@ Values = Mapping[str, Figure]
 class Figures:
     """Figures of one window. Each source is read once, when a figure first needs it."""
 
-    def __init__(self, store: Store, settings: Settings, window_s: int, now_ts: int, *, dated: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        window_s: int,
+        now_ts: int,
+        *,
+        dated: bool = False,
+        months: RecentMonths | None = None,
+    ) -> None:
+        """`months` are kept by callers that read figures again and again."""
         self._store, self._settings = store, settings
         self._window_s, self._now_ts, self._dated = window_s, now_ts, dated
         self._uses: dict[str, Mapping[str, OwnerUse]] = {}
-        self._months: dict[str, Mapping[str, MonthSpend]] = {}
-        """Both by basis of owners."""
+        """By basis of owners."""
+        self._months = months or RecentMonths()
 
     def of(self, figure: str, kind: str) -> Values:
         """Return a figure of each target of a kind. Raises StoreError, KeyError for an unknown figure."""
@@ -76,11 +86,10 @@ class Figures:
         budgets = {
             name: usd for key, usd in self._settings.budget_owners for own, name in [read_owner(key)] if own == basis
         }
-        if budgets and basis not in self._months:
-            self._months[basis] = spend_by_owner(self._store, basis, self._now_ts, dated=self._dated)
+        months = self._months.spend(self._store, basis, self._now_ts, dated=self._dated) if budgets else {}
         values = {}
         for name, usd in budgets.items():
-            month = self._months[basis].get(name)
+            month = months.get(name)
             values[name] = NOTHING_SERVED if month is None else _share_of_budget(figure, month, usd)
         return values
 
@@ -106,10 +115,6 @@ class Figures:
         for line in self.report.deployments:
             lines[service_name(line.model, self._settings) if kind == "service" else line.model].append(line)
         return lines
-
-    @cached_property
-    def _month(self) -> MonthSpend:
-        return month_spend(self._store, self._now_ts, dated=self._dated)
 
     def _of_fleet(self, figure: str) -> Figure:
         own: Mapping[str, Callable[[], Figure]] = {
@@ -153,7 +158,10 @@ class Figures:
 
     def _of_budget(self, figure: str) -> Figure:
         budget = self._settings.budget_usd_per_month
-        return NO_BUDGET if budget is None else _share_of_budget(figure, self._month, budget)
+        if budget is None:
+            return NO_BUDGET
+        month = self._months.spend(self._store, None, self._now_ts, dated=self._dated)[""]
+        return _share_of_budget(figure, month, budget)
 
     def _bankable(self) -> Figure:
         rows = standing(self._store, self._now_ts if self._dated else None)

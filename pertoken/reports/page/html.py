@@ -11,7 +11,7 @@ from pertoken.reports.headline import headlines
 from pertoken.reports.page.markup import Markup, tag
 from pertoken.reports.page.plots import bars, divided, lines, ranked, usd
 from pertoken.reports.tables import Table, tables
-from pertoken.text.amounts import headline
+from pertoken.text.amounts import headline, in_dollars
 from pertoken.units import NANO_USD
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -28,6 +28,7 @@ USE_NAMES = {
 }
 
 
+@in_dollars()
 def page(report: ReportFigures) -> str:
     """Return the report as a whole HTML document."""
     sections = (headline_list(report), *plots(report), *(table_section(table) for table in tables(report)))

@@ -46,6 +46,7 @@ from pertoken.text.advice.columns import record_words
 from pertoken.text.advice.lifecycle import journal_line
 from pertoken.text.advice.rules import rule_counts
 from pertoken.text.advice.sheet import advice_sheet
+from pertoken.text.amounts import in_dollars
 from pertoken.text.plan.head import headline as plan_headline
 from pertoken.text.plan.printed import plan_text
 from pertoken.text.sheet import Section
@@ -103,6 +104,7 @@ class TeamPages:
         self._planner = Planner(settings)
         self._plan: tuple[_Reading, Plan] | None = None
 
+    @in_dollars()
     def html(self, path: str, reader: PageReader) -> str | None:
         """Return the page at a path; None if there is none, or not for this reader. Raises StoreError."""
         scope = Scope(self._settings, reader.owners)

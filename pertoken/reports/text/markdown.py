@@ -6,10 +6,12 @@ from pertoken.printable import literal
 from pertoken.reports.figures import ReportFigures
 from pertoken.reports.headline import headlines
 from pertoken.reports.tables import Table, tables
+from pertoken.text.amounts import in_dollars
 
 _ACTING = re.compile(r"([\\`*_{}\[\]<>|#~!&])")
 
 
+@in_dollars()
 def markdown(report: ReportFigures) -> str:
     """Return the report as Markdown with tables."""
     blocks = [

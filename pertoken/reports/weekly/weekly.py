@@ -16,7 +16,7 @@ from pertoken.reports.period import DAY, Period
 from pertoken.reports.tables import edits_text, judgement_text, money_text
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.text.amounts import headline, price
+from pertoken.text.amounts import headline, in_dollars, price
 from pertoken.units import format_count, format_usd
 
 MAX_LINES = 25
@@ -34,6 +34,7 @@ def week_of(now_ts: int, *, dated: bool) -> Period:
     return Period((now_ts - WEEK_S) // HOUR * HOUR, now_ts, dated)
 
 
+@in_dollars()
 def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, ...]:
     """Return the week as lines. Raises StoreError."""
     this, last = read_figures(store, settings, week), read_figures(store, settings, week.preceding())

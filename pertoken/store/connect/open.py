@@ -40,12 +40,11 @@ from pertoken.errors import (
 )
 from pertoken.installed import install_command
 from pertoken.store.connect import sqlite
-from pertoken.store.connect.location import GROUPS, StoreLocation
+from pertoken.store.connect.location import GROUPS, StoreLocation, trouble
 from pertoken.store.connect.possible import readable
 from pertoken.store.connect.postgres import set_local
 from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, without_secret
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
-from pertoken.store.connect.trouble import trouble
 from pertoken.store.connect.unchanged import Unchanged
 
 # A connection that fails as it is given back follows the error that is reported: its traceback would hide that line.

@@ -16,8 +16,7 @@ from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.query.segments import Segment, Segments, whole
 from pertoken.store.query.sums import Shape, bounds, parts, shape_of
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.busy_columns import busy_provenance, busy_sum
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.rollup_tables import HOUR, busy_provenance, busy_sum
 
 NULL = -(2**62)
 """What stands for a value that is not known: no sum comes near it (`rollup.MAX_SUM`)."""

@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Select, Table, and_, case, cast, func, literal_column, select
 
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.busy_columns import busy_provenance
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, busy_provenance
 
 MAX_SUM = 2**61
 """Largest sum; four of them still fit into 64 bits."""

@@ -22,11 +22,11 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.fast_rows import Rows, fetch
+from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
 from pertoken.store.query.segments import Segment, Segments, between, column, scaled, whole
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.busy_columns import busy_sum
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED, busy_sum
+from pertoken.store.schema.words import GATEWAY
 
 ROLLUPS = {
     "device": t.device_rollup,
@@ -255,3 +255,76 @@ def _packed(dialect: str, *columns: Any) -> Any:
 def unpacked(text: str) -> Iterator[tuple[int, ...]]:
     """Yield the numbers of each row of a group, in any order."""
     return (tuple(map(int, row.split(" "))) for row in text.split(",") if row)
+
+
+WEEK_S = 7 * 86_400
+MONDAY_S = 4 * 86_400
+"""1970-01-05, the first Monday of the epoch."""
+
+
+def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Rows:
+    """Return (device, start of the week, millijoules, milliseconds in which they were measured, sum and number of power
+    samples in milliwatts), oldest first.
+
+    Energy is that of the device's counter, else of its power over time. Weeks begin on Monday 00:00 UTC.
+    """
+    hours = t.device_rollup[HOUR]
+    energy = func.coalesce(hours.c.energy_counter_mj, hours.c.energy_integral_mj)
+    week = _week(hours.c.ts)
+    sampled = func.coalesce(hours.c.power_mw_n, hours.c.samples)  # NULL: every sample had a value
+    measured_ms = func.sum(case((energy.is_not(None), hours.c.duration_ms), else_=0))
+    return connection.execute(
+        select(
+            hours.c.device_id,
+            week,
+            func.sum(energy),
+            measured_ms,
+            func.sum(hours.c.power_mw_sum),
+            func.sum(case((hours.c.power_mw_sum.is_not(None), sampled))),
+        )
+        .where(hours.c.device_id.in_(list(device_ids)))
+        .group_by(hours.c.device_id, week)
+        .order_by(hours.c.device_id, week)
+    ).all()
+
+
+_EPOCHS = (
+    select(t.epoch.c.epoch_id, t.deployment.c.engine_id)
+    .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+    .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
+    .where(t.engine.c.found_by == GATEWAY)
+    .subquery("gateway_epochs")
+)
+
+
+def gateways(connection: Connection) -> Rows:
+    """Return (engine_id, host_id, base_url, kind, life) of every gateway, once for each host and address it is read
+    at."""
+    of = t.engine.c
+    query = select(of.engine_id, of.host_id, of.base_url, of.kind, of.life)
+    return named_tuples(connection, query.where(of.found_by == GATEWAY))
+
+
+def tenant_counters(connection: Connection, segment: Segment) -> Rows:
+    """Return (engine_id, ts, metric, delta) of the buckets of a segment in which a gateway counted tokens of
+    tenants."""
+    of, own = t.engine_counter_rollup[segment.seconds].c, _EPOCHS.c
+    query = select(own.engine_id, of.ts, of.metric, func.sum(of.delta).label("delta"))
+    query = query.where(of.epoch_id == own.epoch_id, of.ts >= segment.start, of.ts < segment.end)
+    return named_tuples(connection, query.group_by(own.engine_id, of.ts, of.metric))
+
+
+def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> Rows:
+    """Return (host, start of the week, millijoules at the plug, milliseconds of their measurement), oldest first."""
+    hours = t.host_rollup[HOUR]
+    week = _week(hours.c.ts)
+    return connection.execute(
+        select(hours.c.host_id, week, func.sum(hours.c.plug_mj), func.sum(hours.c.plug_ms))
+        .where(hours.c.host_id.in_(list(host_ids)), hours.c.plug_ms > 0)
+        .group_by(hours.c.host_id, week)
+        .order_by(hours.c.host_id, week)
+    ).all()
+
+
+def _week(ts: Any) -> Any:
+    return ((ts - MONDAY_S) // WEEK_S * WEEK_S + MONDAY_S).label("week")

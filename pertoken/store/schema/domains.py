@@ -197,7 +197,7 @@ DOMAINS: Mapping[str, Mapping[str, Domain]] = {
     "host": {
         "name": _REQUIRED_NAME,
         **dict.fromkeys(("machine_id", "boot_id", "os", "cpu_name", "dmi_vendor", "dmi_product"), _NAME),
-        **dict.fromkeys(("cloud", "instance_type", "region"), _NAME),
+        **dict.fromkeys(("cloud", "instance_type", "region", "plug_source"), _NAME),
         "purchase": Text(words=PURCHASES),
         "agent_version": _REQUIRED_NAME,
         "interval_s": Whole(1, 86_400, required=True),

@@ -1,8 +1,11 @@
 """Roll-up tables of telemetry: sums and counts by minute and by hour, never averages."""
 
-from sqlalchemy import Table
+from typing import Any
+
+from sqlalchemy import Table, case, func, literal_column
 
 from pertoken.metrics import LATER, STORED_GAUGES, DeviceMetric, RollUp, rolled
+from pertoken.provenance import Provenance
 from pertoken.store.schema.table_parts import integer, telemetry_table, text
 
 MINUTE, HOUR = 60, 3600
@@ -70,7 +73,7 @@ host_rollup = _rollup(
     ("host_id", "ts"),
     required=("duration_ms", "observed_ms", "samples"),
     gauges=_HOST,
-    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
+    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes", "plug_mj", "plug_ms"),
 )
 _GAUGES = tuple(gauge.column for gauge in STORED_GAUGES)
 deployment_rollup = _rollup(
@@ -104,3 +107,20 @@ share_rollup = _rollup(
 )
 histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))
 engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))
+
+
+def busy_ms(columns: Any) -> Any:
+    """Return the most that a row can have been busy: all of its observed time where the engine worked but exposes no
+    time."""
+    return func.coalesce(columns.busy_ms, case((columns.busy_provenance.is_not(None), columns.observed_ms)))
+
+
+def busy_sum(columns: Any) -> Any:
+    """Return the sum of `busy_ms` over rows; NULL where it is known of none of them."""
+    return case((func.count(columns.busy_ms) > literal_column("0"), func.sum(busy_ms(columns))))
+
+
+def busy_provenance(columns: Any) -> Any:
+    """Return how the `busy_ms` of a row is known. Rows from before that column was there hold upper bounds."""
+    bound: Any = literal_column(str(int(Provenance.BOUND)))
+    return func.coalesce(columns.busy_provenance, case((columns.busy_ms > literal_column("0"), bound)))

@@ -29,6 +29,7 @@ class HostRow:
     instance_type: str | None = None
     region: str | None = None
     purchase: str | None = None
+    plug_source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,8 @@ class HostSample:
     network_rx_bytes: int | None = None
     network_tx_bytes: int | None = None
     memory_traffic_bytes: int | None = None
+    plug_mj: int | None = None
+    plug_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ host = telemetry_table(
     text("purchase"),  # on_demand | spot
     integer("first_ts", required=True),
     integer("last_ts", required=True),
+    text("plug_source"),  # what measures its power at the plug: ipmi | redfish | prometheus
 )
 device = telemetry_table(
     "device",
@@ -144,6 +145,8 @@ host_sample = telemetry_table(
     integer("network_rx_bytes"),
     integer("network_tx_bytes"),
     integer("memory_traffic_bytes"),  # to and from memory by the CPUs
+    integer("plug_mj"),  # energy of the server at its plug
+    integer("plug_ms"),  # part of the duration in which it was measured
 )
 agent_sample = telemetry_table(
     "agent_sample",

@@ -20,8 +20,7 @@ from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.open import savepoint, upsert
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.busy_columns import busy_ms, busy_provenance, busy_sum
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED, busy_ms, busy_provenance, busy_sum
 from pertoken.store.write import quarantine
 from pertoken.store.write.dirty import Mark, mark, marked, unmark
 from pertoken.store.write.quarantine import Bucket

@@ -8,7 +8,7 @@ from sqlalchemy import Table, func
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import upsert
 
-_LEARNED = {"instance_type", "region", "purchase"}
+_LEARNED = {"instance_type", "region", "purchase", "plug_source"}
 """Columns that an agent may fail to learn again after a restart: unknown does not replace what was known."""
 
 

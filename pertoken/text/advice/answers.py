@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pertoken.metrics import SERIES, label_of
 from pertoken.proof.recommendation import EvidenceLine, LatencyLine, Recommendation, Variant
 from pertoken.text.advice.columns import confidence
-from pertoken.text.words import UNKNOWN, literal, quantity, ratio_range
+from pertoken.text.words import UNKNOWN, literal, quantity, ratio_range, unit_words
 
 MAX_FIGURES = 3
 """Measured figures of the sentence with the reason."""
 MIN_CHANGE = 0.05
 """Change of a latency that is stated, as a share."""
+MAX_TIMES = 50
+"""Change of a latency up to which it is stated as a factor: beyond, it only says that requests no longer wait."""
 _HARMS = {
     "none": "nothing that is known",
     "latency": "requests may take longer",
@@ -43,9 +45,10 @@ def _figure(line: EvidenceLine) -> str | None:
     value = line.mean if line.mean is not None else line.p50
     if line.missing is not None or value is None or line.series.endswith("observed_h"):
         return None
-    peak = "" if line.p95 is None or line.p95 == value else f"p95 {quantity(line.p95, line.unit)}"
-    mean = quantity(value, line.unit)
-    return f"{series_label(line.series)} " + (f"{mean.removesuffix(f' {line.unit}')}, {peak}" if peak else mean)
+    mean, label = quantity(value, line.unit), series_label(line.series)
+    if line.p95 is None or line.p95 == value:
+        return f"{label} {mean}"
+    return f"{label} {mean.removesuffix(f' {unit_words(line.unit)}')}, p95 {quantity(line.p95, line.unit)}"
 
 
 def series_label(series: str) -> str:
@@ -57,7 +60,7 @@ def series_label(series: str) -> str:
 def how_sure(best: Variant) -> str:
     """Return the confidence in the figures, with their least certain kind of input."""
     if best.provenance is None:
-        return f"{confidence(best) or UNKNOWN}  (the origin of its inputs is unknown)"
+        return f"{confidence(best) or UNKNOWN}  (no figure was computed)"
     least = _INPUTS.get(best.provenance, best.provenance)
     return f"{confidence(best) or UNKNOWN}  (least certain input: {least})"
 
@@ -80,7 +83,8 @@ def latency_change(line: LatencyLine) -> str:
     ratio = line.after[1] / line.before[1] if line.before[1] else 1.0
     if abs(ratio - 1) <= MIN_CHANGE:
         return "about as now"
-    return f"{ratio:.2g}× slower" if ratio > 1 else f"{1 / ratio:.2g}× faster"
+    times = f"{max(ratio, 1 / ratio):.2g}" if 1 / MAX_TIMES < ratio < MAX_TIMES else f"over {MAX_TIMES}"
+    return f"{times}× {'slower' if ratio > 1 else 'faster'}"
 
 
 def could_break(best: Variant) -> Iterator[str]:

@@ -24,22 +24,26 @@ _TO_CONFIRM = "to confirm"
 PAY_MORE = "Pay more, serve more (in no total)"
 UNCONFIRMED = "?"
 """Mark of open advice that the last run did not confirm, before its change."""
+MAY_RISE = "may rise: "
+"""Mark of advice with a loss at its low end, before its change."""
 
 
 def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the open proposals, those of `paying_more` apart: largest bankable saving first, then largest capacity.
+    """Return the open proposals, those of `paying_more` apart: largest low end of the bankable saving first.
 
-    Then come those with a saving if confirmed, those without a price, and those that the last run did not confirm.
+    A low end that rests on a forecast counts half. Then come those whose low end is a loss, by their likely saving;
+    those that free capacity alone; those with a saving if confirmed; those without a price; and those that the last
+    run did not confirm.
     """
-    return _largest_first(row for row in advice if not row.pays_more)
+    return _surest_first(row for row in advice if not row.pays_more)
 
 
 def paying_more(advice: Iterable[Recommendation]) -> list[Recommendation]:
     """Return the open proposals whose bill rises by less than their capacity is worth; they are in no total."""
-    return _largest_first(row for row in advice if row.pays_more)
+    return _surest_first(row for row in advice if row.pays_more)
 
 
-def _largest_first(advice: Iterable[Recommendation]) -> list[Recommendation]:
+def _surest_first(advice: Iterable[Recommendation]) -> list[Recommendation]:
     def worth(row: Recommendation) -> tuple[bool, tuple[int, ...]]:
         return row.unconfirmed is None, row.chosen.rank if row.chosen else ()
 
@@ -161,8 +165,9 @@ def record_words(record: Record | None) -> str:
 
 
 def marked_title(row: Recommendation) -> str:
-    """Return what an open proposal changes, with a mark where the last run did not confirm it."""
-    return literal(row.title) if row.unconfirmed is None else f"{UNCONFIRMED} {literal(row.title)}"
+    """Return what an open proposal changes, with a mark where the last run did not confirm it or the bill may rise."""
+    mark = "" if row.unconfirmed is None else f"{UNCONFIRMED} "
+    return f"{mark}{MAY_RISE if row.may_rise else ''}{literal(row.title)}"
 
 
 def _reason(row: Recommendation) -> str:

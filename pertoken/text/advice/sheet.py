@@ -17,7 +17,7 @@ from pertoken.text.advice.columns import alternative
 from pertoken.text.advice.lifecycle import possible, record_line
 from pertoken.text.amounts import amount
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
-from pertoken.text.words import ago, literal, literal_lines, quantity, ratio_range, slo_verdict_reason
+from pertoken.text.words import ago, literal, literal_lines, quantity, ratio_range, slo_verdict_reason, unit_words
 from pertoken.units import format_duration
 
 HOW_TO_APPLY = "How to apply it (pertoken runs none of this)"
@@ -70,6 +70,12 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = (), *, wi
     )
 
 
+_OFF_THE_BILL = {
+    False: "off the bill if demand stays the same",
+    True: "may rise: off the bill if demand stays the same, but the low end is a loss",
+}
+
+
 def _last(row: Recommendation) -> str:
     return "last evaluated" if row.state in SET_BY_RUN else "last change"
 
@@ -95,7 +101,7 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
         (
             ("net", _money(best, best.net, "the bill rises by this: it is in no total"))
             if best.pays_more
-            else ("bankable", _money(best, best.net, "off the bill if demand stays the same", "the bill stays"))
+            else ("bankable", _money(best, best.net, _OFF_THE_BILL[best.may_rise], "the bill stays"))
         ),
         (
             "capacity",
@@ -180,6 +186,6 @@ def _evidence(line: EvidenceLine) -> Fact:
         return name, f"not measured: {literal(line.missing)}"
     figures = (("mean", line.mean), ("p50", line.p50), ("p95", line.p95))
     known = [(label, quantity(value, line.unit)) for label, value in figures if value is not None]
-    texts = [f"{label} {text.removesuffix(f' {line.unit}')}" for label, text in known[:-1]]
+    texts = [f"{label} {text.removesuffix(f' {unit_words(line.unit)}')}" for label, text in known[:-1]]
     value = ", ".join([*texts, *(f"{label} {text}" for label, text in known[-1:])])
     return name, f"{literal(value)}  (n={line.n:,}, {line.provenance or 'origin unknown'})"

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from pertoken.costs.kinds import KINDS
 from pertoken.costs.report.figures import POOLING, Figure, ModelFigures
+from pertoken.costs.report.server_energy import NO_TERMS, EnergyTerms
 from pertoken.text.amounts import amount, bounded, caption, rate
 from pertoken.text.columns import Column, table
 from pertoken.text.words import UNKNOWN, literal
@@ -40,16 +41,25 @@ KINDS_NOTE = (
 POOLED = "Models that embed or rank generate no tokens: their figures are for prompt tokens, and are in no total."
 
 
-def figures_text(models: Sequence[ModelFigures], width: int | None) -> str:
-    """Return the table of all models, then the reasons for unknown figures; `width` as in `summary`."""
+def figures_text(models: Sequence[ModelFigures], width: int | None, terms: EnergyTerms = NO_TERMS) -> str:
+    """Return the tables of all models, then the reasons for unknown figures; `width` as in `summary`."""
     if not models:
         return "No model was served in this time.\n"
-    lines = [*table("By model", models, _columns(), width), *table("By kind of token", models, _kinds(), width)]
+    lines = [
+        *table("By model", models, _columns(), width),
+        *table("By kind of token", models, _kinds(), width),
+        *table("Energy of the servers", models, _server(terms), width),
+    ]
     cells = READABLE if width is None else width
     reasons = [text for model in models for text in _unknown(model)]
     indented = textwrap.TextWrapper(cells, initial_indent="  ", subsequent_indent="    ")
     unknown = [line for text in reasons for line in indented.wrap(text)]
-    notes = [NOTE, KINDS_NOTE, *([POOLED] if any(model.kind == POOLING for model in models) else [])]
+    notes = [
+        NOTE,
+        KINDS_NOTE,
+        energy_note(terms),
+        *([POOLED] if any(model.kind == POOLING for model in models) else []),
+    ]
     wrapped = [line for note in notes for line in textwrap.wrap(caption(note), cells)]
     return "\n".join((*lines, *(["Not known", *unknown] if unknown else []), *wrapped)) + "\n"
 
@@ -96,6 +106,42 @@ def _kinds() -> tuple[Column[ModelFigures], ...]:
     )
 
 
+def _server(terms: EnergyTerms) -> tuple[Column[ModelFigures], ...]:
+    """Return the columns of energy at the plug, and of carbon where the grid is known."""
+    carbon = () if terms.grid is None else (("co2e_kg", "kg CO2e", 2), ("co2e_g_per_mtok", "g CO2e/Mtok", 2))
+    energy = (("kwh", "kWh", 1), ("above_idle_kwh", "above idle", 4), ("j_per_token", "J/token", 3))
+    shares = (("at_plug", "measured", 4), ("modelled", "modelled", 5))
+    return (
+        Column("model", _name, 0, min_cells=14, keep_end=True),
+        *(_server_column(name, title, rank, _three) for name, title, rank in (*energy, *carbon)),
+        *(_server_column(name, title, rank, _percent) for name, title, rank in shares),
+    )
+
+
+def _server_column(name: str, title: str, rank: int, text: Callable[[Figure], str]) -> Column[ModelFigures]:
+    return Column(
+        title,
+        lambda model: text(getattr(model.server, name)),
+        rank,
+        lambda model: getattr(model.server, name).value,
+    )
+
+
+def energy_note(terms: EnergyTerms) -> str:
+    """Return what the energy of servers is, and by which terms."""
+    grid = terms.grid
+    embodied = f" and {terms.embodied_g_per_hour:g} g an hour of each device" if terms.embodied_g_per_hour else ""
+    carbon = (
+        "Carbon needs energy.grid."
+        if grid is None
+        else f"Carbon is by {grid.g_per_kwh:g} g/kWh ({grid.source}, {grid.as_of}){embodied}."
+    )
+    return (
+        f"Energy of the servers is that at their plugs, times PUE {terms.pue:g}: measured there, else modelled, else "
+        f"that of devices and CPUs, which is a minimum. Above idle is beyond their idle level. {carbon}"
+    )
+
+
 def _column(name: str, text: Callable[[Figure], str], rank: int) -> Column[ModelFigures]:
     return Column(NAMES[name], lambda model: text(getattr(model, name)), rank, lambda model: getattr(model, name).value)
 
@@ -127,6 +173,10 @@ def _three(figure: Figure) -> str:
     return UNKNOWN if figure.value is None else f"{figure.value:.3g}"
 
 
+def _percent(figure: Figure) -> str:
+    return UNKNOWN if figure.value is None else f"{figure.value:.0%}"
+
+
 def _unknown(model: ModelFigures) -> list[str]:
     """Return one line for each reason, with the figures that are unknown because of it."""
     by_reason: dict[str, list[str]] = {}
@@ -134,4 +184,6 @@ def _unknown(model: ModelFigures) -> list[str]:
         figure = getattr(model, name)
         if name in NAMES and figure.reason is not None:
             by_reason.setdefault(figure.reason, []).append(caption(NAMES[name]))
+    if model.server.kwh.reason is not None:
+        by_reason.setdefault(model.server.kwh.reason, []).append("energy of its servers")
     return [f"{literal(model.model)}: {', '.join(names)}: {literal(why)}" for why, names in by_reason.items()]

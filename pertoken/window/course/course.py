@@ -22,8 +22,7 @@ from pertoken.window.columns import Columns, by_owner, columns, in_turn, stacked
 from pertoken.window.inventory import Inventory
 from pertoken.window.measured import with_busy_bounds
 from pertoken.window.reading import Window
-from pertoken.window.series.compute import observe
-from pertoken.window.series.grouped import GroupedRows, Needed
+from pertoken.window.series.compute import GroupedRows, Needed, observe
 from pertoken.window.series.histograms import quantile
 
 SLICES_S = (60, 120, 300, 900, 3600)

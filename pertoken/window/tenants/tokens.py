@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from pertoken.metrics import TENANT_TOKENS
 from pertoken.store.query.segments import Segments, scaled
-from pertoken.store.query.tenants import gateways, tenant_counters
+from pertoken.store.query.sums import gateways, tenant_counters
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.tenants.gateways import Gateway, counted_twice, one_gateway, several_names
 

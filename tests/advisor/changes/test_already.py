@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.changes.already import present_values
+from pertoken.advisor.changes.title import present_values
 from pertoken.advisor.worker.wire import encoded
 from tests.advisor.builders import FLEET
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from pertoken.advisor.changes.edits import edits
+from pertoken.advisor.changes.title import edits
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, LEVERS, after
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.changes.title import title
+from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.groups import Chosen
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after
@@ -29,3 +29,10 @@ from tests.advisor.builders import FLEET, after
 )
 def test_a_title_states_what_changes_in_few_words(lever: str, expected: str) -> None:
     assert title(diff(FLEET, after(lever)), FLEET, Chosen()) == expected
+
+
+def test_a_placement_that_new_instances_decide_is_no_changed_field() -> None:
+    moved = diff(FLEET, after("accelerator"))
+    assert {change.field for change in moved.changes if change.after is None} >= {"placement.instance_type"}
+    lines = change_lines(moved, FLEET, Chosen())
+    assert {line.field for line in lines} == {"placement.accelerator", "replicas"}

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules
-from pertoken.advisor.rules.switches import disable, disabled, enable
+from pertoken.advisor.rules.discovery import Permission, Plugin, disable, disabled, enable, find_rules
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import settings, written
 

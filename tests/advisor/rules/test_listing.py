@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.advisor.rules.discovery import disable
 from pertoken.advisor.rules.listing import Entry, entries, listed, page
-from pertoken.advisor.rules.switches import disable
 from pertoken.advisor.worker.child import Limits
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import settings, written

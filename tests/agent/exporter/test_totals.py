@@ -38,7 +38,7 @@ def tick(ts: int) -> Tick:
         samples=(
             DeploymentSample(4, ts, 10_000, 10_000, True, 6_000, 100, 20, 80, 50, 2, running_1e2=250),
             DeviceSample(1, ts, 10_000, 10_000, power_mw=330_000, energy_counter_mj=3_300_000, util_1e4=9700),
-            HostSample(HOST.host_id, ts, 10_000, 10_000, memory_used_bytes=2**30),
+            HostSample(HOST.host_id, ts, 10_000, 10_000, memory_used_bytes=2**30, plug_mj=9_000_000, plug_ms=10_000),
         ),
     )
 
@@ -55,6 +55,7 @@ def test_counters_add_up_over_ticks_and_gauges_are_of_the_newest() -> None:
     metrics = values(totals.page())
     assert metrics["pertoken_generated_tokens_total"] == 100 and metrics["pertoken_prompt_tokens_total"] == 200
     assert metrics["pertoken_device_energy_joules_total"] == 6600 and metrics["pertoken_device_power_watts"] == 330
+    assert metrics["pertoken_host_energy_joules_total"] == 18_000 and metrics["pertoken_host_power_watts"] == 900
     assert metrics["pertoken_engine_busy_seconds_total"] == 12 and metrics["pertoken_requests_running"] == 2.5
     assert metrics["pertoken_tick_timestamp_seconds"] == 70 and metrics["pertoken_device_utilization_ratio"] == 0.97
     assert "litellm" not in totals.page(), "a gateway serves no model"

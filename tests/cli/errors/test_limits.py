@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.errors import LimitReached, StoreError, limit_reached
-from pertoken.store.connect.location import AgentLock, locate
+from pertoken.store.connect.location import AgentLock, locate, trouble
 from pertoken.store.connect.open import open_store
-from pertoken.store.connect.trouble import trouble
 from tests.values import new_store
 
 

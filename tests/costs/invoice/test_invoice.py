@@ -362,6 +362,43 @@ def test_a_rate_to_another_currency_than_dollars_is_no_rate(tmp_path: Path) -> N
         read_invoice(written(tmp_path, text))
 
 
+FOCUS_COLUMNS = {
+    "1.0": "Provider,Publisher,InvoiceIssuer,Region,ChargeClass",
+    "1.1": "ProviderName,PublisherName,InvoiceIssuerName,SkuMeter,SkuPriceDetails,CapacityReservationId",
+    "1.2": "ProviderName,InvoiceId,BillingAccountType,PricingCurrency,PricingCurrencyEffectiveCost,SubAccountType",
+    "1.3": "ServiceProviderName,HostProviderName,AllocatedMethodId,AllocatedResourceId,AllocatedTags,ContractApplied",
+    "1.4": "ServiceProviderName,InvoiceDetailId,AllocatedResourceName,CommitmentDiscountUnit,SkuPriceDetails",
+}
+"""Some of the columns that each version adds or renames."""
+
+
+@pytest.mark.parametrize("version", FOCUS_COLUMNS)
+def test_each_version_of_focus_is_read_to_the_same_line(tmp_path: Path, version: str) -> None:
+    own = FOCUS_COLUMNS[version]
+    text = f"{QUANTITIES.rstrip()},{own}\n75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,,,{',' * own.count(',')}\n"
+    (read,) = read_invoice(written(tmp_path, text)).lines
+    assert (read.resource, read.hours, read.nano_usd, read.kind) == ("gpu-1", 3, 75 * NANO_USD, "usage")
+
+
+def test_allocated_charges_of_focus_add_up_to_their_origin_charge(tmp_path: Path, store: Store) -> None:
+    allocated = [("60", "2.4", "pod-a"), ("11.25", "0.45", "pod-b"), ("3.75", "0.15", "unused")]
+    rows = "".join(f"{usd},{usd},USD,gpu-1,x,{SPAN},Usage,{hours},Hours,,,{pod}\n" for usd, hours, pod in allocated)
+    split = read_invoice(written(tmp_path, f"{QUANTITIES.rstrip()},AllocatedResourceId\n{rows}"))
+    (whole,) = compared(store, split, STATED, NOW).reconciliation.rows
+    assert split.nano_usd == 75 * NANO_USD and whole.billed_hours == pytest.approx(3)
+    origin = read_invoice(written(tmp_path, f"{QUANTITIES}75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,,\n"))
+    assert prices_of(store, split) == prices_of(store, origin)
+
+
+def test_a_pod_s_line_of_aws_with_its_split_cost_is_a_part_of_its_instance(tmp_path: Path) -> None:
+    columns = "split_line_item_split_cost,split_line_item_unused_cost,split_line_item_split_usage"
+    pod = "arn:aws:eks:us-east-1:1:pod/cluster/prod/llama-0/u"
+    instance = f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,,,,\n"
+    pods = f"{pod},{SPAN},Usage,0,USD,24,GPU-Hours,,gpu-1,60,5,24\n{pod},{SPAN},Usage,,USD,9,vCPU-Hours,,gpu-1,10,0,9\n"
+    invoice = read_invoice(written(tmp_path, f"{AWS.rstrip()},{columns}\n{instance}{pods}"))
+    assert (invoice.nano_usd, len(invoice.lines), invoice.split) == (75 * NANO_USD, 1, 2)
+
+
 def test_lines_that_divide_the_cost_of_an_instance_among_pods_are_not_added(tmp_path: Path, store: Store) -> None:
     pod = "arn:aws:eks:us-east-1:1:pod/cluster/prod/llama-0/u"
     lines = f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,\n{pod},{SPAN},Usage,0,USD,3,vCPU-Hours,,gpu-1\n"

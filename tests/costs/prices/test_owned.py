@@ -50,6 +50,19 @@ def test_a_device_pays_for_its_part_of_the_power_of_its_server() -> None:
     assert "without the rest of the server" in notes[1] and "at 1000 W" in notes[2] and "measured" in notes[2]
 
 
+def test_power_recorded_at_the_plug_takes_the_place_of_the_model_week_by_week() -> None:
+    at_plug = replace(H100, at_plug=True, pue=1.0, usd_per_kwh=0.1)
+    assert paid_power_w(at_plug, 8, 400.0, 700.0, plug_w=8000.0) == 1000.0
+    assert paid_power_w(replace(at_plug, node_w=5600.0), 8, 400.0, 700.0, plug_w=8000.0) == 700.0, "a person knows best"
+    plug = [(WEEK, 8000.0), (2 * WEEK, 4000.0)]
+    prices = owned_prices("GPU-1", "gpu-1", 8, [(0, at_plug)], [(0, 400.0)], 700.0, plug)
+    assert [price.from_ts for price in prices] == [0, 2 * WEEK], (
+        "the first week that was measured stands for those before"
+    )
+    assert "at 1000 W of the server's power at the plug, measured" in (prices[0].note or "")
+    assert prices[0].nano_usd_per_device_hour - prices[1].nano_usd_per_device_hour == pytest.approx(0.05 * NANO_USD)
+
+
 def test_people_who_run_a_server_are_a_part_of_its_cost() -> None:
     cost = device_hour(replace(H100, operations_hours=87.6, usd_per_operations_hour=80.0), 8, None)
     assert cost.operations == pytest.approx(0.1)

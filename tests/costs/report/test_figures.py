@@ -9,7 +9,6 @@ from pertoken.costs.bill import bill
 from pertoken.costs.kinds import NO_PRICE, NO_TIMES
 from pertoken.costs.report.figures import (
     GENERATION,
-    NO_ENERGY,
     POOLING,
     ModelFigures,
     figures_of,
@@ -17,7 +16,9 @@ from pertoken.costs.report.figures import (
     plain,
 )
 from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.server_energy import NO_ENERGY, EnergyTerms
 from pertoken.provenance import Provenance
+from pertoken.settings.plug import Grid
 from pertoken.state.service import Slo
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
@@ -120,6 +121,25 @@ def test_energy_is_that_of_the_measured_time_scaled_to_the_held_time_and_unknown
         assert of(50.0).kwh.value == pytest.approx(0.5)
         assert of(100.0).j_per_token.value == pytest.approx(900_000 / (200 * 3600))
         assert of(49.0).kwh == of(49.0).j_per_token == (None, NO_ENERGY)
+
+
+def test_energy_of_the_servers_is_measured_at_the_plug_or_modelled(tmp_path: Path) -> None:
+    metered = replace(LOW_BATCH_70B, metered=True)
+    seed(tmp_path / "model", metered, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    modelled = figures(open_store(locate(str(tmp_path / "model"))), GENERATION).server
+    per_device_w = 0.37 * 700 + 1.095 * LOW_BATCH_70B.power_w
+    assert modelled.kwh.value == pytest.approx(2 * per_device_w / 1000)
+    assert (modelled.at_plug.value, modelled.modelled.value) == (0, 1)
+
+    seed(tmp_path / "plug", replace(metered, plug_w=2000.0), gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    terms = EnergyTerms(1.5, Grid(400.0, "Ember", "2025-01-23"), 100.0)
+    (line,) = figures_of(open_store(locate(str(tmp_path / "plug"))), 2, END, lambda _: SLO, terms=terms)
+    assert line.server.kwh.value == pytest.approx(2 * 1.5) and line.server.at_plug.value == 1
+    assert line.server.co2e_kg.value == pytest.approx((3 * 400 + 2 * 100) / 1000), "of two devices for an hour"
+    assert line.server.j_per_token.value == pytest.approx(3 * 3.6e6 / (200 * 3600))
+    values = plain(line, terms)["server"]
+    assert values["kwh"] == line.server.kwh.value
+    assert values["terms"]["grid"] == {"g_per_kwh": 400.0, "source": "Ember", "as_of": "2025-01-23"}
 
 
 def test_a_model_without_a_price_has_tokens_and_reasons(tmp_path: Path) -> None:

@@ -40,3 +40,8 @@ def test_hosts_of_a_demo_are_not_asked_whether_their_agents_run() -> None:
     ended = [replace(host(n, f"gpu-{n}"), age_s=400 + n, generated=True) for n in range(3)]
     (hint,) = hints(ended, (), [("llama", None)], ())
     assert hint.startswith("This is a generated demo, which ended 7m") and "agent" not in hint
+
+
+def test_a_demo_with_a_host_that_wrote_two_minutes_ago_has_not_ended() -> None:
+    hosts = [replace(host(n, f"gpu-{n}"), age_s=age_s, generated=True) for n, age_s in enumerate((400, 119))]
+    assert hints(hosts, (), [("llama", None)], ()) == ()

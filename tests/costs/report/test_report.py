@@ -68,6 +68,7 @@ def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(fol
     assert line.generated_tok_s_now == pytest.approx(40)
     assert line.prompt_tok_s_now == pytest.approx(160)
     assert line.nano_usd_per_hour == 2 * 6.88 * NANO_USD
+    assert [report.nano_usd_per_mtok, *(use.nano_usd_per_mtok for use in report.uses)] == [line.nano_usd_per_mtok] * 2
     assert 0.02 <= (line.tpot_p50_s or 0) <= 0.03
     assert line.power_w == pytest.approx(660)
 

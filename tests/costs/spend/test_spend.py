@@ -1,5 +1,6 @@
 """The spend of a month by hand: days, thresholds, and the end of the month with its interval."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,7 +8,17 @@ import numpy as np
 import pytest
 
 from pertoken.costs.spend.days import DaySpend
-from pertoken.costs.spend.month import EXPECTED, SPENT, Alert, alerts, month_of, month_spend, spend_of
+from pertoken.costs.spend.month import (
+    EXPECTED,
+    KEPT_S,
+    SPENT,
+    Alert,
+    RecentMonths,
+    alerts,
+    month_of,
+    month_spend,
+    spend_of,
+)
 from pertoken.costs.spend.outlook import Outlook, outlook
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
@@ -107,3 +118,17 @@ def test_a_recorded_month_sums_its_days_at_their_prices(tmp_path: Path) -> None:
     assert spend.nano_usd == pytest.approx(2 * 6.88 * NANO_USD, rel=1e-6)
     assert [day.start_ts for day in spend.days] == [NOV, NOV + DAY]
     assert sum(day.nano_usd for day in spend.days) == spend.nano_usd
+
+
+def test_the_spend_of_a_month_is_read_again_after_an_hour_and_in_another_month(tmp_path: Path) -> None:
+    end = NOV + DAY + 1800
+    owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "job": "7"})
+    seed(tmp_path, owned, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=end)
+    store, months = open_store(locate(str(tmp_path))), RecentMonths()
+    fleet, jobs = (months.spend(store, basis, end) for basis in (None, "job"))
+    assert fleet[""] == month_spend(store, end) and jobs["7"].nano_usd == fleet[""].nano_usd
+    assert months.spend(store, None, end + KEPT_S - 1) is fleet and months.spend(store, "job", end + 60) is jobs
+    assert months.spend(store, None, end + KEPT_S) is not fleet
+    assert RecentMonths().spend(store, None, end - 60)[""] != fleet[""]
+    late = months.spend(store, "job", DEC - 60)
+    assert months.spend(store, "job", DEC + 60) is not late, "another month"

@@ -80,6 +80,10 @@ def test_a_mixture_with_a_head_for_several_tokens_drafts_up_to_the_batch_with_a_
     assert (drafted.speculative_method, drafted.num_speculative_tokens) == ("eagle", 4)
     for seen in ({"running": 49}, {"running": 20, "waiting": 3}):
         assert refusal(speculative_decoding, chat(**deepseek), low_batch(**seen))[0] in ("large-batch", "saturated")
+    alone: dict[str, Any] = {**deepseek, "engine": "trtllm", "model": model("DeepSeek-R1")}
+    (after,) = proposals(speculative_decoding, chat(**alone), low_batch(running=1))
+    assert (after.deployments[0].speculative_method, after.deployments[0].num_speculative_tokens) == ("mtp", 3)
+    assert refusal(speculative_decoding, chat(**alone), low_batch(running=3))[0] == "mixture", "published at one alone"
     other: dict[str, Any] = {**deepseek, "engine": "vllm"}
     assert refusal(speculative_decoding, chat(**other), low_batch(running=32))[0] == "mixture", "no gain is published"
 

@@ -7,7 +7,7 @@ from pertoken.plugins.engine.stuck_engine import stuck_engine
 from pertoken.rule import Fleet, asleep
 from pertoken.testing import deployment, evidence, fleet, regime, run, service
 
-SILENT: dict[str, Any] = {"generated_tok_s": 0, "prompt_tok_s": 0, "observed_h": 3, "waiting": 0, "device_util": 0}
+SILENT: dict[str, Any] = {"generated_tok_s": 0, "prompt_tok_s": 0, "observed_h": 3, "stuck_h": 0, "device_util": 0}
 
 
 def one(**fields: Any) -> Fleet:
@@ -18,7 +18,7 @@ def yielded(state: Fleet, **seen: float) -> Any:
     return run(stuck_engine, regime(state, {"chat": evidence(**SILENT | seen)}))
 
 
-@pytest.mark.parametrize("sign", [{"waiting": 4}, {"running": 2}, {"device_util": 1.0}])
+@pytest.mark.parametrize("sign", [{"stuck_h": 0.1}, {"stuck_h": 0.1, "generated_tok_s": 90}, {"device_util": 1.0}])
 def test_a_server_that_holds_requests_or_its_devices_but_gives_no_token_is_restarted(sign: dict[str, float]) -> None:
     (proposed,) = yielded(one(), **sign).proposals
     assert proposed.diff.of("deployment", 1) == {"restart": (False, True)}
@@ -28,10 +28,10 @@ def test_a_server_that_holds_requests_or_its_devices_but_gives_no_token_is_resta
 @pytest.mark.parametrize(
     ("seen", "code"),
     [
-        ({"waiting": 4, "asleep": 0.7}, "asleep"),
-        ({"waiting": 4, "generated_tok_s": 0.1}, "serves"),
+        ({"stuck_h": 0.5, "asleep": 0.7}, "asleep"),
+        ({"generated_tok_s": 0.1}, "serves"),
         ({"device_util": 1.0, "prompt_tok_s": 900}, "serves"),
-        ({"waiting": 4, "observed_h": 0.4}, "observed-briefly"),
+        ({"device_util": 1.0, "observed_h": 0.4}, "observed-briefly"),
         ({}, "nothing-asked"),
     ],
 )
@@ -41,7 +41,7 @@ def test_it_refuses_a_server_that_sleeps_serves_or_is_not_asked(seen: dict[str, 
 
 def test_it_looks_at_the_last_hour_and_a_person_may_have_it_judge_by_less_of_it() -> None:
     assert stuck_engine.window_s == 3600
-    silent = regime(one(), {"chat": evidence(**SILENT | {"waiting": 4, "observed_h": 0.4})})
+    silent = regime(one(), {"chat": evidence(**SILENT | {"device_util": 1.0, "observed_h": 0.4})})
     (refused,) = run(stuck_engine, silent).refusals
     assert refused.reason == "it generated no token, but only 0.40 of the required 0.5 h were observed"
     assert run(stuck_engine, silent, observed_h=0.3).proposals
@@ -50,7 +50,7 @@ def test_it_looks_at_the_last_hour_and_a_person_may_have_it_judge_by_less_of_it(
 def test_a_planned_sleep_is_not_a_stuck_server() -> None:
     asleep_now = one()
     planned = replace(asleep_now, services=(asleep_now.services[0].scheduled(asleep(range(8))),))
-    (refused,) = yielded(planned, waiting=4).refusals
+    (refused,) = yielded(planned, stuck_h=0.5).refusals
     assert refused.code == "asleep" and "8 hours of the week" in refused.reason
 
 
@@ -62,4 +62,4 @@ def test_work_of_other_deployments_on_its_devices_is_not_its_own() -> None:
 
 def test_without_a_view_of_requests_and_devices_it_is_blocked() -> None:
     seen = {"chat": evidence(generated_tok_s=0, observed_h=3)}
-    assert run(stuck_engine, regime(one(), seen)).blocked == ("waiting",)
+    assert run(stuck_engine, regime(one(), seen)).blocked == ("stuck_h",)

@@ -7,6 +7,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput
+from pertoken.metrics import HEADLINES
 from pertoken.migrations import upgrade
 from pertoken.reports.alerts.watch import TRIES, AlertWatch, alerts_of, standing_alerts
 from pertoken.reports.delivery.webhook import NotDelivered
@@ -69,6 +70,23 @@ def test_an_alert_fires_once_across_restarts_and_resolves_once(tmp_path: Path) -
     for minute in range(5, 10):
         watch(where, sent, **cheap).round(END + 60 * minute)
     assert sent.events == ["fired", "resolved"] and standing_alerts(open_store(where)) == []
+
+
+def test_a_changed_headline_leaves_an_alert_on_the_figure_that_its_event_names(tmp_path: Path) -> None:
+    where, bodies = database(tmp_path), list[Mapping[str, object]]()
+
+    def keep(destination: str, body: str, now_ts: int, delivery_id: str) -> None:
+        bodies.append(json.loads(body))
+
+    headlines = list(HEADLINES)
+    for minute in range(5):
+        settings = Settings(alerts=only({"dear": DEAR}), headline=headlines[minute % len(headlines)])
+        AlertWatch(where, settings, keep).round(END + 60 * minute)
+    (fired,) = bodies
+    assert (fired["event"], fired["figure"], fired["unit"]) == ("fired", "usd_per_mtok", "USD/Mtok")
+    for minute in range(5, 10):
+        AlertWatch(where, Settings(alerts=only({"dear": DEAR}), headline="generated"), keep).round(END + 60 * minute)
+    assert len(bodies) == 1, "it neither resolves nor fires again"
 
 
 def test_a_failed_delivery_is_tried_five_times_with_growing_waits(tmp_path: Path) -> None:

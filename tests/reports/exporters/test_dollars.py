@@ -6,8 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pertoken.config import Settings
 from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.spend import month
 from pertoken.exposition.server import MetricsServer
 from pertoken.reports.exporters.dollars import WINDOW_S, Dollars, known_dollars
+from pertoken.settings.plug import Grid
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from tests.browser import wait_for
@@ -43,6 +45,50 @@ def test_dollars_of_owners_have_their_basis(tmp_path: Path) -> None:
     labels = [{"basis": "job", "owner": "7"}, {"basis": "label:team", "owner": 'a "b"'}]
     assert [dict(label) for label, _ in samples] == labels
     assert [value for _, value in samples] == [pytest.approx(13.76)] * 2
+
+
+def test_budgets_of_owners_are_read_once_an_hour_and_other_figures_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "job": "7"})
+    where = seed(tmp_path / "db", owned, gpus=3, usd_per_hour=6.88, minutes=60, end_ts=END)
+    settings = Settings(budget_usd_per_month=100.0, budget_owners=(("job=7", 50.0),))
+    read: list[str] = []
+
+    def counted(name: str) -> None:
+        own = getattr(month, name)
+
+        def reads(*arguments: object, **options: object) -> object:
+            read.append(name)
+            return own(*arguments, **options)
+
+        monkeypatch.setattr(month, name, reads)
+
+    counted("month_spend")
+    counted("spend_by_owner")
+    now = [END]
+    page = Dollars(where, settings, now=lambda: now[0], monotonic=lambda: now[0])
+    for minute in range(0, 60, 20):
+        now[0] = END + 60 * minute
+        exposed = values(page.page())
+        assert exposed["pertoken_owner_budget_spent_ratio"] == pytest.approx(2 * 6.88 / 50)
+        assert exposed["pertoken_fleet_budget_spent_ratio"] == pytest.approx(3 * 6.88 / 100)
+    assert sorted(read) == ["month_spend", "spend_by_owner"]
+    now[0] = END + 3600
+    page.page()
+    assert len(read) == 4
+
+
+def test_energy_and_carbon_of_models_are_those_of_costs(tmp_path: Path) -> None:
+    metered = replace(LOW_BATCH_70B, metered=True, plug_w=2000.0)
+    where = seed(tmp_path / "db", metered, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    grid = Grid(400.0, "Ember", "2025-01-23")
+    exposed = values(Dollars(where, Settings(energy_pue=1.5, energy_grid=grid), now=lambda: END).page())
+    assert exposed["pertoken_model_window_kwh"] == pytest.approx(3)
+    assert exposed["pertoken_model_window_co2e_kg"] == pytest.approx(1.2)
+    assert exposed["pertoken_model_joules_per_token"] == pytest.approx(3 * 3.6e6 / (200 * 3600))
+    unknown = values(Dollars(where, Settings(), now=lambda: END).page())
+    assert "pertoken_model_window_kwh" in unknown and "pertoken_model_window_co2e_kg" not in unknown
 
 
 def test_without_a_database_only_its_absence_is_exposed(tmp_path: Path) -> None:

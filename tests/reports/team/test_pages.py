@@ -1,5 +1,7 @@
 import re
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ from pertoken.proof.stored import write
 from pertoken.reports.team.login import EVERYTHING, Login
 from pertoken.reports.team.pages import KEPT_S, NAMES, TeamPages
 from pertoken.reports.team.server import TeamServer
+from pertoken.settings.currency import Currency, Rate
 from pertoken.settings.pages import PageReader
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.repository import AdviceRepository
+from pertoken.text import amounts
+from pertoken.units import NANO_USD
 from tests.browser import CHROMIUM, DRIVER, chromium
 from tests.proof.receipts.test_receipt import made, question
 from tests.reports.builders import END, HOSTILE, recorded
@@ -49,6 +54,18 @@ def test_every_page_is_linked_from_every_page_and_none_has_a_script_or_another_a
         assert set(NAMES) <= set(links)
         assert all(re.fullmatch(r"/[a-z]*(/[0-9a-f]+)?", link) for link in links)
         paths += [link for link in links if link not in NAMES and path in NAMES]
+
+
+def test_pages_are_in_dollars_whatever_the_currency_of_the_screens(where: StoreLocation) -> None:
+    pages, paths = pages_of(where), [*NAMES, f"/savings/{full_id(OWN)}"]
+    in_dollars = [pages.html(path, EVERYTHING) for path in paths]
+    amounts.show_in(Currency("EUR", (Rate(date(2026, 1, 1), Decimal("0.5"), "ECB"),)))
+    try:
+        pages = pages_of(where)
+        assert [pages.html(path, EVERYTHING) for path in paths] == in_dollars
+        assert amounts.amount(2 * NANO_USD) == "€1.00"
+    finally:
+        amounts.reset()
 
 
 def test_hostile_names_are_shown_and_not_run(where: StoreLocation) -> None:

@@ -1,6 +1,4 @@
 import contextlib
-import http.client
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.reports.team.login import Login
 from pertoken.reports.team.server import TeamServer
 from pertoken.settings.pages import PageReader
+from tests.http_requests import ask, raw
 
 TOKEN = "0123456789abcdef"
 
@@ -31,26 +30,6 @@ def serving(settings: Settings | None = None, cert: tuple[str, str] | None = Non
         yield server.port
     finally:
         server.stop()
-
-
-def ask(
-    port: int, path: str = "/", method: str = "GET", headers: dict[str, str] | None = None
-) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    with contextlib.closing(connection):
-        connection.request(method, path, headers=headers or {})
-        reply = connection.getresponse()
-        return reply.status, dict(reply.getheaders()), reply.read().decode()
-
-
-def raw(port: int, request: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-        client.sendall(request)
-        parts = []
-        with contextlib.suppress(ConnectionResetError):
-            while part := client.recv(65_536):
-                parts.append(part)
-        return b"".join(parts)
 
 
 def test_a_page_is_served_with_headers_that_forbid_scripts_frames_and_copies() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.store.connect.trouble import trouble
+from pertoken.store.connect.location import trouble
 
 
 def test_nothing_is_in_the_way_of_a_file_in_a_folder_of_ones_own(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from pertoken.metrics import SERIES, label_of
 from pertoken.migrations import drift, upgrade
 from pertoken.store.connect.create import create
 from pertoken.store.connect.location import locate
-from pertoken.window.series.sources import OF_DEVICES
+from pertoken.window.evidence import OF_DEVICES
 
 def columns(folder):
     with sqlite3.connect(folder / "telemetry.db") as connection:

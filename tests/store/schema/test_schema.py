@@ -10,9 +10,8 @@ from sqlalchemy import BigInteger, Column, MetaData, Table, create_engine, selec
 from pertoken.provenance import Provenance
 from pertoken.store.schema import rows, samples
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.busy_columns import busy_ms, busy_provenance
 from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, busy_ms, busy_provenance
 from pertoken.store.schema.table_parts import integer, telemetry_table
 
 parts = st.lists(st.one_of(st.text(), st.integers()), min_size=1, max_size=4).map(tuple)

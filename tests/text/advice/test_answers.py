@@ -31,6 +31,8 @@ def test_why_is_one_sentence_with_the_measured_figures_in_units_that_people_read
         line("device_memory", "bytes", 4.4e10),
         line("e2e_s", "s", 0.25),
     )
+    rates = why(row(line("preemptions", "1/h", 98.8, 207.0), line("device_s_per_token", "ratio", 1.25)))
+    assert rates is not None and "preemptions 98.8, p95 207 an hour; device_s_per_token 1.25 times" in rates
     text = why(row(*read))
     assert text is not None and text.startswith("Run fewer replicas where the load is small: ")
     assert "12%, p95 40%" in text and "41.0 GiB" in text and "250 ms" in text and text.count(".") == 2
@@ -46,6 +48,7 @@ def test_why_is_one_sentence_with_the_measured_figures_in_units_that_people_read
         (93.0, 932.0, "10× slower"),
         (100.0, 50.0, "2× faster"),
         (100.0, 103.0, "about as now"),
+        (122_000.0, 60.0, "over 50× faster"),
         (None, 90.0, "overloaded before"),
         (90.0, None, "overloaded after"),
     ],
@@ -79,4 +82,4 @@ def test_harm_comes_before_objections_and_the_affected_are_clients_hosts_and_who
     assert affected(row(), variant) == "clients of chat; given back: gpu-2; hours of work"
     assert affected(row(), replace(VARIANT, touches=())) == "chat; hours of work"
     assert how_sure(replace(VARIANT, provenance="assumed")).endswith("(least certain input: an assumption)")
-    assert "unknown" in how_sure(VARIANT)
+    assert "no figure" in how_sure(VARIANT)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from pertoken.proof.recommendation import State, best_of_each_target, total
 from pertoken.proof.track_record import NO_RECORD, Record
+from pertoken.reports.values import advice_values
 from pertoken.savings.saving import NOTHING, Saving
 from pertoken.text.advice.columns import (
     DONE_COLUMNS,
@@ -11,12 +12,14 @@ from pertoken.text.advice.columns import (
     bankable,
     confidence,
     declined,
+    marked_title,
     mtok_words,
     not_evaluated,
     open_advice,
     paying_more,
     record_words,
 )
+from pertoken.text.summary import sheet_text
 from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, RICH, UNPRICED, USD
 
 
@@ -27,6 +30,18 @@ def test_open_advice_is_ordered_by_bankable_then_by_capacity() -> None:
         variants=(replace(H200, saving=Saving(FP8.net or NOTHING, H200.capacity or NOTHING)),),
     )
     assert open_advice((*ADVICE, more)) == [RELEASE, more, QUANTIZE, MOVE, UNPRICED]
+
+
+def test_a_row_whose_bill_may_rise_comes_after_the_sure_ones_and_is_marked_in_lists_reports_and_json() -> None:
+    larger = Saving((-10_227 * USD, 11_967 * USD, 14_124 * USD))
+    risen = replace(QUANTIZE, recommendation_id=9, variants=(replace(FP8, saving=larger),))
+    rows = open_advice((*ADVICE, risen))
+    assert rows == [RELEASE, QUANTIZE, risen, MOVE, UNPRICED]
+    assert [row.may_rise for row in rows] == [advice_values(row)["may_rise"] for row in rows]
+    assert [row.may_rise for row in rows][:3] == [False, False, True]
+    assert marked_title(risen) == f"may rise: {QUANTIZE.title}"
+    assert best_of_each_target((risen, QUANTIZE)) == (QUANTIZE,)
+    assert any("may rise" in line for line in sheet_text(risen, 0).splitlines())
 
 
 def test_failed_rules_come_before_blocked_and_refused_ones() -> None:

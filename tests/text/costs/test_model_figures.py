@@ -3,6 +3,8 @@ from dataclasses import replace
 from pertoken.costs.kinds import KindDollars, KindPrice, TokenCounts
 from pertoken.costs.report.figures import GENERATION, POOLING, Figure, ModelFigures
 from pertoken.costs.report.goodput import GoodShare
+from pertoken.costs.report.server_energy import EnergyTerms, ServerEnergy
+from pertoken.settings.plug import Grid
 from pertoken.text.costs.model_figures import figures_text
 
 CHAT = ModelFigures(
@@ -28,7 +30,26 @@ CHAT = ModelFigures(
     usd_per_mtok_at_full_use=Figure(3.6),
     kinds=KindDollars(1, 2, 3, 4, 5),
     counts=TokenCounts(1, None, 1),
+    server=ServerEnergy(
+        kwh=Figure(3.25),
+        above_idle_kwh=Figure(1.5),
+        j_per_token=Figure(5.85),
+        co2e_kg=Figure(1.18),
+        co2e_g_per_mtok=Figure(590.0),
+        at_plug=Figure(0.75),
+        modelled=Figure(0.25),
+    ),
 )
+GRID = Grid(363.0, "Ember, Germany in 2024", "2025-01-23")
+
+
+def test_energy_of_servers_has_its_sources_and_carbon_its_grid() -> None:
+    text = figures_text([CHAT], None, EnergyTerms(1.3, GRID, 25.0))
+    assert "Energy of the servers" in text and "times PUE 1.3" in text
+    assert "3.25" in text and "590" in text and "75%" in text and "25%" in text
+    assert "363 g/kWh (Ember, Germany in 2024," in text and "25 g an hour of each device" in text
+    without = figures_text([CHAT], None)
+    assert "CO2e" not in without and "Carbon needs energy.grid" in without
 
 
 def test_dollars_by_kind_of_token_have_their_bounds_where_requests_overlap() -> None:

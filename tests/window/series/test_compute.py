@@ -25,8 +25,7 @@ from pertoken.metrics.computations import (
 from pertoken.store.query.buckets import NULL, SEPARATOR
 from pertoken.window.columns import Columns, columns, in_turn, stacked
 from pertoken.window.measured import COLUMNS, NEEDED, with_busy_bounds
-from pertoken.window.series.compute import observe
-from pertoken.window.series.grouped import GroupedRows, Needed
+from pertoken.window.series.compute import GroupedRows, Needed, observe
 from pertoken.window.series.points import Points
 
 NAMES = (

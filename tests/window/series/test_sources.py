@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from pertoken.metrics import SERIES
-from pertoken.window.series.sources import FROM_HISTOGRAMS, OF_DEPLOYMENTS, OF_DEVICES, remedies
+from pertoken.window.evidence import FROM_HISTOGRAMS, OF_DEPLOYMENTS, OF_DEVICES, remedies
 
 
 def test_every_series_is_of_a_deployment_or_of_a_device() -> None:

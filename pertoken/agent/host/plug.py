@@ -1,0 +1,190 @@
+"""Power of the whole server at its plug, by its BMC, its PDU or a Prometheus series: the first source that answers.
+
+Sources: DCMI 1.5 "Get Power Reading" as `ipmitool dcmi power reading` prints it; Redfish (DSP0268) `Power`,
+`EnvironmentMetrics` and the `Outlet` of a PDU; the instant query of Prometheus's HTTP API.
+"""
+
+import json
+import math
+import platform
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from pertoken.agent.backoff import Clock
+from pertoken.agent.readings import PlugReading, Unavailable
+from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
+from pertoken.agent.workers import Workers
+from pertoken.config import Settings
+from pertoken.settings.plug import PlugSource
+
+READ_S = 20.0
+"""Time between two readings. BMCs renew theirs every second to every few."""
+MAX_AGE_S = 60.0
+"""Age up to which a reading stands for the present."""
+MAX_W = 1_000_000
+"""A rack of 72 accelerators draws some 140 kW."""
+PROGRAM = "ipmitool"
+PROGRAM_S = 10.0
+METRIC = "plug_power"
+_WATTS = re.compile(r"Instantaneous power reading:\s*(\d+) Watts", re.IGNORECASE)
+_STATE = re.compile(r"Power reading state is:\s*(\w+)", re.IGNORECASE)
+_LOOK = "compare with what the source itself shows; agent.plug in the settings names it"
+
+
+class PlugError(Exception):
+    """A source gives no power."""
+
+
+def read_ipmi(source: PlugSource, host: str, limits: Limits) -> float:
+    """Return the watts of this server's BMC by IPMI DCMI. Raises PlugError."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise PlugError(f"{PROGRAM} is not on PATH")
+    try:
+        done = subprocess.run(
+            [program, "dcmi", "power", "reading"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROGRAM_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlugError(f"{PROGRAM}: {error}") from None
+    watts, state = _WATTS.search(done.stdout), _STATE.search(done.stdout)
+    if watts is None or (state is not None and state[1].lower() != "activated"):
+        text = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1][:200]
+        raise PlugError(f"{PROGRAM} dcmi power reading: {text}")
+    return float(watts[1])
+
+
+def read_redfish(source: PlugSource, host: str, limits: Limits) -> float:
+    """Return the watts of a Redfish resource. Raises PlugError, ScrapeError."""
+    shown = _json(source.url, limits)
+    watts = _part(shown, "PowerWatts", "Reading")
+    if watts is None:
+        watts = _part(shown, "PowerControl", 0, "PowerConsumedWatts")
+    if isinstance(watts, bool) or not isinstance(watts, int | float):
+        raise PlugError("it has neither PowerControl with PowerConsumedWatts nor PowerWatts with Reading")
+    return float(watts)
+
+
+def read_prometheus(source: PlugSource, host: str, limits: Limits) -> float:
+    """Return the watts that a query gives, with `$host` replaced by this host's name. Raises PlugError, ScrapeError."""
+    query = source.query.replace("$host", host)
+    shown = _json(f"{source.url}/api/v1/query?query={quote(query, safe='')}", limits)
+    result = _part(shown, "data", "result")
+    if not isinstance(result, list) or len(result) != 1:
+        many = "no" if not result else len(result)
+        raise PlugError(f"the query {query} gives {many} series: it must give one")
+    try:
+        return float(str(_part(result, 0, "value", 1)))
+    except ValueError:
+        raise PlugError(f"the query {query} gives no number") from None
+
+
+SOURCES: Mapping[str, Callable[[PlugSource, str, Limits], float]] = {
+    "ipmi": read_ipmi,
+    "redfish": read_redfish,
+    "prometheus": read_prometheus,
+}
+"""Reader of each kind of source (`settings.plug.KINDS`): watts, of a host's name and limits of a request."""
+
+
+def _json(url: str, limits: Limits) -> Mapping[str, Any]:
+    reply = fetch("GET", url, limits, {"Accept": "application/json"})
+    try:
+        shown = json.loads(reply.body)
+    except ValueError:
+        shown = None
+    if not isinstance(shown, dict):
+        raise PlugError(f"{url.partition('?')[0]} answers with no JSON object")
+    return shown
+
+
+def _part(shown: Any, *keys: str | int) -> Any:
+    """Return a part of a document by names and numbers; None where it has none."""
+    for key in keys:
+        try:
+            shown = shown[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return shown
+
+
+def read_plug(sources: Sequence[PlugSource], host: str, limits: Limits) -> tuple[PlugReading | None, list[Unavailable]]:
+    """Return the reading of the first source that answers, and why those before it did not."""
+    missing: list[Unavailable] = []
+    for source in sources:
+        try:
+            watts = SOURCES[source.kind](source, host, limits)
+            if not (math.isfinite(watts) and 0 < watts <= MAX_W):
+                raise PlugError(f"it reports {watts:g} W, which no running server draws")
+        except ScrapeError as error:
+            reason = error.message
+        except PlugError as error:
+            reason = str(error)
+        else:
+            return PlugReading(round(watts * 1000), source.kind), missing
+        missing.append(Unavailable(f"{METRIC} {source.shown}", "failing", f"{source.shown}: {reason}"[:500], _LOOK))
+    return None, missing
+
+
+def plug_watch(settings: Settings) -> "PlugWatch":
+    """Return the watch that the settings ask for; one without sources reads nothing."""
+    return PlugWatch(settings.agent_plug, platform.node(), Limits.of(settings))
+
+
+class PlugWatch:
+    """Reads the power at the plug in a thread of its own: a BMC takes seconds to answer."""
+
+    def __init__(self, sources: Sequence[PlugSource], host: str, limits: Limits, clock: Clock = time.monotonic) -> None:
+        self._sources, self._host, self._limits, self._clock = sources, host, limits, clock
+        self._workers = Workers(1, "plug")
+        self._lock = threading.Lock()
+        self._under_way = False
+        self._newest: tuple[float, PlugReading] | None = None
+        self._missing: tuple[Unavailable, ...] = ()
+
+    def start_read(self) -> None:
+        """Begin to read, unless that is under way."""
+        with self._lock:
+            if self._under_way or not self._sources:
+                return
+            self._under_way = True
+        self._workers.submit(self._read)
+
+    @property
+    def newest(self) -> PlugReading | None:
+        """The newest reading that stands for the present."""
+        with self._lock:
+            fresh = self._newest is not None and self._clock() - self._newest[0] <= MAX_AGE_S
+            return self._newest[1] if fresh and self._newest else None
+
+    @property
+    def unavailable(self) -> tuple[Unavailable, ...]:
+        """Sources that gave nothing when they were last asked."""
+        with self._lock:
+            return self._missing
+
+    def close(self) -> None:
+        """Read no further."""
+        self._workers.close()
+
+    def _read(self) -> None:
+        try:
+            reading, missing = read_plug(self._sources, self._host, self._limits)
+            with self._lock:
+                self._missing = tuple(missing)
+                if reading is not None:
+                    self._newest = self._clock(), reading
+        finally:
+            with self._lock:
+                self._under_way = False

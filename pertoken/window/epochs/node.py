@@ -1,0 +1,110 @@
+"""Power of a server that each of its devices pays for: its own and its part of the rest.
+
+The rest is the power at the plug less that of the devices, where it was measured, which holds the CPUs too. Elsewhere
+it is that of the model in `catalog.owned`, and at least what the CPUs report.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pertoken.catalog.owned import node_power
+from pertoken.window.columns import Columns, Floats, Mask
+from pertoken.window.measured import Measured
+
+IDLE_PERCENTILE = 5
+"""Of a device's buckets, by power: the level that stands for idle, which a single wrong reading does not lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Devices of one server."""
+
+    host_id: int
+    limits_w: Mapping[int, float | None]
+    """Power limit of each accelerator by its id; of a server without any, its CPUs with None."""
+    cpus: tuple[int, ...] = ()
+    """CPUs beside accelerators."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePower:
+    """Watts of the server that a device pays for, in each of its buckets; NaN where they are not known."""
+
+    watts: Floats
+    idle_w: float
+    """Level of idle; the lowest that was seen if the device was never idle."""
+    at_plug: Mask
+    """Buckets whose power was measured at the plug."""
+    modelled: Mask
+    """Other buckets in which the rest of the server was modelled; where neither is, it is that of its CPUs."""
+
+
+def nodes_of(devices: Iterable[Any]) -> list[Node]:
+    """Return the servers of devices that are no partitions of others."""
+    by_host: dict[int, list[Any]] = defaultdict(list)
+    for row in devices:
+        if row.parent_id is None:
+            by_host[row.host_id].append(row)
+    nodes = []
+    for host_id, rows in by_host.items():
+        accelerators = [row for row in rows if row.kind != "cpu"]
+        limits_w = {
+            row.device_id: None if row.power_limit_mw is None else row.power_limit_mw / 1000 for row in accelerators
+        }
+        cpus = tuple(row.device_id for row in rows if row.kind == "cpu")
+        nodes.append(Node(host_id, limits_w, cpus) if limits_w else Node(host_id, dict.fromkeys(cpus)))
+    return nodes
+
+
+def device_energy_mj(rows: Columns) -> Floats:
+    """Return the energy of each row: by its counter, else by power over time."""
+    counter, integral = rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")
+    return np.where(np.isnan(counter), integral, counter)
+
+
+def power_by_device(measured: Measured, nodes: Sequence[Node]) -> dict[int, DevicePower]:
+    """Return the power that each device of these servers pays for. The arrays are in the order of `timed` rows."""
+    return {device_id: power for node in nodes for device_id, power in _of_node(measured, node).items()}
+
+
+def timed(measured: Measured, device_id: int) -> Columns:
+    """Return the rows of a device that cover time."""
+    rows = measured.device(device_id)
+    return rows.where(rows.ints("duration_ms") > 0)
+
+
+def _of_node(measured: Measured, node: Node) -> dict[int, DevicePower]:
+    rows = {device_id: timed(measured, device_id) for device_id in (*node.limits_w, *node.cpus)}
+    host = measured.host(node.host_id)
+    grid = np.unique(np.concatenate([host.ints("ts"), *(own.ints("ts") for own in rows.values())]))
+
+    index = {device_id: np.searchsorted(grid, own.ints("ts")) for device_id, own in rows.items()}
+    own_w = {device_id: device_energy_mj(own) / own.ints("duration_ms") for device_id, own in rows.items()}
+    devices_n, devices_w, cpus_w, plug_w = (np.full(len(grid), value) for value in (0.0, 0.0, 0.0, np.nan))
+    for device_id in node.limits_w:
+        devices_n[index[device_id]] += 1
+        devices_w[index[device_id]] += own_w[device_id]
+    for device_id in node.cpus:
+        cpus_w[index[device_id]] += np.nan_to_num(own_w[device_id])
+    on_plug = host.where(host.ints("plug_ms") > 0)
+    plug_w[np.searchsorted(grid, on_plug.ints("ts"))] = on_plug.floats("plug_mj") / on_plug.ints("plug_ms")
+    with np.errstate(divide="ignore", invalid="ignore"):  # a bucket of the host alone has no devices
+        rest_w, cpus_w = np.maximum(plug_w - devices_w, 0) / devices_n, cpus_w / devices_n
+    return {
+        device_id: _device(own_w[device_id], rest_w[index[device_id]], cpus_w[index[device_id]], limit_w)
+        for device_id, limit_w in node.limits_w.items()
+    }
+
+
+def _device(own_w: Floats, plug_rest_w: Floats, cpus_w: Floats, limit_w: float | None) -> DevicePower:
+    at_plug = ~np.isnan(plug_rest_w)
+    model = node_power()
+    model_w = own_w * (model.load_factor - 1) + (np.nan if limit_w is None else model.rest_share * limit_w)
+    watts = own_w + np.where(at_plug, plug_rest_w, np.fmax(model_w, cpus_w))
+    known = watts[~np.isnan(watts)]
+    idle_w = float(np.percentile(known, IDLE_PERCENTILE)) if len(known) else 0.0
+    return DevicePower(watts, idle_w, at_plug, ~at_plug & ~np.isnan(model_w))
