@@ -138,7 +138,8 @@ def _at_night(service: Service, share: float) -> Proposal | Skip:
         risk="latency",
         effort="high",
         against=(
-            f"its busiest hour falls from {busiest:.3g} to {evened:.3g} requests/s; the same requests come at night",
+            f"its busiest hour falls from {busiest:.3g} to {evened:.3g} requests/s",
+            "the same requests come at night: busy time is moved, and only replicas of the busiest hour are freed",
         ),
     )
 

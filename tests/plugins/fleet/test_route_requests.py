@@ -5,11 +5,11 @@ import pytest
 
 from pertoken.plugins.fleet.route_requests import Options, route_requests
 from pertoken.provenance import Provenance
-from pertoken.rule import Fleet, Model, Placement, Rule
+from pertoken.rule import Fleet, Model, Placement, Rule, times
 from pertoken.state.demand import Quantity
 from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, yielded
-from tests.savings.fleets import low_batch
+from tests.savings.fleets import FOUR, low_batch, priced
 
 EASY = Options().planned_share
 
@@ -106,6 +106,13 @@ def test_requests_that_wait_for_the_emptiest_hours_lower_the_busiest_one(
     assert not service.demand.requests_per_s.confirmed, "the work is moved and not less: a break-even, no saving"
     _, _, proposal, _ = yielded(deferring(share), by_hour(10, night, chat(4)))
     assert f"from 10 to {busiest:.3g} requests/s" in proposal.against[0]
+
+
+def test_waiting_for_the_night_is_priced_as_a_break_even_in_replicas_of_the_busiest_hour() -> None:
+    (service,) = FOUR.services
+    night = priced(FOUR, service.serving(requests_per_s=times(0.3, "70% of a day waits")))
+    assert night.net is None and "try it, or confirm the number" in (night.unpriced or "")
+    assert night.break_even is not None and "fewer replicas" in night.break_even
 
 
 def test_even_hours_and_an_unrecorded_day_leave_nothing_to_wait_for() -> None:
