@@ -79,7 +79,8 @@ def day_tables(gpus: int, random: np.random.Generator) -> dict[str, pa.Table]:
     columns = {
         "hour": hour, "device_id": device, "accelerator": _named("H100 SXM5", len(device)),
         "host": _numbered("host-", device // 8), "provider": _named("aws", len(device)),
-        "region": _named("us-east-1", len(device)), "epoch_id": deployment, "deployment_id": deployment,
+        "region": _named("us-east-1", len(device)), "epoch_id": deployment, "owner_epoch_id": deployment,
+        "deployment_id": deployment,
         "model": _numbered("model-", deployment % MODELS), "service": _numbered("service-", deployment % 200),
         "namespace": _numbered("team-", deployment % 25), "workload": _numbered("chat-", deployment % 200),
         "use": use, "nano_usd": dollars,
@@ -89,7 +90,8 @@ def day_tables(gpus: int, random: np.random.Generator) -> dict[str, pa.Table]:
     generated = random.integers(10**5, 10**7, len(owners))
     tokens = {
         "hour": np.tile(hours, gpus // 4 or 1), "provider": _named("aws", len(owners)),
-        "region": _named("us-east-1", len(owners)), "epoch_id": owners, "deployment_id": owners,
+        "region": _named("us-east-1", len(owners)), "epoch_id": owners, "owner_epoch_id": owners,
+        "deployment_id": owners,
         "model": _numbered("model-", owners % MODELS), "service": _numbered("service-", owners % 200),
         "namespace": _numbered("team-", owners % 25), "workload": _numbered("chat-", owners % 200),
         "prompt_tokens": generated * 4, "cached_tokens": generated * 2, "generated_tokens": generated,

@@ -1,4 +1,4 @@
-"""PostgreSQL beside a lake: the rows of its files in two tables, asked the same Ibis expressions."""
+"""PostgreSQL beside a lake: the rows of its files in tables, asked the same Ibis expressions."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,10 +9,11 @@ from typing import Any
 
 from pertoken.lake import questions
 from pertoken.lake.reading import Range
-from pertoken.lake.tables import COSTS, TOKENS, schema
+from pertoken.lake.tables import COSTS, OWNERS, TOKENS, schema
 from tests.postgres import durable_server_url
 
-TABLES = (COSTS, TOKENS)
+HOURLY = (COSTS, TOKENS)
+TABLES = (*HOURLY, OWNERS)
 _TYPES = {"bool": "boolean", "string": 'text COLLATE "C"', "int8": "smallint", "int64": "bigint"}
 
 
@@ -22,22 +23,22 @@ def filled(data: Path, lake: Path) -> Iterator[str]:
     import duckdb
     import psycopg
 
-    with durable_server_url(data / "data") as url, psycopg.connect(url, autocommit=True) as connection:
+    with (
+        durable_server_url(data / "data") as url,
+        psycopg.connect(url, autocommit=True) as connection,
+        duckdb.connect() as files,
+    ):
         for table in TABLES:
             columns = {field.name: _TYPES[str(field.type)] for field in schema(table)}
             columns |= {"cell": _TYPES["string"], "day": _TYPES["string"]}
             connection.execute(
                 f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
             )
-            for day in sorted(_days(lake)):
-                rows = (
-                    duckdb.connect()
-                    .execute(
-                        f"SELECT {', '.join(columns)} FROM read_parquet('{lake}/cell=*/{day}/{table}-*.parquet', "
-                        "hive_partitioning = true, hive_types_autocast = false)"
-                    )
-                    .to_arrow_table()
-                )
+            for day in sorted(_days(lake, table)):
+                rows = files.sql(
+                    f"SELECT {', '.join(columns)} FROM read_parquet('{lake}/cell=*/{day}/{table}-*.parquet', "
+                    "hive_partitioning = true, hive_types_autocast = false)"
+                ).to_arrow_table()
                 with connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT csv)") as copy:
                     copy.write(_csv(rows))
             connection.execute(f"CREATE INDEX ON {table} (day)")
@@ -54,13 +55,14 @@ def connect(url: str) -> Any:
 
 def rows(connection: Any, question: Callable[[Any], Any], asked: Range) -> list[dict[str, Any]]:
     """Return the rows that answer a question of the lake, whole decimals as int."""
-    tables = {name: questions.with_owners(questions.within(connection.table(name), asked)) for name in TABLES}
+    tables = {name: connection.table(name) for name in TABLES}
+    tables |= {name: questions.with_owners(questions.within(tables[name], asked)) for name in HOURLY}
     answer = connection.to_pyarrow(question(tables)).to_pylist()
     return [{name: int(v) if isinstance(v, Decimal) else v for name, v in row.items()} for row in answer]
 
 
-def _days(lake: Path) -> set[str]:
-    return {path.name for path in lake.glob("cell=*/day=*")}
+def _days(lake: Path, table: str) -> set[str]:
+    return {path.parent.name for path in lake.glob(f"cell=*/day=*/{table}-*.parquet")}
 
 
 def _csv(table: Any) -> bytes:

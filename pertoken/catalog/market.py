@@ -213,8 +213,12 @@ class Market:
     def pruned_models(self, model: Model) -> tuple[Model, ...]:
         """Return the published checkpoints that were pruned from a model, largest first."""
         name = self._listed_name(model)
-        pruned = [known for known in self.models if model_facts()[known.name].pruned_from == name]
-        return tuple(sorted(pruned, key=lambda known: -(known.params_total or 0)))
+        return _largest_first(known for known in self.models if model_facts()[known.name].pruned_from == name)
+
+    def students(self, model: Model) -> tuple[Model, ...]:
+        """Return the published models that were distilled from a model, largest first."""
+        name = self._listed_name(model)
+        return _largest_first(known for known in self.models if name in model_facts()[known.name].distilled_from)
 
     def comparable_models(self, present: Model) -> tuple[Model, ...]:
         """Return models of any family with a published score beside the first of the present one, best score first."""
@@ -355,6 +359,10 @@ def load_market(provider: str | None = None, region: str | None = None) -> Marke
         name,
         region,
     )
+
+
+def _largest_first(models: Iterable[Model]) -> tuple[Model, ...]:
+    return tuple(sorted(models, key=lambda known: -(known.params_total or 0)))
 
 
 def _limited(offers: Iterable[Offer], provider: str | None, region: str | None) -> tuple[Offer, ...]:

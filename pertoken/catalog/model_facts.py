@@ -53,6 +53,8 @@ class ModelFacts:
     """Where they were read, or why there are none."""
     pruned_from: str | None
     """The model that its makers pruned and distilled it from."""
+    distilled_from: frozenset[str]
+    """Its teachers: models on whose outputs its makers trained it; empty where none is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ def model_facts() -> Mapping[str, ModelFacts]:
             },
             row["scores_source"],
             row["pruned_from"] or None,
+            frozenset(row["distilled_from"].split(";")) - {""},
         )
         for row in rows("models.csv")
     }
@@ -165,11 +168,12 @@ def replacement_notes(present: str, proposed: str) -> tuple[str, ...]:
         evaluation = f"no published evaluation of both {present} and {proposed} was found"
     if after is None:
         return evaluation, f"the licence of {proposed} is not known"
+    student = (f"{proposed} is a published student of {present}",) if present in after.distilled_from else ()
     licence = f"licence of {proposed}, released {after.released}: {after.licence.text}"
     if before is None:
         return evaluation, f"{licence}; that of {present} is not known"
     permits = "less than" if after.licence.narrower_than(before.licence) else "what"
-    return evaluation, f"{licence}, which permits {permits} the {before.licence.name} of {present} does"
+    return evaluation, f"{licence}, which permits {permits} the {before.licence.name} of {present} does", *student
 
 
 def quantized_note(model: str, weight_dtype: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pertoken.arrivals import typical
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.model_facts import quantized_scores
+from pertoken.catalog.owned import terms
 from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import forecast
@@ -124,6 +125,7 @@ def _facts(market: Market) -> Facts:
         "memory": lambda name: float(device(name).memory_bytes),
         "bandwidth": lambda name: device(name).memory_bytes_per_s,
         "flops": lambda name, dtype: _listed(device(name).peak_flops(dtype), name),
+        "owned": lambda term: terms()[term].value,
         "watts": lambda name: _listed(device(name).tdp_w, name),
         "usd_per_hour": lambda provider, instance, region, purchase="on_demand": _usd(
             market, provider, instance, region, purchase

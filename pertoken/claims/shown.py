@@ -54,8 +54,8 @@ def case_text(row: Checked, case: Case) -> str:
 def number(figure: float, unit: str) -> str:
     """Return a figure with two or three digits: `28 % less`, `20 % more`, `1.4`."""
     if unit == "less":
-        percent = round(100 * figure)
-        return f"{abs(percent)} % {'less' if percent >= 0 else 'more'}"
+        percent = abs(100 * figure)
+        return f"{f'{percent:.0f}' if percent >= 1 else f'{percent:.1g}'} % {'less' if figure >= 0 else 'more'}"
     if abs(figure) >= 1000:
         return f"{float(f'{figure:.3g}'):,.0f}"
     return f"{figure:.3g}"

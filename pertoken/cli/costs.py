@@ -14,6 +14,7 @@ import click
 from pertoken.cli.lake import BY as LAKE_BY
 from pertoken.cli.lake import DUCKDB, is_lake, print_costs
 from pertoken.cli.options import (
+    GroupingType,
     as_of,
     at_option,
     check_recorded,
@@ -28,7 +29,7 @@ from pertoken.cli.options import (
 )
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 from pertoken.printable import csv_cell
-from pertoken.settings.owners import BASES, LABEL, is_basis
+from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import NANO_USD, first_hour
 
 if TYPE_CHECKING:
@@ -42,14 +43,6 @@ if TYPE_CHECKING:
 BILL_BY = ("tenant", "team", "model", "gpu", *BASES)
 """What the lines of a bill can be grouped by, beside `label:NAME`."""
 LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "service"))
-
-
-class GroupingType(click.Choice[str]):
-    """One of the groupings, or `label:` with the name of a pod label."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the grouping. Raises UsageError."""
-        return value if value.startswith(LABEL) and is_basis(value) else super().convert(value, param, ctx)
 
 
 @click.command(short_help="Print what a million tokens cost, by model, tenant, host or GPU.")
@@ -116,8 +109,10 @@ def costs(
     from pertoken.store.connect.open import open_store
 
     if is_lake(db):
-        if figures or fail_on or (by is not None and by not in LAKE_BY):
-            raise click.UsageError(f"a lake is grouped by {', '.join(LAKE_BY)}, without --figures and --fail-on")
+        if figures or fail_on or (by is not None and by not in LAKE_BY and not is_basis(by)):
+            raise click.UsageError(
+                f"a lake is grouped by {', '.join(LAKE_BY)} and other owners, without --figures and --fail-on"
+            )
         settings_of(config_file)
         moment = as_of(at)
         return print_costs(str(db), by, n, moment, engine or DUCKDB, as_json=as_json, as_csv=as_csv)

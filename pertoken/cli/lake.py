@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import AsOf, db_option, echo, echo_json, json_option, settings_of, text_width
+from pertoken.cli.options import (
+    AsOf,
+    GroupingType,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    settings_of,
+    text_width,
+)
+from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import counted
 
 if TYPE_CHECKING:
@@ -27,7 +37,9 @@ DUCKDB = "duckdb"
 BY = ("model", "service", "cell", "provider", "region", "accelerator", "namespace", "workload", "hour", "day")
 """What `costs` over a lake can be grouped by."""
 TOKENS_BY = ("model", "service", "provider", "region", "namespace", "workload")
-"""Those by which tokens are known, too."""
+"""Those by which tokens are known, too, as they are by labels, jobs and slices."""
+FORGET = ("namespace", "service", "model", "workload")
+"""Columns whose names can be deleted."""
 SHOWN_DAYS = 30
 """Days of the screens."""
 
@@ -158,11 +170,12 @@ def prune(url: str, before: str | None, yes: bool) -> None:
 
 @lake.command(short_help="Delete a name from every day; its dollars stay.")
 @click.argument("url")
-@click.argument("column", type=click.Choice(["namespace", "service", "model", "workload"]))
+@click.argument("column", type=GroupingType(list(dict.fromkeys([*FORGET, *BASES]))))
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 def forget(url: str, column: str, name: str, yes: bool) -> None:
-    """Delete a name of a namespace, service, model or workload from every published day.
+    """Delete a name of a namespace, service, model or workload, of a label (label:NAME), job, user or slice, from every
+    published day.
 
     Its lines keep dollars and tokens, under "(deleted)", so that the bill still adds up. Rows published as stored
     (devices, epochs, events, receipts) of such a day are deleted, as their texts may hold it. The name stays out when a
@@ -235,26 +248,35 @@ def cost_tables(opened: LakeSession, by: str | None) -> list[LakeTable]:
     if by in ("hour", "day"):
         keys = ("day", "hour") if by == "hour" else ("day",)
         rows = opened.rows(partial(questions.dollars, by=keys))
-        return [LakeTable(f"Dollars by {by}", sorted(rows, key=lambda row: tuple(row[key] for key in keys)))]
-    dollars = opened.rows(partial(questions.dollars, by=[by or "model"]))
-    tables = [LakeTable(f"Dollars by {by or 'model'}", dollars)]
-    if by is None or by in TOKENS_BY:
-        rows = opened.rows(partial(questions.per_mtok, by=by or "model"))
-        tables.insert(0, LakeTable(f"Dollars per Mtok by {by or 'model'}", [with_per_mtok(row) for row in rows]))
+        tables = [LakeTable(f"Dollars by {by}", sorted(rows, key=lambda row: tuple(row[key] for key in keys)))]
+        if by == "hour":
+            rows = opened.rows(partial(questions.per_mtok, by="model", hourly=True))
+            tables.append(LakeTable("Dollars per Mtok by model and hour", [with_per_mtok(row) for row in rows]))
+        return tables
+    by = by or "model"
+    tables = [LakeTable(f"Dollars by {by}", _named(opened.rows(partial(questions.dollars, by=[by])), by))]
+    if by in TOKENS_BY or is_basis(by):
+        rows = _named(opened.rows(partial(questions.per_mtok, by=by)), by)
+        tables.insert(0, LakeTable(f"Dollars per Mtok by {by}", [with_per_mtok(row) for row in rows]))
     return tables
+
+
+def _named(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
+    """Return rows whose owner stands under the name of its basis."""
+    return [{by if key == "owner" else key: value for key, value in row.items()} for row in rows]
 
 
 def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTable]:
     """Return all tables of a lake."""
     from pertoken.lake.views import VIEWS
-    from pertoken.text.lake import LakeTable, with_per_mtok
+    from pertoken.text.lake import LakeTable, with_kind_prices, with_per_mtok
     from pertoken.units import NANO_USD
 
     tables = []
     for name, view in VIEWS.items():
         rows = opened.rows(view.question)
-        if name == "mtok":
-            rows = [with_per_mtok(row) for row in rows]
+        if name in ("mtok", "kinds"):
+            rows = [(with_per_mtok if name == "mtok" else with_kind_prices)(row) for row in rows]
         note = view.note
         if name == "months" and budget_usd is not None:
             spent = max((row["month"] for row in rows), default=None)

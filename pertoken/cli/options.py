@@ -11,12 +11,21 @@ import click
 
 from pertoken.config import Settings
 from pertoken.printable import literal_lines
+from pertoken.settings.owners import LABEL, is_basis
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.connect.open import Store
 
 Command = Callable[..., Any]
+
+
+class GroupingType(click.Choice[str]):
+    """One of the groupings, or `label:` with the name of a pod label."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the grouping. Raises UsageError."""
+        return value if value.startswith(LABEL) and is_basis(value) else super().convert(value, param, ctx)
 
 
 def config_option(command: Command) -> Command:

@@ -14,9 +14,9 @@ from pertoken.lake import questions
 from pertoken.lake.engines import Engine, EngineFailed, engine
 from pertoken.lake.files import LakeFiles
 from pertoken.lake.reading import DayFault, Days, Range, Tables, checked, days_of, verified
-from pertoken.lake.tables import ADVICE, COSTS, KINDS, SAVINGS, TOKENS
+from pertoken.lake.tables import ADVICE, COSTS, KINDS, OWNERS, SAVINGS, TOKENS
 
-ASKED = (COSTS, TOKENS, KINDS, SAVINGS, ADVICE)
+ASKED = (COSTS, TOKENS, KINDS, OWNERS, SAVINGS, ADVICE)
 """Tables that questions read."""
 CHECKED = (COSTS, TOKENS)
 """Tables of hours, whose rows are checked before they are summed."""

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.printable import short
 
 SCHEMES = ("file", "s3")
+DRAFT = "."
+"""What the name of a file begins with until it is written as a whole."""
 BUCKET = "pertoken"
 """Scheme by which DuckDB asks for files of a bucket: for `s3` it would download an extension."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -56,8 +59,17 @@ class LakeFiles:
 
     def files(self, path: str) -> list[Entry]:
         """Return the files in a folder, sorted by name; none where it does not exist. Raises StoreError."""
-        entries = [Entry(f"{path}/{entry.base_name}", entry.size) for entry in self._listing(path) if entry.is_file]
-        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.path)
+        return [entry for entry, _ in self._entries(path) if not entry.name.startswith(DRAFT)]
+
+    def drafts(self, path: str, before_us: int) -> list[Entry]:
+        """Return files in a folder that a writer began before a time and never completed. Raises StoreError."""
+        return [entry for entry, us in self._entries(path) if entry.name.startswith(DRAFT) and us < before_us]
+
+    def _entries(self, path: str) -> list[tuple[Entry, int]]:
+        """Return the files in a folder with the time of their last write, microseconds since 1970."""
+        files = (entry for entry in self._listing(path) if entry.is_file)
+        entries = [(Entry(f"{path}/{file.base_name}", file.size), (file.mtime_ns or 0) // 1000) for file in files]
+        return sorted(entries, key=lambda pair: pair[0].path)
 
     def _listing(self, path: str) -> list[Any]:
         from pyarrow.fs import FileSelector
@@ -168,7 +180,7 @@ def _filesystem(scheme: str) -> Any:
 def _write_durably(file: Path, content: bytes) -> None:
     """Write a file beside its place, then rename it: both reach the disk in this order."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft = file.with_name(f"{DRAFT}{file.name}.{uuid4().hex}")
     try:
         with draft.open("wb") as opened:
             opened.write(content)

@@ -9,17 +9,18 @@ from typing import Any
 
 from pertoken.errors import StoreError
 from pertoken.lake.files import LakeFiles
-from pertoken.lake.tables import ADVICE, COSTS, KINDS, SAVINGS, TOKENS
+from pertoken.lake.tables import ADVICE, COSTS, KINDS, OWNERS, SAVINGS, TOKENS
 
 COLUMNS = ("namespace", "service", "model", "workload")
-"""Columns whose names can be deleted."""
+"""Columns whose names can be deleted, beside bases of owners (`label:NAME`, `job:user`)."""
 HIDDEN = "(deleted)"
 """What stands in lines of the bill where a name was: the dollars stay, so that the bill still adds up."""
 _LINES = (COSTS, TOKENS, KINDS)
+_EPOCH = "owner_epoch_id"
 _NAME_OF = {SAVINGS: "model", ADVICE: "target"}
 """Column that names the subject, of tables whose rows are deleted."""
 Name = tuple[str, str]
-"""Column, and hash of the name: the name itself is not kept."""
+"""Column or basis of owners, and hash of the name: the name itself is not kept."""
 
 
 def name_of(column: str, text: str) -> Name:
@@ -50,18 +51,38 @@ def hide(tables: Mapping[str, Any], names: Iterable[Name]) -> dict[str, Any] | N
     A line keeps its dollars and tokens. Of a day that had a name, rows that are published as stored are left out,
     since their texts may hold it.
     """
-    hidden = {table: tables[table] for table in (*_LINES, *_NAME_OF) if table in tables}
+    import pyarrow.compute as pc
+
+    hidden = {table: tables[table] for table in (*_LINES, OWNERS, *_NAME_OF) if table in tables}
     found = False
     for name in names:
-        for table in _LINES:
-            if table in hidden and (matches := _matches(hidden[table], name[0], name)) is not None:
-                found = True
-                for column in COLUMNS:
+        epochs = _epochs(hidden, name)
+        for table in (*_LINES, OWNERS):
+            if table in hidden:
+                matches = pc.is_in(hidden[table][_EPOCH], epochs)
+                for column in ("owner",) if table == OWNERS else COLUMNS:
                     hidden[table] = _replaced(hidden[table], column, matches)
         for table, column in _NAME_OF.items():
             if table in hidden:
                 hidden[table] = _without(hidden[table], column, name)
+        found = found or len(epochs) > 0
     return hidden if found else None
+
+
+def _epochs(tables: Mapping[str, Any], name: Name) -> Any:
+    """Return the epochs that have a name in a column of their lines, or as their owner."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    epochs: set[int] = set()
+    for table, rows in tables.items():
+        if table == OWNERS:
+            rows = rows.filter(pc.equal(rows["basis"], name[0]))
+        column = "owner" if table == OWNERS else name[0]
+        if table in (*_LINES, OWNERS) and column in rows.column_names:
+            matches = _matches(rows, column, name)
+            epochs |= set() if matches is None else set(rows.filter(matches)[_EPOCH].to_pylist())
+    return pa.array(sorted(epochs - {None}), pa.int64())
 
 
 def _matches(table: Any, column: str, name: Name) -> Any:

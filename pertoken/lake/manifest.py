@@ -19,8 +19,8 @@ from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation
 from pertoken.window.reading import DAY
 
-VERSION = 1
-"""Version of the layout; a reader refuses a later one."""
+VERSION = 2
+"""Version of the layout; a reader refuses another one, and publishing writes its days again."""
 CELL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 MAX_BYTES = 1_000_000
 """Size of a manifest; a larger one is refused."""

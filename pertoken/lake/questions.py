@@ -11,11 +11,11 @@ from typing import Any
 
 import ibis
 
-from pertoken.costs.kinds import KindDollars
 from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, USES
 from pertoken.lake.manifest import day_of
 from pertoken.lake.reading import Range, Tables
-from pertoken.lake.tables import ADVICE, COSTS, KINDS, MAX_NANO_USD, SAVINGS, TOKENS, UNPRICED
+from pertoken.lake.tables import ADVICE, COSTS, KINDS, MAX_NANO_USD, OWNERS, SAVINGS, TOKENS, UNPRICED, WORK
+from pertoken.settings.owners import is_basis
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import DAY
 
@@ -25,9 +25,9 @@ EXACT = "decimal(38, 0)"
 
 
 def dollars(tables: Tables, by: Sequence[str]) -> Any:
-    """Return the bill by columns of `GROUPS`, `day` and `hour`: all that was paid, its use, and how many hours of
-    devices that a deployment held have no price. Dollars are NULL where no device has one."""
-    costs = tables[COSTS]
+    """Return the bill by columns of `GROUPS`, bases of owners, `day` and `hour`: all that was paid, its use, and how
+    many hours of devices that a deployment held have no price. Dollars are NULL where no device has one."""
+    costs, by = _with_owner(tables, COSTS, by)
     uses = {f"{use}_nano_usd": exact_sum(costs.nano_usd, where=costs.use == use) for use in USES}
     unpriced = (costs.use == UNPRICED).sum()
     bill = costs.group_by([*by]).agg(nano_usd=exact_sum(costs.nano_usd), **uses, unpriced_device_hours=unpriced)
@@ -42,7 +42,8 @@ def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
     An hour of a cell counts where all devices that `by` held have a price and its tokens are known; an epoch whose
     tokens are not known is left out with its dollars. Those of worker ranks count as their head rank's do.
     """
-    rows = tables[TOKENS].mutate(group=ibis._[by])
+    rows, (by,) = _with_owner(tables, TOKENS, [by])
+    rows = rows.mutate(group=rows[by])
     has_tokens = rows.prompt_tokens.notnull() & rows.generated_tokens.notnull()
     counted = has_tokens | rows.epoch_id.isnull()
     yes, no = ibis.literal(1, "int64"), ibis.literal(0, "int64")
@@ -71,9 +72,14 @@ def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
 
 
 def by_kind(tables: Tables, by: str) -> Any:
-    """Return the dollars of deployments by kind of work, grouped by a column, of the days that lie in the range."""
+    """Return dollars by kind of work and tokens by kind, grouped by a column, of the days that lie in the range.
+
+    Tokens are NULL where one of the deployments counts none.
+    """
     kinds = tables[KINDS]
-    sums = {f"{kind}_nano_usd": exact_sum(kinds[f"{kind}_nano_usd"]) for kind in KindDollars.NAMES}
+    sums = {f"{kind}_nano_usd": exact_sum(kinds[f"{kind}_nano_usd"]) for kind in WORK}
+    for name in ("prompt_tokens", "cached_tokens", "generated_tokens"):
+        sums[name] = ibis.ifelse(kinds[name].count() == kinds.count(), exact_sum(kinds[name]), ibis.null(EXACT))
     return kinds.group_by(by).agg(**sums).order_by([ibis.desc("decode_nano_usd"), by])
 
 
@@ -86,7 +92,7 @@ def months(tables: Tables) -> Any:
 
 def unused(tables: Tables, by: Sequence[str]) -> Any:
     """Return what was paid for and not used, largest first: held while idle, and held by nobody."""
-    bill = dollars(tables, by)
+    bill, by = dollars(tables, by), _keys(by)
     idle = (bill[f"{IDLE}_nano_usd"] + bill[f"{UNALLOCATED}_nano_usd"]).cast(EXACT)
     bill = bill.mutate(unused_nano_usd=idle)
     return bill.order_by([ibis.desc("unused_nano_usd"), *by])
@@ -133,6 +139,25 @@ def faulty_days(tables: Tables, name: str) -> Any:
     else:
         wrong |= rows.unpriced.isnull() | (rows.prompt_tokens < 0) | (rows.generated_tokens < 0)
     return rows.filter(wrong).select("cell", "day").distinct()
+
+
+def _with_owner(tables: Tables, name: str, by: Sequence[str]) -> tuple[Any, list[str]]:
+    """Return a table and its columns to group by; of a label, job or slice it has `owner`, NULL where none is known.
+
+    An epoch has one owner by each basis, whatever a file of `owners` holds: no line is counted twice.
+    """
+    rows, key = tables[name], ("cell", "day", "owner_epoch_id")
+    for basis in by:
+        if basis not in _keys([basis]):
+            owners = tables[OWNERS].filter(ibis._.basis == basis).group_by(key).agg(owner=ibis._.owner.max())
+            owners = owners.rename({f"{column}_of_owner": column for column in key})
+            joined = rows.left_join(owners, [rows[column] == owners[f"{column}_of_owner"] for column in key])
+            rows = joined.drop(*(f"{column}_of_owner" for column in key))
+    return rows, _keys(by)
+
+
+def _keys(by: Sequence[str]) -> list[str]:
+    return ["owner" if is_basis(name) and name not in GROUPS else name for name in by]
 
 
 def with_owners(table: Any) -> Any:

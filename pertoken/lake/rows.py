@@ -14,14 +14,26 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import placements, service_name
-from pertoken.costs.kinds import KindDollars
 from pertoken.costs.lines import IDLE, BilledBuckets
 from pertoken.errors import StoreError
-from pertoken.lake.tables import ADVICE, COPIED, COSTS, KINDS, SAVINGS, TOKENS, UNPRICED, Copied, schema
+from pertoken.lake.tables import (
+    ADVICE,
+    COPIED,
+    COSTS,
+    KINDS,
+    OWNERS,
+    SAVINGS,
+    TOKENS,
+    UNPRICED,
+    WORK,
+    Copied,
+    schema,
+)
 from pertoken.proof.judging.banked import off_the_bill, readable
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
+from pertoken.state.owner import bases_of
 from pertoken.state.placement import Placement
 from pertoken.state.workload import WORKLOAD, Workload, parsed
 from pertoken.store.schema.ids import OTHER
@@ -38,6 +50,7 @@ _NO_PLACE = Placement()
 class _Owner:
     """Deployment that a line is of, with the names it is grouped by."""
 
+    epoch_id: int
     deployment_id: int
     model: str
     service: str
@@ -46,10 +59,10 @@ class _Owner:
     def values(self) -> tuple[Any, ...]:
         """Return its columns."""
         workload = self.workload or Workload()
-        return self.deployment_id, self.model, self.service, workload.namespace, workload.name
+        return self.epoch_id, self.deployment_id, self.model, self.service, workload.namespace, workload.name
 
 
-_NOBODY = (None,) * 5
+_NOBODY = (None,) * 6
 
 
 class DayRows:
@@ -67,13 +80,14 @@ class DayRows:
         }
 
     def tables(self) -> Mapping[str, Any]:
-        """Return `costs`, `tokens` and `kinds` as Arrow tables."""
+        """Return `costs`, `tokens`, `kinds` and `owners` as Arrow tables."""
         billed = self._bill.by_bucket(HOUR)
         costs = list(self._costs(billed))
         return {
             COSTS: arrow(COSTS, sorted(costs, key=_order)),
             TOKENS: arrow(TOKENS, sorted(_with_dollars(self._tokens(billed), costs), key=_order)),
-            KINDS: arrow(KINDS, sorted(self._kinds(), key=lambda row: row[2])),
+            KINDS: arrow(KINDS, sorted(self._kinds(), key=lambda row: row[3])),
+            OWNERS: arrow(OWNERS, sorted(self._owner_names())),
         }
 
     def _costs(self, billed: BilledBuckets) -> Iterator[tuple[Any, ...]]:
@@ -123,8 +137,18 @@ class DayRows:
         for deployment_id, dollars in self._bill.kinds.items():
             place = self._places.get(newest[deployment_id].host_id, _NO_PLACE)
             owner = self._owners[newest[deployment_id].epoch_id]
-            amounts = (getattr(dollars, kind) for kind in KindDollars.NAMES)
-            yield place.provider, place.region, *owner.values(), *amounts
+            served = self._bill.totals.of(deployment_id)
+            tokens = (served.get(f"{kind}_tokens") for kind in ("prompt", "cached", "generated"))
+            yield place.provider, place.region, *owner.values(), *(getattr(dollars, kind) for kind in WORK), *tokens
+
+    def _owner_names(self) -> Iterator[tuple[int, str, str]]:
+        """Yield the owners of each epoch by every basis that is no column."""
+        inventory = self._bill.inventory
+        for basis in bases_of([json.loads(row.knobs) for row in inventory.epochs]):
+            if basis not in ("namespace", "workload"):
+                for epoch_id, owner in inventory.owners(basis).items():
+                    if owner is not None:
+                        yield epoch_id, basis, owner
 
     def prices(self) -> Iterator[tuple[int, list[int | None]]]:
         """Yield the prices of all devices that are paid for at the start of the day and at each change in it."""
@@ -247,7 +271,7 @@ def _owners(inventory: Inventory, settings: Settings) -> Iterator[tuple[int, _Ow
         deployment_id, head = inventory.heads.get(row.epoch_id, row.deployment_id), inventory.head_rows[row.epoch_id]
         workload = parsed(json.loads(head.knobs).get(WORKLOAD))
         service = service_name(head.served_model, settings)
-        yield row.epoch_id, _Owner(deployment_id, head.served_model, service, workload)
+        yield row.epoch_id, _Owner(row.epoch_id, deployment_id, head.served_model, service, workload)
 
 
 def _accelerator(name: str, market: Market) -> str:

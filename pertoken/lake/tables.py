@@ -7,7 +7,7 @@ database: they are compared within a cell only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -17,41 +17,40 @@ from pertoken.costs.kinds import KindDollars
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.schema.rollup_tables import HOUR
 
-COSTS, TOKENS, KINDS, SAVINGS, ADVICE = "costs", "tokens", "kinds", "savings", "advice"
+COSTS, TOKENS, KINDS, OWNERS, SAVINGS, ADVICE = "costs", "tokens", "kinds", "owners", "savings", "advice"
 UNPRICED = "unpriced"
 """Use of a line of a deployment's device time that has no price: its dollars are NULL."""
 MAX_NANO_USD = 10**15
 """Largest amount of one line: a million dollars for a device and hour is no price."""
-_OWNER = (("deployment_id", "int64"), ("model", "string"), ("service", "string"), ("namespace", "string"))
+_OWNER = (
+    *(("owner_epoch_id", "int64"), ("deployment_id", "int64")),
+    *(("model", "string"), ("service", "string"), ("namespace", "string"), ("workload", "string")),
+)
 _PLACE = (("provider", "string"), ("region", "string"))
+_TOKENS = (("prompt_tokens", "int64"), ("cached_tokens", "int64"), ("generated_tokens", "int64"))
+WORK = tuple(field.name for field in fields(KindDollars))
+"""Kinds of work, with the bounds of those that ran together."""
 _LINES: Mapping[str, Sequence[tuple[str, str]]] = {
     # Allocated lines of the bill; `use` is one of `costs.lines.USES` or `UNPRICED`. Only lines of a deployment have
     # an owner. `hour` counts from the start of the day. `epoch_id` is the epoch whose engine counts the tokens of a
-    # line; NULL: a worker rank, whose tokens its head rank counts.
+    # line; NULL: a worker rank, whose tokens its head rank counts. `owner_epoch_id` is the epoch that held the device,
+    # whose owners by label, job and slice are in `owners`.
     COSTS: (
         *(("hour", "int8"), ("device_id", "int64"), ("accelerator", "string"), ("host", "string")),
-        *(*_PLACE, ("epoch_id", "int64"), *_OWNER, ("workload", "string"), ("use", "string"), ("nano_usd", "int64")),
+        *(*_PLACE, ("epoch_id", "int64"), *_OWNER, ("use", "string"), ("nano_usd", "int64")),
     ),
     # Tokens and dollars of each epoch and hour: the dollars are the sum of its lines in `costs`, so that dollars per
     # Mtok need not read all devices. Tokens are NULL where none are counted, as for worker ranks, which have a row
     # without an `epoch_id`. `unpriced`: a device that it held has no price.
     TOKENS: (
-        *(
-            ("hour", "int8"),
-            *_PLACE,
-            ("epoch_id", "int64"),
-            *_OWNER,
-            ("workload", "string"),
-            ("prompt_tokens", "int64"),
-        ),
-        *(("cached_tokens", "int64"), ("generated_tokens", "int64"), ("observed_ms", "int64")),
+        *(("hour", "int8"), *_PLACE, ("epoch_id", "int64"), *_OWNER, *_TOKENS, ("observed_ms", "int64")),
         *(("nano_usd", "int64"), ("unpriced", "bool_")),
     ),
-    # Dollars of each deployment on that day by kind of work, which sum to all of its dollars.
-    KINDS: (
-        *(*_PLACE, *_OWNER, ("workload", "string")),
-        *((f"{kind}_nano_usd", "int64") for kind in KindDollars.NAMES),
-    ),
+    # Dollars of each deployment on that day by kind of work, of which `KindDollars.NAMES` sum to all of its dollars,
+    # and its tokens.
+    KINDS: (*_PLACE, *_OWNER, *((f"{kind}_nano_usd", "int64") for kind in WORK), *_TOKENS),
+    # Owners of each epoch with a line, beside its namespace and workload: a basis of `settings.owners` and its name.
+    OWNERS: (("owner_epoch_id", "int64"), ("basis", "string"), ("owner", "string")),
     # Receipts of that day: what they measured in the hours compared, and what left the bill by it.
     SAVINGS: (
         *(("receipt_id", "int64"), ("recommendation_id", "int64"), ("deployment_id", "int64"), ("epoch_id", "int64")),

@@ -13,7 +13,8 @@ from pertoken.lake.publish import current_manifest, write_day
 from pertoken.lake.reading import cells_of
 
 DRAFT_US = 86_400 * 1_000_000
-"""Age of a day's manifest from which files that it does not name are of no publisher at work."""
+"""Age of a day's manifest from which files that it does not name are of no publisher at work, and of a file that is not
+complete: a write takes seconds. A publisher that wakes up later fails, and its day stays what it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +28,33 @@ class Deleted:
 
 
 def prune(lake: LakeFiles, before: date | None, now_us: int) -> Iterator[Deleted]:
-    """Delete days before `before`, and files of every other day that its current manifest does not name.
+    """Delete days before `before`, files of every other day that its current manifest does not name, and what a
+    publisher that was killed left incomplete.
 
-    Such a file may be of a publisher that is at work: it is kept while the manifest is younger than a day. Raises
-    StoreError.
+    Such a file may be of a publisher that is at work: it is kept while it, or the manifest, is younger than a day.
+    Raises StoreError.
     """
     for cell, day in _days(lake):
-        entries = lake.files(folder_of(cell, day))
-        if before is not None and day < before:
-            yield _deleted(lake, cell, day, entries)
-            continue
+        folder = folder_of(cell, day)
+        entries, gone = lake.files(folder), lake.drafts(folder, now_us - DRAFT_US)
         current = current_manifest(lake, cell, day, entries)
-        if current is not None and now_us - current.read_us >= DRAFT_US:
+        if before is not None and day < before:
+            gone += entries
+        elif current is not None and now_us - current.read_us >= DRAFT_US:
             kept = {current.name(), *(file.name for file in current.files)}
-            gone = [entry for entry in entries if entry.name not in kept]
-            if gone:
-                yield _deleted(lake, cell, day, gone)
+            gone += [entry for entry in entries if entry.name not in kept]
+        if gone:
+            yield _deleted(lake, cell, day, gone)
+    for cell in cells_of(lake):
+        for draft in lake.drafts(f"cell={cell}", now_us - DRAFT_US):
+            lake.delete(draft.path)
 
 
 def forget(lake: LakeFiles, column: str, text: str, now_us: int) -> Iterator[Deleted]:
     """Write every day again that holds a name, and delete the files that held it. Raises StoreError.
 
-    `column` is one of `forgotten.COLUMNS`. The dollars of its lines stay, under `forgotten.HIDDEN`. The name stays out
-    when a day is published again.
+    `column` is one of `forgotten.COLUMNS`, or a basis of owners. The dollars of its lines stay, under
+    `forgotten.HIDDEN`. The name stays out when a day is published again.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from pertoken.costs.kinds import KindDollars, TokenCounts, kind_prices
 from pertoken.costs.ledger import divide
 from pertoken.lake.answers import Coverage
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column, table
 from pertoken.text.words import literal
-from pertoken.units import MTOK, counted, format_count, format_utc
+from pertoken.units import MTOK, NANO_USD, counted, format_count, format_utc
 
 Row = Mapping[str, Any]
 MAX_FAULTS = 5
@@ -34,13 +35,16 @@ NAMES = {
     "likely_nano_usd_month": "likely/month",
     "high_nano_usd_month": "high/month",
     "nano_usd_per_mtok": "$/Mtok",
+    "prefill_nano_usd_per_mtok": "computed $/Mtok",
+    "cached_nano_usd_per_mtok": "cached $/Mtok",
+    "decode_nano_usd_per_mtok": "generated $/Mtok",
     "prompt_tokens": "prompt",
     "cached_tokens": "of them cached",
     "generated_tokens": "generated",
     "unpriced_device_hours": "hours without price",
 }
 """Columns as people read them; others by their own name."""
-_HIDDEN = frozenset({"recommendation_id", "state", "commitment"})
+_HIDDEN = frozenset({"recommendation_id", "state", "commitment", "overlapped_nano_usd", "decode_low_nano_usd"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,15 @@ def with_per_mtok(row: Row) -> dict[str, Any]:
     """Return a row of dollars and tokens with the cost of a million of its tokens; None where none was served."""
     tokens = row["prompt_tokens"] + row["generated_tokens"]
     return {**row, "nano_usd_per_mtok": divide(row["nano_usd"] * MTOK, tokens) if tokens else None}
+
+
+def with_kind_prices(row: Row) -> dict[str, Any]:
+    """Return a row of dollars by kind of work with the cost of a million tokens of each kind; None where not known."""
+    dollars = {field.name: row[f"{field.name}_nano_usd"] for field in fields(KindDollars)}
+    tokens = TokenCounts(*(row[f"{kind}_tokens"] for kind in TokenCounts._fields))
+    prices = kind_prices(None if None in dollars.values() else KindDollars(**dollars), tokens)
+    per_mtok = ((name.replace("_usd_", "_nano_usd_"), price.value) for name, price in prices.items())
+    return {**row, **{name: None if usd is None else round(usd * NANO_USD) for name, usd in per_mtok}}
 
 
 def lake_text(title: str, tables: Sequence[LakeTable], coverage: Coverage, width: int | None) -> str:

@@ -28,7 +28,7 @@ def test_every_model_has_a_licence_a_release_date_and_scores_or_the_reason_why_n
         assert date(2023, 1, 1) < facts.released <= date(2026, 11, 28) and facts.scores_source
         assert facts.scores or facts.scores_source.startswith("none found")
         assert all(0 < score <= 100 for score in facts.scores.values())
-        assert facts.pruned_from is None or facts.pruned_from in model_facts()
+        assert {facts.pruned_from, *facts.distilled_from} - {None} <= set(model_facts())
 
 
 def test_every_licence_and_every_evaluation_of_quantized_weights_names_its_source() -> None:
@@ -104,3 +104,12 @@ def test_scores_are_common_only_under_one_name_of_a_benchmark() -> None:
 def test_published_checkpoints_are_found_by_the_model_that_they_were_pruned_from() -> None:
     (pruned,) = MARKET.pruned_models(model("Llama-3.3-70B"))
     assert pruned.name == "nvidia/Llama-3_3-Nemotron-Super-49B-v1" and not MARKET.pruned_models(pruned)
+
+
+def test_published_students_are_found_by_their_teacher_and_named_with_score_and_licence() -> None:
+    first, *others = MARKET.students(Model("deepseek-ai/DeepSeek-R1-0528"))
+    assert (first.name, len(others)) == ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", 4)
+    score, licence, student = MARKET.published(model("DeepSeek-R1"), first)
+    assert "GPQA Diamond 71.5 → 62.1, MATH-500 97.3 → 94.3" in score and "MIT" in licence
+    assert student == f"{first.name} is a published student of deepseek-ai/DeepSeek-R1"
+    assert not MARKET.students(model("Llama-3.3-70B"))

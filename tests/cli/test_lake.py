@@ -54,11 +54,23 @@ def test_a_lake_is_grouped_by(by: str, lake: str) -> None:
     assert by in run("costs", "--db", f"lake:{lake}", "--hours", "5", "--at", AT, "--by", by, "--csv").splitlines()[0]
 
 
-@pytest.mark.parametrize(("by", "owners"), [("namespace", {"prod", "dev"}), ("workload", {"prod/chat", "dev/chat"})])
+@pytest.mark.parametrize(
+    ("by", "owners"),
+    [
+        ("namespace", {"prod", "dev"}),
+        ("workload", {"prod/chat", "dev/chat"}),
+        ("label:acme.io/team", {"team-prod", "team-dev"}),
+        ("job", {"17-prod", "17-dev"}),
+        ("job:user", {"ada-prod", "ada-dev"}),
+        ("slice", {"prod.slice", "dev.slice"}),
+    ],
+)
 def test_owners_of_a_lake_are_those_of_its_database(tmp_path: Path, by: str, owners: set[str]) -> None:
     where: Path | StoreLocation = tmp_path / "owned"
     for name in ("prod", "dev"):
-        pod = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "workload": f"Deployment {name}/chat"})
+        owned = {"workload": f"Deployment {name}/chat", "label:acme.io/team": f"team-{name}", "job": f"17-{name}"}
+        owned |= {"job:user": f"ada-{name}", "slice": f"{name}.slice"}
+        pod = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, **owned})
         where = seed(where, pod, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END, host=name)
     url, asked = str(tmp_path / "lake"), ("--hours", "5", "--at", AT, "--by", by, "--json")
     run("lake", "publish", url, "--cell", "eu-1", "--db", str(tmp_path / "owned"))
@@ -75,7 +87,7 @@ def test_reports_and_screens_of_a_lake_hold_all_its_tables(tmp_path: Path, lake:
     text = run("top", "--once", "--db", f"lake:{lake}", "--at", AT)
     markdown = run("report", "--md", "--from", "5h", "--at", AT, "--db", f"lake:{lake}")
     page = run("report", "--html", "--from", "5h", "--at", AT, "--db", f"lake:{lake}")
-    for title in ("Dollars per Mtok by model", "Dollars by cell", "Spend by month", "Open recommendations"):
+    for title in ("Dollars per Mtok by model", "computed $/Mtok", "Dollars by cell", "Spend by month", "Open recom"):
         assert title in text and title in markdown and title in page
     assert "<script" not in page and "eu-1" in page
     assert json.loads(run("top", "--json", "--db", f"lake:{lake}", "--at", AT))["cells"] == ["eu-1"]
@@ -94,6 +106,8 @@ def test_files_are_listed_verified_pruned_and_forgotten(lake: str) -> None:
     assert "2 days as published, 0 days damaged." in run("lake", "verify", lake)
     assert "0 files of 0 days deleted" in run("lake", "prune", lake)
     assert "deleted" in run("lake", "forget", lake, "model", "meta-llama/Llama-3.3-70B-Instruct", "--yes")
+    assert "0 files of 0 days" in run("lake", "forget", lake, "label:team", "nobody", "--yes")
+    assert "is not one of" in run("lake", "forget", lake, "colour", "x", "--yes", code=2)
     file = next(Path(lake).rglob("costs-*.parquet"))
     file.write_bytes(file.read_bytes()[:-1])
     assert "has" in run("lake", "verify", lake, code=1)
@@ -110,6 +124,7 @@ def test_nothing_is_deleted_without_an_answer(lake: str) -> None:
     ("arguments", "reason"),
     [
         (("costs", "--by", "host"), "a lake is grouped by"),
+        (("costs", "--by", "label:"), "is not one of"),
         (("costs", "--figures"), "a lake is grouped by"),
         (("report", "--csv"), "--html and --md"),
         (("top", "--web", "8000"), "in a terminal"),

@@ -1,6 +1,7 @@
 """Lakes for tests: databases that are published, and answers from them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,9 @@ from pertoken.lake.publish import PublishedDay, Source, publish
 from pertoken.lake.reading import Range
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
-from tests.scenario import LOW_BATCH_70B, seed
+from tests.costs.test_any_history import START, History, recorded, stored
+from tests.scenario import LOW_BATCH_70B, Serving, seed
+from tests.values import new_store
 
 HOUR, DAY = 3600, 86_400
 END = 1_790_006_400 // DAY * DAY + 2 * HOUR
@@ -23,13 +26,37 @@ END = 1_790_006_400 // DAY * DAY + 2 * HOUR
 CLOCK = count(1_790_000_000_000_000)
 
 
-def host(folder: Path, hours: int = 5, gpus: int = 4, usd_per_hour: float | None = 2.0, end_ts: int = END) -> Store:
-    """Return a host of GPUs of which a model holds two, over some hours that end two hours into a day."""
+def host(
+    folder: Path,
+    hours: int = 5,
+    gpus: int = 4,
+    usd_per_hour: float | None = 2.0,
+    end_ts: int = END,
+    load: Serving = LOW_BATCH_70B,
+    knobs: Mapping[str, object] | None = None,
+) -> Store:
+    """Return a host of GPUs of which a model holds two, over some hours that end two hours into a day.
+
+    `knobs`: of its epoch, beside those of the load.
+    """
     if folder.exists():  # the host of a lake that was published already
         return open_store(locate(str(folder)))
     folder.mkdir(parents=True)
-    where = seed(folder, LOW_BATCH_70B, gpus=gpus, usd_per_hour=usd_per_hour, minutes=60 * hours, end_ts=end_ts)
+    load = replace(load, knobs={**load.knobs, **(knobs or {})})
+    where = seed(folder, load, gpus=gpus, usd_per_hour=usd_per_hour, minutes=60 * hours, end_ts=end_ts)
     return open_store(where)
+
+
+def random_lake(folder: Path, cells: Sequence[History]) -> tuple[Path, int]:
+    """Publish databases of random histories as cells of one lake; return it and the end of their last closed hour."""
+    last = START
+    for number, history in enumerate(cells):
+        database = new_store(folder / f"db{number}").file("telemetry").parent
+        ticks = [tick for tick, _ in recorded(history)]
+        end = ticks[-1].ts // HOUR * HOUR
+        published(stored(database, ticks, (), history), folder / "lake", f"cell{number}", now_ts=end + 300)
+        last = max(last, end)
+    return folder / "lake", last
 
 
 def published(

@@ -1,8 +1,10 @@
 """A lake holds every hour of its databases once, and answers as their bills do, to the nano-dollar."""
 
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from pertoken.costs.bill import bill
 from pertoken.costs.hours.model_hours import model_hours
+from pertoken.costs.kinds import KindDollars, TokenCounts, kind_prices
 from pertoken.costs.lines import USES
 from pertoken.errors import BadInput, StoreError
 from pertoken.lake import forgotten, questions
@@ -25,17 +28,20 @@ from pertoken.lake.files import LakeFiles
 from pertoken.lake.manifest import ManifestFault, cell_name, day_of, parse, start_of
 from pertoken.lake.publish import Outcome
 from pertoken.lake.reading import Range, all_days, inventory, verified
-from pertoken.lake.tables import COSTS, MAX_NANO_USD, schema
-from pertoken.lake.upkeep import forget, prune
+from pertoken.lake.tables import COSTS, MAX_NANO_USD, OWNERS, schema
+from pertoken.lake.upkeep import DRAFT_US, forget, prune
 from pertoken.lake.views import VIEWS
 from pertoken.store.connect.open import Store
-from pertoken.units import MTOK
+from pertoken.text.lake import with_kind_prices
+from pertoken.units import MTOK, NANO_USD
 from tests.costs.test_any_history import START, History, histories, recorded, stored
 from tests.examples import examples
 from tests.lake.lakes import CLOCK, DAY, END, HOUR, asked, day_files, files_of, host, paid, published
+from tests.scenario import LOW_BATCH_70B
 from tests.values import new_store, set_price
 
 TODAY = day_of(END)
+OWNED_BY = ("namespace", "workload", "job", "label:team", "slice")
 
 
 @pytest.fixture
@@ -50,20 +56,34 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new_store(tmp_path_factory.mktemp("empty")).file("telemetry").parent
 
 
-def bills(store: Store, start: int, end: int) -> tuple[Counter[str], dict[str, tuple[int, int]]]:
-    """Return the dollars of each day's bill by use, and dollars and tokens by model as the hours screen has them."""
+def bills(
+    store: Store, start: int, end: int
+) -> tuple[Counter[str], dict[str, tuple[int, int]], Mapping[str, Counter[str]]]:
+    """Return the dollars of each day's bill by use, dollars and tokens by model as the hours screen has them, and
+    dollars of each owner by basis."""
     by_use, by_model = Counter[str](), Counter[tuple[str, str]]()
+    by_owner: dict[str, Counter[str]] = {basis: Counter() for basis in OWNED_BY}
     for begin in range(start // DAY * DAY, end, DAY):
         with bill(store, begin, min(begin + DAY, end)) as priced:
             total = priced.money.bill()
             by_use.update({use: getattr(total, use) for use in USES} if total else {})
+            for basis in OWNED_BY:
+                owners = priced.inventory.owners(basis)
+                for epoch_id, usd in priced.money.by_epoch.items():
+                    by_owner[basis][owners[epoch_id] or ""] += usd
             for model, hours in model_hours(priced).items():
                 for hour in hours:
                     if hour is not None and hour.nano_usd is not None and hour.tokens is not None:
                         by_model[model, "usd"] += hour.nano_usd - hour.uncounted_nano_usd
                         by_model[model, "tokens"] += hour.tokens
     models = {model for model, _ in by_model}
-    return by_use, {model: (by_model[model, "usd"], by_model[model, "tokens"]) for model in models}
+    tokens_of = {model: (by_model[model, "usd"], by_model[model, "tokens"]) for model in models}
+    return by_use, tokens_of, by_owner
+
+
+def _held(row: Mapping[str, Any]) -> int:
+    """Return what deployments held of a line of the bill."""
+    return (row["busy_nano_usd"] or 0) + (row["idle_nano_usd"] or 0)
 
 
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,13 +100,19 @@ def test_a_lake_answers_as_the_bills_of_its_database_whatever_happens_at_once(
         published(store, folder / "lake", cell, now_ts=end + 300)
     if end <= START:
         return
-    by_use, by_model = bills(store, START // HOUR * HOUR, end)
+    by_use, by_model, by_owner = bills(store, START // HOUR * HOUR, end)
     rows = asked(folder / "lake", partial(questions.dollars, by=["cell"]), end=end)
     seen = {row["cell"]: {use: row[f"{use}_nano_usd"] for use in USES} for row in rows if row["nano_usd"]}
     expected = {use: by_use[use] for use in USES}
     assert seen == ({cell: expected for cell in ("one", "two")} if sum(by_use.values()) else {})
     kinds = asked(folder / "lake", partial(questions.by_kind, by="cell"), end=end)
-    assert {sum(row[name] for name in row if name != "cell") for row in kinds} <= {by_use["busy"] + by_use["idle"]}
+    all_kinds = {sum(row[f"{kind}_nano_usd"] for kind in KindDollars.NAMES) for row in kinds}
+    assert all_kinds <= {by_use["busy"] + by_use["idle"]}
+    for basis, owed in by_owner.items():
+        rows = asked(folder / "lake", partial(questions.dollars, by=["cell", basis]), end=end)
+        key = basis if basis in questions.GROUPS else "owner"
+        paid_by = Counter({(row["cell"], row[key] or ""): _held(row) for row in rows})
+        assert +paid_by == +Counter({(cell, owner): usd for cell in ("one", "two") for owner, usd in owed.items()})
     known = asked(folder / "lake", partial(questions.per_mtok, by="model"), end=end)
     found = {row["model"]: (row["nano_usd"], row["prompt_tokens"] + row["generated_tokens"]) for row in known}
     assert found == {model: (2 * usd, 2 * tokens) for model, (usd, tokens) in by_model.items()}
@@ -309,13 +335,11 @@ def test_a_manifest_of_another_cell_or_day_or_with_a_path_is_refused(lake: Path)
         parse(newest.read_bytes(), newest.name, "two", TODAY)
     with pytest.raises(ManifestFault, match="another cell or day"):
         parse(newest.read_bytes(), newest.name, "one", TODAY - timedelta(1))
-    from dataclasses import replace
-
     forged = replace(made, files=(replace(made.files[0], name="../../cell=two/x.parquet"),))
     with pytest.raises(ManifestFault, match="none of a lake"):
         parse(forged.content(), forged.name(), "one", TODAY)
-    late = replace(made, version=2)
-    with pytest.raises(ManifestFault, match="reads layout 1"):
+    late = replace(made, version=3)
+    with pytest.raises(ManifestFault, match="reads layout 2"):
         parse(late.content(), late.name(), "one", TODAY)
 
 
@@ -339,6 +363,117 @@ def test_a_name_is_deleted_from_every_day_and_stays_out_and_the_bill_still_adds_
     assert paid(lake) == before
     names = {row["model"] for row in asked(lake, partial(questions.dollars, by=["model"]))}
     assert forgotten.HIDDEN in names and model not in names
+
+
+OWNERS_OF_A_HOST = {"label:team": "search", "label:acme.io/tier": "gold", "job": "batch-470011", "job:user": "lovelace"}
+
+
+def test_dollars_and_tokens_are_grouped_by_labels_jobs_and_users(tmp_path: Path) -> None:
+    published(host(tmp_path / "one", knobs=OWNERS_OF_A_HOST), tmp_path / "lake")
+    published(host(tmp_path / "two"), tmp_path / "lake", "two")
+    held = 5 * 2 * 2_000_000_000
+    for basis, name in OWNERS_OF_A_HOST.items():
+        rows = asked(tmp_path / "lake", partial(questions.dollars, by=[basis]))
+        assert {row["owner"]: _held(row) for row in rows} == {name: held, None: held}
+        tokens = asked(tmp_path / "lake", partial(questions.per_mtok, by=basis))
+        (first, second) = ((row["nano_usd"], row["generated_tokens"]) for row in tokens)
+        assert first == second and first[1] > 0 and {row["owner"] for row in tokens} == {name, None}
+    (row,) = asked(tmp_path / "lake", partial(questions.dollars, by=["slice"]))
+    assert row["owner"] is None and row["nano_usd"] == 2 * paid(tmp_path / "lake") / 2
+
+
+def test_a_forged_second_owner_of_an_epoch_counts_no_line_twice(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    published(host(tmp_path / "one", knobs=OWNERS_OF_A_HOST), lake)
+    before = paid(lake)
+    for file in list(day_files(lake, OWNERS)):
+        rows = pq.read_table(file)
+        forged = pa.Table.from_pylist([{**row, "owner": "zed"} for row in rows.to_pylist()], schema=rows.schema)
+        replace_file(file, pa.concat_tables([rows, forged]))
+    rows = asked(lake, partial(questions.dollars, by=["job:user"]))
+    assert sum(row["nano_usd"] for row in rows) == before
+
+
+@pytest.mark.parametrize("basis", ["label:team", "job:user"])
+def test_an_owner_is_deleted_from_every_day_with_the_names_beside_it(basis: str, tmp_path: Path) -> None:
+    store, lake = host(tmp_path / "db", knobs=OWNERS_OF_A_HOST), tmp_path / "lake"
+    published(store, lake)
+    before, name = paid(lake), OWNERS_OF_A_HOST[basis]
+    assert any(name.encode() in content for content in files_of(lake).values())
+    assert len(list(forget(LakeFiles(str(lake)), basis, name, next(CLOCK)))) == 2
+    published(store, lake)
+    assert not any(
+        text.encode() in content for content in files_of(lake).values() for text in OWNERS_OF_A_HOST.values()
+    )
+    assert paid(lake) == before
+    owners = {row["owner"] for row in asked(lake, partial(questions.dollars, by=[basis]))}
+    assert owners == {forgotten.HIDDEN, None}
+
+
+def test_the_price_of_each_kind_of_token_is_that_of_the_database(tmp_path: Path) -> None:
+    store, lake = host(tmp_path / "db", load=replace(LOW_BATCH_70B, prefill=0.3, cached=0.25)), tmp_path / "lake"
+    published(store, lake)
+    (row,) = asked(lake, partial(questions.by_kind, by="model"), start=END // DAY * DAY)
+    with bill(store, END // DAY * DAY, END) as priced:
+        (deployment_id,) = priced.kinds
+        totals = priced.totals.of(deployment_id)
+        tokens = TokenCounts(*(totals[f"{kind}_tokens"] for kind in TokenCounts._fields))
+        prices = kind_prices(priced.kinds[deployment_id], tokens)
+    shown = with_kind_prices(row)
+    assert [bool(price.value) for price in prices.values()] == [True, False, True]
+    for name, price in prices.items():
+        assert shown[name.replace("_usd_", "_nano_usd_")] == round((price.value or 0) * NANO_USD)
+
+
+def test_a_file_that_a_killed_publisher_left_incomplete_is_deleted_a_day_later_and_no_younger_one(
+    lake: Path,
+) -> None:
+    files, now_us = LakeFiles(str(lake)), time.time_ns() // 1000
+    drafts = [lake / "cell=one" / name for name in (f"day={TODAY}/.costs-0a.parquet.4711", ".forgotten.json.4711")]
+    for draft in drafts:
+        draft.write_bytes(b"PAR1")
+    before = paid(lake)
+    list(prune(files, None, now_us))
+    assert all(draft.exists() for draft in drafts), "a publisher may be at work on them"
+    list(prune(files, None, now_us + DRAFT_US + 1_000_000))
+    assert not any(draft.exists() for draft in drafts)
+    assert paid(lake) == before and not verified(all_days(files)).faults
+
+
+def test_a_publisher_whose_draft_was_deleted_fails_and_leaves_its_day_as_it_was(
+    tmp_path: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before = host(tmp_path / "db"), paid(lake)
+    set_price(store.location, "H100", 3_000_000_000)
+    rename = Path.replace
+
+    def deleted_before(draft: Path, target: Path) -> Path:
+        draft.unlink()
+        return rename(draft, target)
+
+    monkeypatch.setattr(Path, "replace", deleted_before)
+    with pytest.raises(StoreError, match="cannot be written"):
+        published(store, lake)
+    monkeypatch.undo()
+    assert paid(lake) == before
+    published(store, lake)
+    assert paid(lake) * 2 == before * 3
+
+
+def test_days_of_an_older_layout_are_named_and_published_again(tmp_path: Path, lake: Path) -> None:
+    before = paid(lake)
+    for folder in sorted(lake.glob("cell=one/day=*")):
+        old = replace(current(folder), version=1)
+        for manifest in folder.glob("manifest-*.json"):
+            manifest.unlink()
+        (folder / old.name()).write_bytes(old.content())
+    with LakeSession(str(lake), Range(END - 5 * HOUR, END), "duckdb") as session:
+        assert session.coverage.n_days == 0 and len(session.coverage.faults) == 2
+        assert {fault.reason for fault in session.coverage.faults} == {
+            "its manifest has layout 1; this pertoken reads layout 2"
+        }
+    published(host(tmp_path / "db"), lake)
+    assert paid(lake) == before
 
 
 def test_pruning_deletes_replaced_versions_and_days_before_a_date(tmp_path: Path, lake: Path) -> None:

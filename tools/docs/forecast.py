@@ -88,10 +88,10 @@ what the calibration leaves open of the ratio and what the queueing model misses
 has no verdict, and the advice names it. A change that improves an overloaded service is offered, with what is left
 over; one that misses an objective clearly and is worse than now is refused, and so is a load above what a full batch
 finishes. On four generated fleets {inside:.0f} % of later hours lie inside the 80 % interval, whose high is
-{high_over_low:.2f} times its low (`python -m benchmarks.latency`). On a real llama.cpp on two busy cores, with loads that
-differ 2.6 times, only {llama_inside:.0f} % do (`python -m benchmarks.latency_llama`): the latency is measured over the
-mix of all loads, and its forecast is at the p95 of the demand. A change at one load does not depend on that; the latency
-that `pertoken plan --traffic` states does.
+{high_over_low:.2f} times its low (`python -m benchmarks.latency`). On a real llama.cpp on two busy cores, with
+loads that differ 2.6 times, only {llama_inside:.0f} % do (`python -m benchmarks.latency_llama`): the latency is
+measured over the mix of all loads, and its forecast is at the p95 of the demand. A change at one load does not depend
+on that; the latency that `pertoken plan --traffic` states does.
 
 Runs that others measured, each forecast as the finite run it was, from its configuration and rate (`benchmarks.load`).
 Errors are medians over configurations: tokens/s where the server did not keep up, TTFT where it did.

@@ -79,6 +79,7 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
             against=(
                 f"a setting asks for {now.attention_backend} attention: a model or a version may have needed it",
                 f"{computed:,.0f} tokens of a prompt (p95) are computed: the gain grows with them",
+                "no dollars: no measurement of both kernels under load, by device and prompt, is in the catalog",
             ),
         )
 

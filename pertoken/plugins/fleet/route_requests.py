@@ -1,12 +1,27 @@
 """Rule: route easy requests to a smaller model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pertoken.plugins.fleet.smaller_models import smaller_models
 from pertoken.plugins.unknown import CATALOG, DOCTOR
-from pertoken.rule import Evidence, Fleet, Market, Placement, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.rule import (
+    Evidence,
+    Fleet,
+    Market,
+    Placement,
+    Proposal,
+    Service,
+    Skip,
+    option,
+    propose,
+    rule,
+    skip,
+    times,
+)
+
+HOURS_OF_DAY = 24
 
 
 @dataclass(frozen=True)
@@ -37,17 +52,20 @@ class Options:
 def route_requests(
     seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options
 ) -> Iterator[Proposal | Skip]:
-    """Route requests to a smaller model where it answers them equally well, and those that can wait to spot.
+    """Route easy requests to a smaller model, and those that can wait to spot or to the night.
 
     ## Why it saves
     A model of an eighth of the size reads and computes an eighth per token. Where some of the requests are easy, these
     need fewer device-hours. Requests that can wait need no replica that is always there: replicas on spot serve them,
-    and an interruption only delays them.
+    and an interruption only delays them. Where they wait for the emptiest hours of the day, the busiest hour needs
+    fewer replicas.
     ## When it is wrong
     Telemetry does not show which requests are easy, so no saving is stated, only the share at which it pays, until you
     supply `easy_share`. Worse outputs cost more than tokens. The smaller model needs its own device until the larger
     one frees some. Telemetry does not show either which requests can wait; without `deferrable_share` none is moved. A
-    client that waits for a person is not one of them, whatever its time of day.
+    client that waits for a person is not one of them, whatever its time of day. Waiting for the night moves work and
+    ends none, so that it is shown as a break-even: what it saves is the replicas that the busiest hour no longer needs.
+    CPUs are not forecast: the rule states the tokens/s from which they are cheaper.
     ## How to apply
     Label a sample of your traffic by comparing the outputs of both models. Put a router in front of them. Start with 1
     to 5 % of the requests. By urgency: give each class a queue of its own, such as interactive, within the hour and
@@ -59,7 +77,13 @@ def route_requests(
     3. The thresholds on size and busy time are judgement.
     """
     yield _by_difficulty(seen, service, fleet, market, options)
-    yield _by_urgency(service, options)
+    share = options.deferrable_share
+    if share is None:
+        yield skip("urgency-unknown", "which of its requests can wait for hours is not known: set `deferrable_share`")
+        return
+    yield _on_spot(service, share)
+    yield _at_night(service, share)
+    yield _on_cpus(seen, service, market)
 
 
 def _by_difficulty(seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options) -> Proposal | Skip:
@@ -86,11 +110,9 @@ def _by_difficulty(seen: Evidence, service: Service, fleet: Fleet, market: Marke
     return propose(routed, risk="quality", effort="high")
 
 
-def _by_urgency(service: Service, options: Options) -> Proposal | Skip:
+def _on_spot(service: Service, share: float) -> Proposal | Skip:
     """Return the replicas on spot whose requests can all wait, or a refusal."""
-    share, replicas = options.deferrable_share, len(service.deployments)
-    if share is None:
-        return skip("urgency-unknown", "which of its requests can wait for hours is not known: set `deferrable_share`")
+    replicas = len(service.deployments)
     if any(deployment.placement.purchase != "on_demand" for deployment in service.deployments):
         return skip("not-on-demand", "not all of its replicas are paid on demand")
     movable = int(share * replicas)
@@ -98,3 +120,54 @@ def _by_urgency(service: Service, options: Options) -> Proposal | Skip:
         return skip("too-few-can-wait", f"{share:.0%} of its requests are less than one of its {replicas} replicas")
     deferred = service.on(Placement(purchase="spot"), all_but=replicas - movable)
     return propose(deferred, risk="availability", effort="high", excludes=("use-spot",))
+
+
+def _at_night(service: Service, share: float) -> Proposal | Skip:
+    """Return the service with the busiest hour that is left if a share of each day waits for its emptiest hours."""
+    rates = service.demand.requests_by_hour_of_week
+    days = [rates[hour : hour + HOURS_OF_DAY] for hour in range(0, len(rates), HOURS_OF_DAY)]
+    complete = [[rate for rate in day if rate is not None] for day in days if None not in day]
+    busiest = max((max(day) for day in complete), default=0.0)
+    if service.demand.requests_per_s is None or not busiest:
+        return skip("day-unknown", "no whole day of its requests was recorded: how empty its nights are is not known")
+    evened = max(_busiest_hour(day, share) for day in complete)
+    if evened > 0.99 * busiest:
+        return skip("no-empty-hours", "its hours are about equal: requests that wait find none that is emptier")
+    return propose(
+        service.serving(requests_per_s=times(evened / busiest, f"{share:.0%} of a day waits for its emptiest hours")),
+        risk="latency",
+        effort="high",
+        against=(
+            f"its busiest hour falls from {busiest:.3g} to {evened:.3g} requests/s",
+            "the same requests come at night: busy time is moved, and only replicas of the busiest hour are freed",
+        ),
+    )
+
+
+def _busiest_hour(rates: Sequence[float], share: float) -> float:
+    """Return requests/s of the busiest hour of a day after a share of all requests has filled its emptiest hours."""
+    staying = sorted((1 - share) * rate for rate in rates)
+    waiting = share * sum(rates)
+    for hours in range(1, len(staying)):
+        level = (waiting + sum(staying[:hours])) / hours
+        if level <= staying[hours]:
+            return staying[-1]
+    return (waiting + sum(staying)) / len(staying)
+
+
+def _on_cpus(seen: Evidence, service: Service, market: Market) -> Skip:
+    """Return the tokens/s from which CPUs serve the requests that can wait for less than the present devices."""
+    place = service.deployments[0].placement
+    devices = sum(len(deployment.device_ids) for deployment in service.deployments)
+    rents = market.offers_at(place, place.purchase or "on_demand")
+    cpus = [offer for offer in market.offers("CPU") if offer.provider == place.provider]
+    if not rents or not cpus or not devices or not seen.has("generated_tok_s"):
+        return skip(
+            "cpus-not-compared", "rents of its devices and of CPUs at one provider, or its tokens/s, are missing"
+        )
+    part = cpus[0].nano_usd_per_hour / (rents[0].nano_usd_per_device_hour * devices)
+    return skip(
+        "cpus-not-forecast",
+        f"the catalog has no bandwidth of CPUs. {cpus[0].instance_type} rents for {part:.1%} of its {devices} devices, "
+        f"so that it is cheaper from {part * seen.generated_tok_s.mean:,.0f} generated tokens/s on: measure it",
+    )

@@ -15,7 +15,10 @@ class Options:
     """Settings of the rule; the defaults are judgement (Sources, 4)."""
 
     largest: float = option(
-        0.6, "maximum active parameters of the smaller model over those of the present one", low=0.001, high=1
+        0.6,
+        "maximum parameters of the smaller model over those of the present one, active or in all",
+        low=0.001,
+        high=1,
     )
     models: tuple[str, ...] = option(
         (), "models of the catalog that you accept, whatever is published of them; empty for suitable smaller ones"
@@ -33,17 +36,19 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
     ## When it is wrong
     Telemetry does not show whether its outputs are as good, so its saving enters no total: the rule shows what it would
     save and how soon evaluation and training are repaid, until you list the model in `quality_passed` of
-    [services."NAME"]. Distilling needs a teacher, data and training once. Requests that only the large model answers
-    well can be routed to it instead. A model that is older, under a narrower licence, or below a third of the size
-    without a published score of both is not proposed. Where none of its family is left, the smaller model of another
-    family with the best published score is.
+    [services."NAME"]. A published student was trained on the outputs of the model and is named with its score and
+    licence. To distil one yourself needs the teacher, data and training once. Requests that only the large model
+    answers well can be routed to it instead. A model that is older, under a narrower licence, or below a third of the
+    size without a published score of both is not proposed. Where none of its family is left, the smaller model of
+    another family with the best published score is.
     ## How to apply
     Evaluate it on your own tasks, serve it beside the large one with 1 to 5 % of the traffic, then move the rest. Undo:
     serve the previous model again, so keep its checkpoint.
     ## Sources
     1. (calculated) 70.6 over 8.03 billion parameters: 8.8 times the bytes and FLOPs for each token.
     2. (measured) arXiv 2501.08219: 44.5 % of queries are answered equally well by models of 1B to 32B parameters.
-    3. (unverified) DeepSeek-R1, arXiv 2501.12948: six distilled models of 1.5B to 70B parameters.
+    3. (unverified) DeepSeek-R1, arXiv 2501.12948: six distilled models of 1.5B to 70B parameters. Qwen3 Technical
+       Report, arXiv 2505.09388, strong-to-weak distillation: six models. The catalog's `models.csv` lists them.
     4. The thresholds on size and busy time are judgement.
     """
     if reason := refusal(seen, service, options.min_busy):
@@ -51,8 +56,18 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
         return
     now = service.deployments[0].model
     named = [model for name in options.models if (model := market.model(name)) is not None]
-    smaller = _smaller(now, named if options.models else market.smaller_models(now), options.largest)
+    students = market.students(now)
+    published = sorted(
+        {*market.smaller_models(now), *students}, key=lambda model: (-(model.params_active or 0), model.name)
+    )
+    smaller = _smaller(now, named if options.models else published, options.largest)
     if not options.models:
+        if not students:
+            yield skip(
+                "no-published-student",
+                f"the catalog has no published student of {now.name}: to distil one takes it as the teacher, data and "
+                "training, which are yours to price",
+            )
         if now.n_experts is None:
             smaller = [model for model in smaller if model.n_experts is None]  # see the rule mixture-of-experts
         refusals = [market.unsuitable(now, model) for model in smaller]
@@ -75,12 +90,13 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
 
 
 def _smaller(now: Model, models: Iterable[Model], largest: float) -> list[Model]:
-    """Return other models with at most a share of the active parameters, and with fewer parameters in all."""
+    """Return models with at most a share of the active parameters or of all, and with more of neither."""
     total, active = now.params_total or 0, now.params_active or 0
+    sizes = [(model, model.params_active or active, model.params_total or total) for model in models]
     return [
         model
-        for model in models
-        if (model.params_active or active) <= largest * active and (model.params_total or total) < total
+        for model, computed, held in sizes
+        if (computed <= largest * active or held <= largest * total) and computed <= active and held < total
     ]
 
 

@@ -1,12 +1,15 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pertoken.plugins.fleet.route_requests import Options, route_requests
-from pertoken.rule import Fleet, Model, Placement, Rule
+from pertoken.provenance import Provenance
+from pertoken.rule import Fleet, Model, Placement, Rule, times
+from pertoken.state.demand import Quantity
 from tests.deployments import model
-from tests.plugins.proposals import chat, proposals
-from tests.savings.fleets import low_batch
+from tests.plugins.proposals import chat, proposals, yielded
+from tests.savings.fleets import FOUR, low_batch, priced
 
 EASY = Options().planned_share
 
@@ -53,7 +56,7 @@ def deferring(share: float | None) -> Rule:
 
 @pytest.mark.parametrize(("share", "on_spot"), [(0.25, 1), (0.6, 2), (0.99, 3)])
 def test_replicas_whose_requests_can_all_wait_move_to_spot(share: float, on_spot: int) -> None:
-    _, service = proposals(deferring(share), chat(4, placement=Placement(purchase="on_demand")))
+    _, service, *_ = proposals(deferring(share), chat(4, placement=Placement(purchase="on_demand")))
     purchases = [deployment.placement.purchase for deployment in service.deployments]
     assert (purchases.count("spot"), purchases.count("on_demand")) == (on_spot, 4 - on_spot)
 
@@ -70,5 +73,61 @@ def test_replicas_whose_requests_can_all_wait_move_to_spot(share: float, on_spot
 def test_without_a_replica_whose_requests_can_wait_nothing_is_deferred(
     fleet: Fleet, share: float | None, code: str
 ) -> None:
-    (*_, refused) = proposals(deferring(share), fleet)
+    _, refused, *_ = proposals(deferring(share), fleet)
     assert refused.code == code
+
+
+def by_hour(day: float, night: float | None, fleet: Fleet) -> Fleet:
+    """Return a fleet whose service has 14 hours of day and 10 hours of night, each day of the week."""
+    (service,) = fleet.services
+    hours = (*[night] * 7, *[day] * 14, *[night] * 3)
+    demand = replace(
+        service.demand,
+        requests_per_s=Quantity(day, Provenance.REPORTED),
+        requests_by_hour_of_week=hours * 7,
+    )
+    return replace(fleet, services=(replace(service, demand=demand),))
+
+
+@pytest.mark.parametrize(
+    ("night", "share", "busiest"),
+    [
+        # 0.3 of 14 h * 10 + 10 h * 2 = 48 fills ten nights of 1.4 to 6.2; the day keeps 7
+        (2, 0.3, 7),
+        # 0.8 of 160 = 128: all hours level at 160 / 24
+        (2, 0.8, 160 / 24),
+    ],
+)
+def test_requests_that_wait_for_the_emptiest_hours_lower_the_busiest_one(
+    night: float, share: float, busiest: float
+) -> None:
+    _, _, service, _ = proposals(deferring(share), by_hour(10, night, chat(4)))
+    assert service.demand.requests_per_s.value == pytest.approx(busiest)
+    assert not service.demand.requests_per_s.confirmed, "the work is moved and not less: a break-even, no saving"
+    _, _, proposal, _ = yielded(deferring(share), by_hour(10, night, chat(4)))
+    assert f"from 10 to {busiest:.3g} requests/s" in proposal.against[0]
+
+
+def test_waiting_for_the_night_is_priced_as_a_break_even_in_replicas_of_the_busiest_hour() -> None:
+    (service,) = FOUR.services
+    night = priced(FOUR, service.serving(requests_per_s=times(0.3, "70% of a day waits")))
+    assert night.net is None and "try it, or confirm the number" in (night.unpriced or "")
+    assert night.break_even is not None and "fewer replicas" in night.break_even
+
+
+def test_even_hours_and_an_unrecorded_day_leave_nothing_to_wait_for() -> None:
+    _, _, even, _ = proposals(deferring(0.5), by_hour(10, 10, chat(4)))
+    _, _, unknown, _ = proposals(deferring(0.5), by_hour(10, None, chat(4)))
+    assert (even.code, unknown.code) == ("no-empty-hours", "day-unknown")
+
+
+def test_cpus_are_refused_with_the_rate_from_which_they_would_be_cheaper() -> None:
+    """c7g.8xlarge at $1.156 an hour beside two H100 at $6.88: 8.4 % of the price, so of the tokens."""
+    place = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", purchase="on_demand")
+    *_, refused = proposals(
+        deferring(0.5), chat(1, placement=place, device_ids=(1, 2)), low_batch(generated_tok_s=1000)
+    )
+    assert refused.code == "cpus-not-forecast" and "rents for 8.4% of its 2 devices" in refused.reason
+    assert "from 84 generated tokens/s" in refused.reason
+    *_, refused = proposals(deferring(0.5), chat(1, placement=Placement(purchase="owned")))
+    assert refused.code == "cpus-not-compared"
