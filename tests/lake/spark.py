@@ -66,7 +66,7 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         with socket.socket() as client:
             if client.connect_ex(("127.0.0.1", port)) == 0:
