@@ -146,8 +146,15 @@ def table_section(table: Table) -> Markup:
             "tr",
             *(tag("th", name.lstrip(">"), class_=style) for name, style in zip(table.columns, styles, strict=True)),
         )
+        labels = [name.lstrip(">") for name in table.columns]
         rows = (
-            tag("tr", *(tag("td", cell, class_=style) for cell, style in zip(row, styles, strict=True)))
+            tag(
+                "tr",
+                *(
+                    tag("td", cell, class_=style, data_label=label)
+                    for cell, style, label in zip(row, styles, labels, strict=True)
+                ),
+            )
             for row in table.rows
         )
         body = tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide")

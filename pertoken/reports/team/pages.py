@@ -236,7 +236,8 @@ def _plan(plan: Plan | None, window_s: int, scope: Scope) -> list[Markup]:
     )
     columns = ("id", "change", "where", ">bill before", ">bill after", ">capacity", "work", "risk", "state")
     table = Table("Steps", columns, rows, "No step lowers the bill.", "pertoken plan", (plan_headline(plan),))
-    return [table_section(table), _section(Section("In full", tuple(plan_text(plan, window_s).splitlines())))]
+    drawing = tag("pre", *(tag("span", line) for line in plan_text(plan, window_s).splitlines()), class_="drawn")
+    return [table_section(table), tag("section", tag("h2", "In full"), drawing)]
 
 
 def _receipts(part: _Reading) -> list[Markup]:

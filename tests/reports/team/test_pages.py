@@ -79,7 +79,7 @@ def test_the_pages_have_costs_by_owner_savings_receipts_and_what_was_refused(whe
     pages = pages_of(where)
     text = {path: pages.html(path, EVERYTHING) or "" for path in NAMES}
     assert "telemetry lost" in text["/"] and "bankable a month" in text["/"]
-    assert "Costs by owner" in text["/costs"] and "<td>search</td>" in text["/costs"]
+    assert "Costs by owner" in text["/costs"] and ">search</td>" in text["/costs"]
     assert "$1,000" in text["/savings"] and "Savings taken" in text["/savings"]
     assert "made" in text["/receipts"] and re.search(r'href="/receipts/[0-9a-f]{8}"', text["/receipts"])
     assert "rule-3" in text["/rules"] and "because alpha" in text["/rules"]
@@ -90,7 +90,7 @@ def test_a_recommendation_has_a_page_by_the_digits_of_its_id(where: StoreLocatio
     pages = pages_of(where)
     html = pages.html(f"/savings/{full_id(OWN)[:8]}", EVERYTHING) or ""
     assert "How to apply it" in html and "Journal" in html and "  second line" in html
-    assert "<td>open</td>" in html, "no key of the terminal decides here"
+    assert ">open</td>" in html, "no key of the terminal decides here"
     for path in (
         "/savings/ffffffff",
         "/savings/0000",
@@ -162,5 +162,8 @@ def test_a_browser_shows_each_page_on_a_telephone_and_a_desk_without_scrolling_s
                     assert window.run("return window.innerWidth") == width
                     beyond = "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
                     assert window.run(beyond) == 0, (path, width)
+                    cut = "return [...document.querySelectorAll('.wide td, .figures li')].filter("
+                    cut += "cell => cell.getBoundingClientRect().right > window.innerWidth).length"
+                    assert window.run(cut) == 0, (path, width)
     finally:
         server.stop()
