@@ -112,7 +112,7 @@ def test_a_column_that_a_file_is_too_old_to_have_is_unknown(tmp_path: Path) -> N
     file = tmp_path / "rows.csv"
     file.write_text("host_id,ts,duration_ms,observed_ms\n1,2,3,4\n")
     assert run("import", file, "--table", "host_sample", "--db", tmp_path / "db").exit_code == 0
-    assert everything(tmp_path / "db/telemetry.db")["host_sample"] == [(1, 2, 3, 4, *[None] * 6)]
+    assert everything(tmp_path / "db/telemetry.db")["host_sample"] == [(1, 2, 3, 4, *[None] * 8)]
 
 
 def test_without_pyarrow_parquet_is_refused_in_one_line(whole: StoreLocation, tmp_path: Path) -> None:

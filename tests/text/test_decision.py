@@ -45,7 +45,7 @@ def test_a_recommendation_that_cannot_be_priced_again_shows_the_reason() -> None
 def test_a_receipt_has_its_share_and_its_dollars_in_a_sentence() -> None:
     (section,) = paid_section(replace(DETAIL, receipts=(STORED,)))
     assert section.title == "What it saved, as measured"
-    saved = "saved 9.7% (7.0% to 12.3%) of device time: $23.66 ($16.71 to $30.83) in 162 compared hours"
+    saved = "saved 9.6% (8.0% to 11.2%) of device time: $23.45 ($19.09 to $27.88) in 162 compared hours"
     assert section.lines == (f"verdict REALIZED, chat: {saved}",)
     assert paid_section(None) == paid_section(DETAIL) == ()
 
