@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from pertoken import __version__
 from pertoken.errors import PertokenError
@@ -25,9 +25,32 @@ By = Literal["model", "tenant", "team", "gpu"] | Owner | Annotated[str, Field(pa
 Which = Literal["found", "folded", "unconfirmed", "paying_more", "taken"]
 
 
+class _Server(MCPServer[Any]):
+    """The SDK's server, whose reply to an argument of another type is one sentence for each argument."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_sentences(error.__cause__)) from error
+            raise
+
+
+def _sentences(error: ValidationError) -> str:
+    """Return what each argument may be, and what it was."""
+    reasons: dict[str, list[str]] = {}
+    given: dict[str, str] = {}
+    for part in error.errors(include_url=False, include_context=False):
+        argument = str(part["loc"][0]) if part["loc"] else "arguments"
+        reasons.setdefault(argument, []).append(part["msg"])
+        given[argument] = repr(part["input"])[:80]
+    return ". ".join(f"{argument}: {given[argument]}: {', or '.join(reasons[argument])}" for argument in reasons)
+
+
 def server_of(replies: Replies) -> MCPServer[Any]:
     """Return the server; `run("stdio")` serves it."""
-    server: MCPServer[Any] = MCPServer("pertoken", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    server: MCPServer[Any] = _Server("pertoken", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     read_only = ToolAnnotations(
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
