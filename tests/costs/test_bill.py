@@ -128,11 +128,11 @@ def test_a_price_that_begins_later_changes_no_dollars_before(
         whole = START + 60 * minute // 3600 * 3600
         hours = [hours_of(store, START, END, PriceBook(prices)) for prices in (history, later)]
         # Between two changes of price, hours share what rounding leaves, so that they add up to the bill: at most one
-        # nano-dollar of each of two devices, busy and idle.
+        # nano-dollar of each of the two devices.
         for key in hours[0]:
             if key[1] < whole:
                 first, second = hours[0][key].nano_usd, hours[1][key].nano_usd
-                assert (first is None) == (second is None) and abs((first or 0) - (second or 0)) <= 2 * 2
+                assert (first is None) == (second is None) and abs((first or 0) - (second or 0)) <= 2
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

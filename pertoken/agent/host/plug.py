@@ -101,7 +101,7 @@ SOURCES: Mapping[str, Callable[[PlugSource, str, Limits], float]] = {
 def _json(url: str, limits: Limits) -> Mapping[str, Any]:
     reply = fetch("GET", url, limits, {"Accept": "application/json"})
     try:
-        shown = json.loads(reply.body)
+        shown = json.loads(reply.body, parse_int=float)  # an integer may have more digits than a float holds
     except (ValueError, RecursionError):
         shown = None
     if not isinstance(shown, dict):
