@@ -82,7 +82,8 @@ class Attacked:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres' "
             "AND pid <> pg_backend_pid()",
         )
-        assert result.exit_code == 0, (arguments, result.exception, result.output[-500:])
+        if result.exit_code:
+            raise AssertionError((arguments, result.output[-500:])) from result.exception
         assert len(result.output) < MAX_OUTPUT, (arguments, len(result.output))
         for char in ("\x1b", "\x07", "\u202e", "\u2066"):
             assert char not in result.output, (arguments, char)
