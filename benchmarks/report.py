@@ -16,7 +16,6 @@ PACKAGES = (
     "nvidia-ml-py",
     "psutil",
     "sqlalchemy",
-    "apscheduler",
     "prometheus-client",
     "nvitop-exporter",
     "zeus-ml",
