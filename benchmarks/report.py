@@ -16,6 +16,7 @@ PACKAGES = (
     "nvidia-ml-py",
     "psutil",
     "sqlalchemy",
+    "apscheduler",
     "prometheus-client",
     "nvitop-exporter",
     "zeus-ml",

@@ -20,7 +20,7 @@ def loaded(*arguments: str) -> set[str]:
     return set(done.stdout.split())
 
 
-HEAVY = {"textual", "sqlalchemy", "alembic", "psutil", "http.client", "pynvml", "amdsmi"}
+HEAVY = {"textual", "sqlalchemy", "alembic", "psutil", "apscheduler", "http.client", "pynvml", "amdsmi"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["up", "--help"], ["prices", "set", "--help"]])

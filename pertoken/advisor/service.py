@@ -19,8 +19,8 @@ log = logging.getLogger("pertoken.advisor")
 JOB = "advice run"
 LOOK_S = 1.0
 """Interval between checks whether the first run may start, or the other advisor ended, seconds."""
-TURN_S = 10.0
-"""Interval between checks whether the turn is still held, seconds."""
+CLOCK_S = 10.0
+"""Interval between checks whether the wall clock was set and the turn is still held, seconds."""
 Calls = SimpleQueue[Callable[[], None] | None]
 """Runs for the main thread, because rules may need it. None: stop."""
 
@@ -41,6 +41,7 @@ def serve(
     the folder of the advice. Raises StoreInaccessible if that folder cannot be written.
     """
     logging.basicConfig(level=logging.WARNING, format="pertoken advise: %(message)s", stream=sys.stderr)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     calls: Calls = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: calls.put(None))
@@ -95,8 +96,9 @@ def _run_jobs(
         if not begun and ready():
             scheduler.set(jobs)
             begun = True
+        scheduler.follow_clock()
         with suppress(Empty):
-            call = calls.get(timeout=TURN_S if begun else LOOK_S)
+            call = calls.get(timeout=CLOCK_S if begun else LOOK_S)
             if call is None:
                 return False
             call()

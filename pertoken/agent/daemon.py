@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.sampler.drivers import Drivers
@@ -19,7 +21,6 @@ from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenErro
 from pertoken.garbage import settle
 from pertoken.parent import when_parent_ends
 from pertoken.schedule.jobs import Job, JobState, write_states
-from pertoken.schedule.scheduler import Scheduler
 from pertoken.store.connect.create import create
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, explained, revision, writing
@@ -27,6 +28,9 @@ from pertoken.store.connect.server import shipping_server
 from pertoken.store.integrity.damaged import quarantine_database
 from pertoken.store.integrity.schema_check import check_header, check_revision_readable, has_schema
 from pertoken.store.schema.rows import Event
+
+if TYPE_CHECKING:
+    from pertoken.schedule.scheduler import Scheduler
 
 log = logging.getLogger("pertoken.agent")
 
@@ -43,6 +47,7 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
     is taken, cannot be written or is of a newer schema; BadInput for a database that is not a folder.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     first = settings()
     where = locate(first.db, first.advice)
     if where.folder is None:
@@ -110,10 +115,15 @@ class _Daemon:
         self._asked_to_end = False
         self._pushes: tuple[Job, ...] = ()
         self._ending = threading.Event()
-        self._scheduler = Scheduler(self._asked.put, self._note, fatal=(CorruptStore,))
-        """Runs all periodic work but the ticks."""
         self._noted: tuple[float, tuple[str | None, ...]] = 0.0, ()
         """When the states of jobs were noted last, and their errors."""
+
+    @cached_property
+    def _scheduler(self) -> "Scheduler":
+        """Runs all periodic work but the ticks. Imported once the first tick is stored."""
+        from pertoken.schedule.scheduler import Scheduler
+
+        return Scheduler(self._asked.put, self._note, fatal=(CorruptStore,))
 
     def run(self, with_parent: bool) -> None:
         """Tick until asked to stop. Raises CorruptStore if the database is damaged before."""
@@ -182,6 +192,7 @@ class _Daemon:
                 continue
             if left_s <= 0:
                 recorder.tick()
+                self._scheduler.follow_clock()
                 _notify_systemd("WATCHDOG=1")
             # Else recorded time was set back, or the interval was shortened.
             due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)

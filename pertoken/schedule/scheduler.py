@@ -1,19 +1,25 @@
-"""Scheduler of agent and advisor: begins jobs that are due, with retries and with states of jobs for other processes.
-
-Jobs are due by the monotonic clock, which no step of the wall clock moves.
-"""
+"""Scheduler of agent and advisor: APScheduler, with retries and with states of jobs for other processes."""
 
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
 
 from pertoken.errors import PertokenError, limit_reached
 from pertoken.schedule.jobs import Job, JobState
 
 log = logging.getLogger("pertoken.schedule")
+MAX_BESIDE = 8
+"""Maximum threads for slow jobs. They start when needed, and each job uses at most one."""
 
 HandOver = Callable[[Callable[[], None]], object]
 """Makes another thread run a call, such as the thread that ticks, between two ticks."""
@@ -38,116 +44,105 @@ class Scheduler:
         self._hand_over, self._noted, self._monotonic, self._wall = hand_over, noted, monotonic, wall
         self._fatal, self._draw = fatal, draw
         self._jobs: dict[str, Job] = {}
-        self._due_s: dict[str, float] = {}
-        """Next run by job name, by the monotonic clock."""
-        self._under_way: dict[str, threading.Thread | None] = {}
-        """Jobs that run or wait for the other thread; with its thread if a job runs beside it."""
+        self._handed_over: set[str] = set()
+        """Jobs that wait for the other thread."""
         self._runs: dict[str, tuple[float, float, str | None]] = {}
         """Last run by job name: its start (Unix seconds), duration (seconds) and error."""
         self._failures: dict[str, int] = {}
         """Consecutive failed runs by job name."""
         self._lock = threading.Lock()
-        self._changed = threading.Event()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._serve, name="scheduler", daemon=True)
+        self._beside = ThreadPoolExecutor(MAX_BESIDE)
+        self._scheduler = BackgroundScheduler(
+            executors={"default": self._beside},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=UTC,
+        )
 
     def set(self, jobs: Iterable[Job]) -> None:
         """Replace all jobs. A job with an unchanged period keeps its schedule; a changed one starts from now."""
-        with self._lock:
-            previous, self._jobs = self._jobs, {job.name: job for job in jobs}
-            self._due_s = {
-                name: self._due_s[name]
-                if name in previous and previous[name].every_s == job.every_s
-                else self._monotonic() + job.first_s
-                for name, job in self._jobs.items()
-            }
-        self._changed.set()
+        present, self._jobs = self._jobs, {job.name: job for job in jobs}  # before a job that is due at once begins
+        for name in present.keys() - self._jobs.keys():
+            self._scheduler.remove_job(name)
+        for name, job in self._jobs.items():
+            if name not in present or present[name].every_s != job.every_s:
+                first = self._now() + timedelta(seconds=job.first_s)
+                every = IntervalTrigger(seconds=job.every_s, start_date=first, timezone=UTC)
+                self._scheduler.add_job(self._begin, every, [name], id=name, next_run_time=first, replace_existing=True)
 
     def start(self) -> None:
         """Start to run jobs."""
-        self._thread.start()
+        self._scheduler.start()
 
     def stop(self) -> None:
         """Stop to run jobs, and wait for slow jobs that are running."""
-        self._stopped = True
-        self._changed.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        with self._lock:
-            threads = [thread for thread in self._under_way.values() if thread is not None]
-        for thread in threads:
-            thread.join()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)  # waiting here would deadlock with a job that schedules its next run
+        self._beside.shutdown(wait=True)
 
-    def begin_due(self) -> float | None:
-        """Begin each job that is due; return the seconds until the next one is, None without jobs."""
-        with self._lock:
-            now_s = self._monotonic()
-            due = [job for name, job in self._jobs.items() if self._due_s[name] <= now_s]
-            for job in due:
-                self._due_s[job.name] += job.every_s * (1 + (now_s - self._due_s[job.name]) // job.every_s)
-            next_s = min(self._due_s.values(), default=None)
-            begun = [job for job in due if job.name not in self._under_way]
-        for job in begun:
-            self._begin(job)
-        return None if next_s is None else next_s - now_s
+    def follow_clock(self) -> None:
+        """Start the period of a job again if the wall clock was set back: it would stop for as long as that.
+
+        Call this every few seconds. After a step forward, what is due by the new time runs once.
+        """
+        now = self._now()
+        for scheduled in self._scheduler.get_jobs():
+            job = self._jobs[scheduled.id]
+            if scheduled.next_run_time > now + timedelta(seconds=max(job.first_s, job.every_s)):
+                self._scheduler.modify_job(job.name, next_run_time=now + timedelta(seconds=job.every_s))
 
     def states(self) -> tuple[JobState, ...]:
         """Return the state of each job."""
-        with self._lock:
-            ahead_s = self._wall() - self._monotonic()
-            return tuple(
-                JobState(name, job.every_s, ahead_s + self._due_s[name], *self._runs.get(name, ()))
-                for name, job in self._jobs.items()
-            )
+        states = []
+        for name, job in self._jobs.items():
+            scheduled = self._scheduler.get_job(name)
+            if scheduled is None or getattr(scheduled, "next_run_time", None) is None:
+                continue
+            next_ts = scheduled.next_run_time.timestamp()
+            with self._lock:
+                last_ts, took_s, error = self._runs.get(name, (None, None, None))
+            states.append(JobState(name, job.every_s, next_ts, last_ts, took_s, error))
+        return tuple(states)
 
-    def _serve(self) -> None:
-        while True:
-            self._changed.clear()
-            if self._stopped:
-                return
-            self._changed.wait(self.begin_due())
-
-    def _begin(self, job: Job) -> None:
-        """Run a job in a thread of its own, or hand it over."""
-        run = partial(self._run, job.name)
-        self._under_way[job.name] = thread = threading.Thread(target=run, name=job.name) if job.beside else None
-        if thread is None:
-            self._hand_over(run)
+    def _begin(self, name: str) -> None:
+        """Run a job that is due in this thread, or hand it over, unless it still waits there."""
+        job = self._jobs.get(name)
+        if job is None:
             return
-        try:
-            thread.start()
-        except RuntimeError as fault:  # a limit of threads is reached
-            self._finish(job.name, self._wall(), self._monotonic(), self._failed(job.name, fault))
+        if job.beside:
+            self._run(name)
+            return
+        with self._lock:
+            waits = name in self._handed_over
+            self._handed_over.add(name)
+        if not waits:
+            self._hand_over(partial(self._run, name))
 
     def _run(self, name: str) -> None:
-        started_ts, started_s, error = self._wall(), self._monotonic(), None
+        with self._lock:
+            self._handed_over.discard(name)
         job = self._jobs.get(name)
+        if job is None:
+            return
+        started_ts, started_s, error = self._wall(), self._monotonic(), None
         try:
-            if job is not None:
-                job.work()
+            job.work()
         except self._fatal as fault:
             error = str(fault)
             self._hand_over(partial(_raise, fault))
         except Exception as fault:
             error = self._failed(name, fault)
-        self._finish(name, started_ts, started_s, error)
-
-    def _finish(self, name: str, started_ts: float, started_s: float, error: str | None) -> None:
-        """Note a run that ended, and when its job is due again if that failed; not of one that was removed."""
         with self._lock:
-            del self._under_way[name]
-            job = self._jobs.get(name)
-            if job is None:
-                return
-            now_s = self._monotonic()
-            self._runs[name] = (started_ts, now_s - started_s, error)
+            self._runs[name] = (started_ts, self._monotonic() - started_s, error)
             self._failures[name] = failures = 0 if error is None else self._failures.get(name, 0) + 1
-            if failures and job.retry_s is not None:
-                first_s, longest_s = job.retry_s
-                wait_s = self._draw(0.0, min(longest_s, first_s * 2.0 ** min(failures - 1, 30)))
-                self._due_s[name] = now_s + wait_s
-                self._changed.set()
+        if failures and job.retry_s is not None:
+            first_s, longest_s = job.retry_s
+            wait_s = self._draw(0.0, min(longest_s, first_s * 2.0 ** min(failures - 1, 30)))
+            with suppress(JobLookupError):  # the job was removed meanwhile
+                self._scheduler.modify_job(name, next_run_time=self._now() + timedelta(seconds=wait_s))
         self._noted(self.states())
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._wall(), UTC)
 
     def _failed(self, name: str, fault: Exception) -> str:
         """Log an error unless the previous run had the same, and return it as text."""

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, tzinfo
+from unittest.mock import patch
 
 from pertoken.errors import CorruptStore
 from pertoken.schedule.jobs import Job
 from pertoken.schedule.scheduler import Scheduler
+from tests.recorded import until
 
 
 class Clock:
@@ -38,20 +41,33 @@ class Pending:
         self.bounds.append(high)
         return high
 
+    def settle(self) -> None:
+        """Wait until the scheduler has seen all that is due now."""
+        self.scheduler._scheduler.wakeup()
+        until(lambda: all(state.next_ts > self.clock.wall() for state in self.scheduler.states()), "jobs that are due")
+        until(lambda: not any(self.scheduler._scheduler._executors["default"]._instances.values()), "their threads")
+
     def run(self) -> None:
         """Do what is due now."""
-        self.scheduler.begin_due()
+        self.settle()
         while self._calls:
             self._calls.pop(0)()
 
 
 @contextmanager
 def scheduled(jobs: Iterable[Job], clock: Clock) -> Iterator[Pending]:
-    """Schedule jobs by these clocks; the test begins what is due."""
-    pending = Pending(clock)
-    pending.scheduler.set(jobs)
-    pending.scheduler.begin_due()
-    try:
-        yield pending
-    finally:
-        pending.scheduler.stop()
+    """Schedule jobs by these clocks."""
+
+    class Now(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.fromtimestamp(clock.wall(), tz)
+
+    with patch("apscheduler.schedulers.base.datetime", Now):
+        pending = Pending(clock)
+        pending.scheduler.set(jobs)
+        pending.scheduler.start()
+        try:
+            yield pending
+        finally:
+            pending.scheduler.stop()
