@@ -88,7 +88,7 @@ class Bill:
     def money(self) -> Money:
         """Dollars of the window, split among their payers."""
         inventory = self.inventory
-        held_times = (stretch.held_time(inventory.own_devices) for stretch in self.totals.stretches)
+        held_times = (stretch.held_time(inventory) for stretch in self.totals.stretches)
         return allocations(held_times, inventory.devices, self.prices)
 
     @cached_property
