@@ -27,7 +27,7 @@ from pertoken.forecast.calibration import (
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
 from pertoken.forecast.efficiency import deviation, efficiency, rows_times
-from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.kinds import kinds_of, onto_cpus
 from pertoken.forecast.load_errors import LoadErrors, load_errors, loads_of
 from pertoken.forecast.realised import Earlier, Realised, before_changes, earlier, with_earlier
 from pertoken.forecast.served import Abstained, Load, for_each, uncovered_kernels
@@ -348,6 +348,29 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
             add(running=running, slower_before=known.slower(host_observed.deployment))
     arrays = {name: _known(values) for name, values in figures.items()}
     return _Rows(replace(c, **columns), owner, **arrays, realised=changes)
+
+
+@by_identity
+def carried(calibration: Calibration, to: Deployment, market: Market) -> Calibration:
+    """Return the calibration that holds for a deployment after a change.
+
+    How far accelerators are off says nothing about CPUs: there it is the prior, around the rates that a probe measured.
+    """
+    if calibration.origin is None or not onto_cpus(calibration.origin, to, market):
+        return calibration
+    return _unmeasured_on_cpus(calibration)
+
+
+@by_identity
+def _unmeasured_on_cpus(calibration: Calibration) -> Calibration:
+    prior = deviation()
+    covariance = np.diag((CPU_WIDENING * prior.sd) ** 2)
+    return Calibration(
+        origin=calibration.origin,
+        mean=(0.0,) * len(prior.sd),
+        covariance=tuple(tuple(map(float, line)) for line in covariance),
+        misfit=prior.misfit,
+    )
 
 
 def _on_cpus(deployment: Deployment, market: Market) -> bool:

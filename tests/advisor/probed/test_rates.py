@@ -197,7 +197,7 @@ def test_two_points_of_a_slow_probe_count_too() -> None:
     assert without.ttft_ms[1] < 0.75 * at.ttft_ms[1]
 
 
-def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> None:
+def test_a_move_from_cpus_to_accelerators_is_not_predicted_from_what_cpus_measured() -> None:
     rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
     assert rates is not None
     market = MARKET.with_measured(
@@ -206,5 +206,5 @@ def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> 
     load = Load(0, 200, 100, running=3)
     known = calibrate(ON_CPU, load, market, busy_tok_s=8, points=PROBED)
     for other in (H100, Placement(accelerator="L4")):
-        with pytest.raises(Abstained, match="between CPUs and accelerators"):
+        with pytest.raises(Abstained, match="from CPUs to accelerators"):
             compare(ON_CPU, ON_CPU.on(other), load, market, known)
