@@ -364,7 +364,7 @@ def carried(calibration: Calibration, to: Deployment, market: Market) -> Calibra
 @by_identity
 def _unmeasured_on_cpus(calibration: Calibration) -> Calibration:
     prior = deviation()
-    covariance = np.diag((CPU_WIDENING * prior.sd) ** 2)
+    covariance = np.diag(prior.sd**2)
     return Calibration(
         origin=calibration.origin,
         mean=(0.0,) * len(prior.sd),

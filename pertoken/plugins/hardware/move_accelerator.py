@@ -26,6 +26,10 @@ from pertoken.rule import (
 )
 
 COMMITTED = ("owned", "reserved")
+SLOTS = 8
+"""Requests at once of a server on CPUs under another engine than before: a judgement."""
+WEIGHTS_SHARE = 0.85
+"""Most of a host's memory that weights may take: a judgement; the KV cache and the system need the rest."""
 
 
 @dataclass(frozen=True)
@@ -180,8 +184,9 @@ def _onto_cpus(service: Service, market: Market) -> Iterator[Proposal]:
                 continue
             moved = service.on(Placement(accelerator=cpus.name)).but(tp=1, weight_dtype=dtype, **layout)
             if engine != now.engine:
-                kv_dtype = now.kv_dtype if now.kv_dtype in (None, *SIXTEEN_BIT_OR_MORE) else "fp16"
-                moved = moved.but(engine=engine, kv_dtype=kv_dtype) if kv_dtype else moved.but(engine=engine)
+                moved = moved.but(engine=engine, max_num_seqs=SLOTS)
+                if now.kv_dtype not in (None, *SIXTEEN_BIT_OR_MORE):
+                    moved = moved.but(kv_dtype="fp16")
             yield propose(
                 moved.resized(), risk="availability" if dtype == now.weight_dtype else "quality", effort="high"
             )
@@ -192,14 +197,14 @@ def _unprobed_cpus(seen: Evidence, now: Deployment, market: Market, present_pric
     weights = (now.model.params_total or inf) * WEIGHT_BYTES[now.weight_dtype or ""]
     for offer in market.offers_at(Placement(now.placement.provider, now.placement.region, accelerator="CPU")):
         size = market.instance_size(offer.provider, offer.instance_type)
-        if size is None or size.memory_bytes <= weights or offer.nano_usd_per_hour >= present_price:
+        if size is None or WEIGHTS_SHARE * size.memory_bytes < weights or offer.nano_usd_per_hour >= present_price:
             continue
         part = offer.nano_usd_per_hour / present_price
         yield skip(
             "cpus-not-probed",
-            f"how fast CPUs serve it is not known: {offer.instance_type} rents for {part:.1%} of what it costs, so that "
-            f"it is cheaper from {part * seen.generated_tok_s.mean:,.0f} generated tokens/s on; serve a model on one and "
-            "run `pertoken probe` there",
+            f"how fast CPUs serve it is not known: {offer.instance_type} rents for {part:.1%} of what it costs, so "
+            f"that it is cheaper from {part * seen.generated_tok_s.mean:.2g} generated tokens/s on; serve a model on "
+            "one and run `pertoken probe` there",
         )
         return
 
