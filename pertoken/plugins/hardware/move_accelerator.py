@@ -203,7 +203,7 @@ def _unprobed_cpus(seen: Evidence, now: Deployment, market: Market, present_pric
         yield skip(
             "cpus-not-probed",
             f"how fast CPUs serve it is not known: {offer.instance_type} rents for {part:.1%} of what it costs, so "
-            f"that it is cheaper from {part * seen.generated_tok_s.mean:.2g} generated tokens/s on; serve a model on "
+            f"that it is cheaper from {part * seen.generated_tok_s.mean:.3g} generated tokens/s on; serve a model on "
             "one and run `pertoken probe` there",
         )
         return

@@ -145,7 +145,7 @@ def test_cpus_that_nobody_probed_are_refused_with_the_command_that_makes_them_kn
     rows = asked("advise", fleet(tmp_path, probed=False), tpot_ms=400)
     assert "m8g.2xlarge rents for 5.2% of what it costs" in refusals(rows), "16 GiB of a c7g.2xlarge are too few"
     assert "run `pertoken probe` there" in refusals(rows)
-    assert "Neoverse" not in json.dumps(rows["recommendations"])
+    assert "→ Neoverse" not in json.dumps(rows["recommendations"], ensure_ascii=False)
 
 
 def refusals(advice: dict[str, Any]) -> str:
