@@ -430,7 +430,7 @@ def _tenant_servers() -> str:
     told = (
         f"  At that context a generated token of the third row took {context / bare:.1f} times as long as without one."
     )
-    return "\n".join((*lines, "", f"{told}\n"))
+    return "\n".join((*lines, "", f"{ratio}\n"))
 
 
 def _claims() -> str:
