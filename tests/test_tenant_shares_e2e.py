@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -33,7 +34,9 @@ from tests.test_litellm_e2e import ALIAS, PROGRAM, litellm
 from tests.vllm import FOLDER, VllmServer
 from tests.vllm import write_model as write_vllm_model
 
-SHAPE = Shape(width=512, heads=8, layers=4, hidden=2048)
+SHAPE = Shape(width=512, heads=8, layers=4, hidden=16_384)
+"""Attention to 1,650 tokens of context is 6 % of the arithmetic of a step, as in Llama 3 8B. With `hidden` 2048 it is
+40 %."""
 ROUNDS = 7
 TOLERANCE = 0.15
 CONTENT_ONLY = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -110,8 +113,7 @@ class Traffic:
     suffix: int
     written: int
     answered: int = 16
-    """Generated tokens of a request of the long prompt. The first one comes of the prefill, so that a share of requests
-    with one or two tokens is too high."""
+    """Generated tokens of a request of the long prompt."""
 
     def send(self, client: Client, name: str) -> Counts:
         """Send one request of a tenant."""
@@ -190,18 +192,20 @@ def compare(traffic: Traffic, clients: Mapping[str, Client], capsys: pytest.Capt
     with capsys.disabled():
         for name in clients:
             text = f"alone {fair[name]:.1%}, weighted {weighted[name]:.1%}, unweighted {unweighted[name]:.1%}"
-            print(f"\n{engine}, {name}: {text}")
+            prefill_s, decode_s = (median(map(attrgetter(part), alone[name])) for part in ("prefill_s", "decode_s"))
+            print(f"\n{engine}, {name}: {text}; alone {prefill_s:.2f} s of prefill and {decode_s:.2f} s of decode")
     for name in clients:
         assert abs(weighted[name] / fair[name] - 1) <= TOLERANCE
         assert abs(unweighted[name] - fair[name]) > abs(weighted[name] - fair[name])
 
 
+@pytest.mark.parametrize("answered", [16, 2])
 def test_shares_agree_with_the_device_time_that_each_tenant_takes_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], answered: int
 ) -> None:
     with LlamaServer(write_model(tmp_path / "model.gguf", shape=SHAPE), slots=2) as server:
         clients = {name: LlamaClient(server) for name in KEYS}
-        compare(Traffic(prefix=1500, suffix=150, written=100), clients, capsys, "llama.cpp")
+        compare(Traffic(1500, 150, 100, answered), clients, capsys, f"llama.cpp, answers of {answered} tokens")
 
 
 @pytest.mark.skipif(

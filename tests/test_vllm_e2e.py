@@ -249,6 +249,7 @@ def test_a_prefill_and_a_decode_server_count_each_token_of_a_request_once(
             until(
                 lambda: all(last_page(folder, server) == server.counted() for server in (prefill, decode)), "last pages"
             )
+        pages = [server.counted() for server in (prefill, decode)]
     recorded = plus(*(totals(folder, server) for server in (prefill, decode)))
-    print(f"{connector} {roles}: {recorded}, pages {prefill.counted()} and {decode.counted()}")
+    print(f"{connector} {roles}: {recorded}, pages {pages}")
     assert (recorded["prompt_tokens"], recorded["generated_tokens"]) == (requests * 300, requests * generated)

@@ -495,7 +495,9 @@ class Fork(Generic[T]):
 
     def result(self, progress: Progress) -> T:
         """Wait for the result, and report the progress of the work meanwhile."""
-        while not select.select([self._reader], [], [], TICK_S)[0]:
+        ended = select.poll()  # `select` refuses descriptors from 1,024 on
+        ended.register(self._reader, select.POLLIN)
+        while not ended.poll(1000 * TICK_S):
             share, phase = _STEP.unpack_from(self._step)
             if text := phase.rstrip(b"\0").decode(errors="replace"):
                 progress(text, share)

@@ -354,7 +354,7 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
 def carried(calibration: Calibration, to: Deployment, market: Market) -> Calibration:
     """Return the calibration that holds for a deployment after a change.
 
-    How far accelerators are off does not hold on CPUs: there it is the prior, around the rates that a probe measured.
+    The errors on accelerators are no evidence on CPUs: there it is the prior, around the rates that a probe measured.
     Forecasts from such rates alone were held by half widths of 0.25 of a logarithm in 46 of 54 figures
     (`benchmarks.site --cpu-time --seed 161803`); those of a move are wider.
     """

@@ -1,6 +1,7 @@
 """Forks share a computation: their results are used, and where there is none the work is done here."""
 
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable
@@ -34,6 +35,19 @@ def test_each_work_has_a_fork_whose_result_is_used_and_nothing_of_it_is_left() -
 
 def test_a_single_work_has_a_fork_too() -> None:
     (pid,) = in_forks([lambda progress: os.getpid()], no_progress)
+    assert pid != os.getpid() and ended(pid)
+
+
+def test_a_process_with_more_than_1024_open_files_waits_for_its_fork() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        (pid,) = in_forks([lambda progress: os.getpid()], no_progress)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert pid != os.getpid() and ended(pid)
 
 

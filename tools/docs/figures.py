@@ -419,6 +419,18 @@ def _tenant_shares() -> str:
     )
 
 
+def _tenant_servers() -> str:
+    _, rows = newest("tenant_servers")
+    lines = ["  | server | alone | weighted | unweighted |", "  |---|---|---|---|"]
+    for server in dict.fromkeys(subject for subject, what in rows if what == "alone"):
+        shares = (rows[server, what] for what in ("alone", "weighted", "unweighted"))
+        cells = ("not kept" if share is None else f"{share:.1%}".replace("%", " %") for share in shares)
+        lines.append(f"  | {' | '.join((server, *cells))} |")
+    context, bare = (value for (_, what), value in rows.items() if what.startswith("decode of a token"))
+    ratio = f"a generated token of the third row took {context / bare:.1f} times as long as one without context"
+    return "\n".join((*lines, "", f"  At a context of 1,650 tokens {ratio}.\n"))
+
+
 def _claims() -> str:
     market = load_market()
     return claims_table(checked(claim, market) for claim in claims())
@@ -442,6 +454,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "scale_rows": _scale_rows,
     "scale_screens": _scale_screens,
     "scale_ticks": _scale_ticks,
+    "tenant_servers": _tenant_servers,
     "tenant_shares": _tenant_shares,
     "window": _window,
 }

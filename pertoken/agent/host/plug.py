@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -119,22 +120,19 @@ def _part(shown: Any, *keys: str | int) -> Any:
     return shown
 
 
-def read_plug(sources: Sequence[PlugSource], host: str, limits: Limits) -> tuple[PlugReading | None, list[Unavailable]]:
-    """Return the reading of the first source that answers, and why those before it did not."""
-    missing: list[Unavailable] = []
-    for source in sources:
-        try:
-            watts = SOURCES[source.kind](source, host, limits)
-            if not (math.isfinite(watts) and 0 < watts <= MAX_W):
-                raise PlugError(f"it reports {watts:g} W, which no running server draws")
-        except ScrapeError as error:
-            reason = error.message
-        except PlugError as error:
-            reason = str(error)
-        else:
-            return PlugReading(round(watts * 1000), source.kind), missing
-        missing.append(Unavailable(f"{METRIC} {source.shown}", "failing", f"{source.shown}: {reason}"[:500], _LOOK))
-    return None, missing
+def read_plug(source: PlugSource, host: str, limits: Limits) -> PlugReading | Unavailable:
+    """Return the reading of a source, or why there is none."""
+    try:
+        watts = SOURCES[source.kind](source, host, limits)
+        if not (math.isfinite(watts) and 0 < watts <= MAX_W):
+            raise PlugError(f"it reports {watts:g} W, which no running server draws")
+    except ScrapeError as error:
+        reason = error.message
+    except PlugError as error:
+        reason = str(error)
+    else:
+        return PlugReading(round(watts * 1000), source.kind)
+    return Unavailable(f"{METRIC} {source.shown}", "failing", f"{source.shown}: {reason}"[:500], _LOOK)
 
 
 def plug_watch(settings: Settings) -> "PlugWatch":
@@ -143,48 +141,52 @@ def plug_watch(settings: Settings) -> "PlugWatch":
 
 
 class PlugWatch:
-    """Reads the power at the plug in a thread of its own: a BMC takes seconds to answer."""
+    """Reads the power at the plug, each source in a thread of its own: a BMC takes seconds to answer, or never does."""
 
     def __init__(self, sources: Sequence[PlugSource], host: str, limits: Limits, clock: Clock = time.monotonic) -> None:
         self._sources, self._host, self._limits, self._clock = sources, host, limits, clock
-        self._workers = Workers(1, "plug")
+        self._workers = Workers(len(sources), "plug")
         self._lock = threading.Lock()
-        self._under_way = False
-        self._newest: tuple[float, PlugReading] | None = None
-        self._missing: tuple[Unavailable, ...] = ()
+        self._under_way: set[PlugSource] = set()
+        self._readings: dict[PlugSource, tuple[float, PlugReading]] = {}
+        self._failures: dict[PlugSource, Unavailable] = {}
 
     def start_read(self) -> None:
-        """Begin to read, unless that is under way."""
+        """Begin to read each source of which no reading is under way."""
         with self._lock:
-            if self._under_way or not self._sources:
-                return
-            self._under_way = True
-        self._workers.submit(self._read)
+            sources = set(self._sources) - self._under_way
+            self._under_way |= sources
+        for source in sources:
+            self._workers.submit(partial(self._read, source))
 
     @property
     def newest(self) -> PlugReading | None:
-        """The newest reading that stands for the present."""
+        """The reading that stands for the present: of the first source that answers, else of one that just did."""
         with self._lock:
-            fresh = self._newest is not None and self._clock() - self._newest[0] <= MAX_AGE_S
-            return self._newest[1] if fresh and self._newest else None
+            oldest_s = self._clock() - MAX_AGE_S
+            fresh = [source for source in self._sources if self._readings.get(source, (-math.inf,))[0] >= oldest_s]
+            best = min(fresh, key=lambda source: source in self._failures, default=None)
+            return self._readings[best][1] if best else None
 
     @property
     def unavailable(self) -> tuple[Unavailable, ...]:
         """Sources that gave nothing when they were last asked."""
         with self._lock:
-            return self._missing
+            return tuple(self._failures[source] for source in self._sources if source in self._failures)
 
     def close(self) -> None:
         """Read no further."""
         self._workers.close()
 
-    def _read(self) -> None:
+    def _read(self, source: PlugSource) -> None:
         try:
-            reading, missing = read_plug(self._sources, self._host, self._limits)
+            outcome = read_plug(source, self._host, self._limits)
             with self._lock:
-                self._missing = tuple(missing)
-                if reading is not None:
-                    self._newest = self._clock(), reading
+                if isinstance(outcome, Unavailable):
+                    self._failures[source] = outcome
+                else:
+                    self._failures.pop(source, None)
+                    self._readings[source] = self._clock(), outcome
         finally:
             with self._lock:
-                self._under_way = False
+                self._under_way.discard(source)

@@ -27,8 +27,8 @@ def hour_columns(by: str = "model") -> tuple[Column[ModelHours], ...]:
         Column("now", lambda line: amount(_price(line.hours[-1])), 3, lambda line: _price(line.hours[-1])),
         Column("lowest", lambda line: amount(_end(line, -1)), 4, lambda line: _end(line, -1)),
         Column("highest", lambda line: amount(_end(line, 1)), 5, lambda line: _end(line, 1)),
-        Column("tokens", lambda line: format_count(line.tokens), 6, lambda line: line.tokens),
-        Column("dollars", lambda line: amount(line.together.nano_usd), 7, lambda line: line.together.nano_usd),
+        Column("dollars", lambda line: amount(line.together.nano_usd), 6, lambda line: line.together.nano_usd),
+        Column("tokens", lambda line: format_count(line.tokens), 7, lambda line: line.tokens),
         Column(f"{headline().caption} by hour", lambda line: sparkline(_course(line), HOURS), 2, is_plot=True),
     )
 

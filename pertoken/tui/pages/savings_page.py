@@ -161,7 +161,7 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
         return [
             *filter(None, together),
             with_keys(
-                f"Nothing here has a figure to act on. With {{next}}: Folded has {hidden}, and Not evaluated says why "
+                f"Nothing here has a figure to act on. With {{next}}: Folded has {hidden}, and Not evaluated gives the reasons why "
                 "rules propose nothing."
             ),
         ]

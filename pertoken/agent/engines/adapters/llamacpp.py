@@ -89,8 +89,8 @@ ADAPTER = Adapter(
         "Builds without `llamacpp:prompt_tokens_cached_total` count no cached tokens: "
         "their prompt is what they computed. Before a change of August 2026 (b11549 has it) a read of the page "
         "keeps the model from sleeping or wakes it: with `--sleep-idle-seconds` an idle server is asked by `/props` "
-        "alone whether it sleeps, and its page is read once it may have fallen asleep and has not. A router has no "
-        "page of its own: its models' servers have."
+        "alone whether it sleeps, and its page is read once it may have fallen asleep and has not: tokens of its last "
+        "seconds awake are read when it wakes. A router has no page of its own: its models' servers have."
     ),
     model_label=None,
     owned_by="llamacpp",
