@@ -74,8 +74,8 @@ class Latencies:
         before, after = self.forecast(self.present.query), self.forecast(self.proposed)
         if after.refusal is not None or (before.refusal is not None and self.present.as_measured is None):
             return after
-        carried_over = self.proposed.calibration is self.present.query.calibration
-        if before.refusal is not None or not carried_over:  # an assumed load that only the change holds, or CPUs
+        # An assumed load that only the change holds, or CPUs, which the deviations of the present do not hold for.
+        if before.refusal is not None or self.proposed.calibration != self.present.query.calibration:
             scaled: dict[str, Any] = {name: self._scaled(name, getattr(after, name)) for name in FIGURES.values()}
             return replace(after, **scaled)
         same_load = self.proposed.arrivals is self.present.query.arrivals

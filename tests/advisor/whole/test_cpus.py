@@ -10,14 +10,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pertoken.advisor.present import present
 from pertoken.advisor.probed.stored import keep
+from pertoken.catalog.market import load_market
+from pertoken.catalog.offers import Origin
 from pertoken.cli import main
 from pertoken.evidence import OperatingPoint
+from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import Tick
 from pertoken.store.write.writer import Writer
 from tests.advisor.builders import NOW
 from tests.scenario import LOW_BATCH_70B, Serving, seed, ticks
+from tests.values import new_store
 
 RARE_8B = Serving(
     model="meta-llama/Llama-3.1-8B-Instruct",
@@ -45,10 +52,10 @@ ON_CPUS = replace(
 MINUTES = 60
 
 
-def cpu_host(instance_type: str, seen: Serving) -> Iterator[Tick]:
+def cpu_host(instance_type: str) -> Iterator[Tick]:
     """Yield the ticks of a host without accelerators, on which llama.cpp serves."""
     place = ("aws", instance_type, "us-east-1", "on_demand")
-    for tick in ticks(seen, 1, MINUTES, NOW, "cpu-1", place):
+    for tick in ticks(ON_CPUS, 1, MINUTES, NOW, f"cpu-{instance_type}", place):
         yield replace(
             tick,
             host=replace(tick.host, memory_bytes=32 * 2**30),
@@ -69,25 +76,30 @@ def fleet(folder: Path, *, probed: bool = True) -> Path:
         instance=("aws", "p5.4xlarge", "us-east-1", "on_demand"))  # fmt: skip
     seed(folder, LOW_BATCH_70B, gpus=8, usd_per_hour=None, minutes=MINUTES, end_ts=NOW, host="gpu-large",
         instance=("aws", "p5.48xlarge", "us-east-1", "on_demand"))  # fmt: skip
-    with Writer(where) as writer:
-        known = list(cpu_host("c8g.4xlarge", ON_CPUS))
-        for tick in known:
-            writer.commit(tick)
-        writer.roll_up()
+    deployment_id = record(where, "c8g.4xlarge")
     if probed:
-        probe(where, known[-1].deployments[0].deployment_id)
+        probe(where, deployment_id)
     return folder
 
 
-def probe(where: StoreLocation, deployment_id: int) -> None:
-    """Store what `pertoken probe` measures of a 0.5B in 8 bits on CPUs of 1 TFLOP/s that read 100 GB/s."""
-    prompt_s, row_s = 2 * 0.494e9 / 1e12, 2 * 0.494e9 / 4e11
-    reading_s = 0.494e9 * 8.3 / 8 / 1e11
+def record(where: StoreLocation, instance_type: str) -> int:
+    """Record a host of CPUs; return the id of its deployment."""
+    recorded = list(cpu_host(instance_type))
+    with Writer(where) as writer:
+        for tick in recorded:
+            writer.commit(tick)
+        writer.roll_up()
+    return recorded[0].deployments[0].deployment_id
+
+
+def probe(where: StoreLocation, deployment_id: int, times: float = 1.0) -> None:
+    """Store what `pertoken probe` measures of a 0.5B in 8 bits on CPUs of 1 TFLOP/s that read 100 GB/s, or a multiple
+    of it.
+    """
+    prompt_s, row_s = 2 * 0.494e9 / 1e12 / times, 2 * 0.494e9 / 4e11 / times
+    reading_s = 0.494e9 * 8.3 / 8 / 1e11 / times
     points = [
-        *(
-            OperatingPoint(NOW - 900, 1.0, None, n, 1.0, ttft_s=n * prompt_s + 0.01, probed=True)
-            for n in (128.0, 384.0)
-        ),
+        *(OperatingPoint(NOW - 900, 1.0, None, n, 1.0, ttft_s=n * prompt_s, probed=True) for n in (128.0, 384.0)),
         *(
             OperatingPoint(NOW - 800, n, reading_s + n * row_s, 16.0, 24.0, cached_share=1.0, probed=True)
             for n in (1.0, 2.0)
@@ -154,3 +166,43 @@ def refusals(advice: dict[str, Any]) -> str:
         row for row in advice["recommendations"] if row["rule_id"] == "move-accelerator" and row["target"] == SMALL
     ]
     return "\n".join(refusal["reason"] for refusal in row["refusals"])
+
+
+def test_instances_of_two_sizes_that_report_one_name_keep_their_own_rates_and_prices(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    for instance_type, times in (("c8g.4xlarge", 1.0), ("c8g.8xlarge", 2.0)):
+        probe(where, record(where, instance_type), times)
+    market = present(open_store(where), load_market(), 3600, NOW).context.market
+    rates = {device.name: device.measured["llama.cpp", "int8"].memory_bytes_per_s for device in market.measured}
+    assert rates["Neoverse-V2 (c8g.8xlarge)"] == pytest.approx(2 * rates["Neoverse-V2 (c8g.4xlarge)"])
+    prices = {name: [offer.nano_usd_per_hour / 1e9 for offer in market.offers(name)] for name in rates}
+    assert prices == {"Neoverse-V2 (c8g.4xlarge)": [0.63808], "Neoverse-V2 (c8g.8xlarge)": [1.27616]}
+
+
+@pytest.mark.parametrize(("instance_type", "selector"), [("c9g.4xlarge", "cpu"), ("c8g.4xlarge", "Neoverse")])
+def test_a_price_set_for_a_probed_host_is_that_of_another_one_of_its_kind(
+    instance_type: str, selector: str, tmp_path: Path
+) -> None:
+    where = new_store(tmp_path)
+    probe(where, record(where, instance_type))
+    price = {"nano_usd_per_device_hour": 500_000_000, "from_ts": NOW - 7200, "set_ts": NOW - 7200, "note": None}
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(connection, selector=selector, set_by="someone", **price)
+    market = present(open_store(where), load_market(), 3600, NOW).context.market
+    (offer, *listed) = sorted(market.offers(f"Neoverse-V2 ({instance_type})"), key=lambda offer: offer.source)[::-1]
+    assert (offer.instance_type, offer.region, offer.nano_usd_per_hour) == (instance_type, "us-east-1", 500_000_000)
+    assert offer.origin is Origin.SET and offer.source == f"the price that is set of cpu-{instance_type}"
+    assert len(listed) <= 1
+
+
+def test_an_owned_host_is_no_destination(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    recorded = [replace(tick, host=replace(tick.host, purchase="owned")) for tick in cpu_host("c9g.4xlarge")]
+    with Writer(where) as writer:
+        for tick in recorded:
+            writer.commit(tick)
+        writer.roll_up()
+    probe(where, recorded[0].deployments[0].deployment_id)
+    market = present(open_store(where), load_market(), 3600, NOW).context.market
+    assert [device.name for device in market.measured] == ["Neoverse-V2 (c9g.4xlarge)"]
+    assert market.offers("Neoverse-V2 (c9g.4xlarge)") == ()
