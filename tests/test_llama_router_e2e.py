@@ -26,7 +26,7 @@ from tests.recorded import agent, until
 PROGRAM = os.environ.get("PERTOKEN_LLAMA_SERVER")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="PERTOKEN_LLAMA_SERVER=PROGRAM runs it")
 START_S = 120.0
-MODELS = ("first", "second")
+MODELS = ("first-of-router", "second-of-router")
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def router(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
     """URL and process of a router with two models, ended with all that it started."""
     folder.mkdir()
     for seed, name in enumerate(MODELS):
-        write_model(folder / f"{name}.gguf", seed)
+        write_model(folder / f"{name}.gguf", seed, answers="a")  # it refuses to return bytes that are no text
     port, log = free_port(), folder.with_suffix(".log")
     options = (
         "--models-dir",
@@ -84,13 +84,14 @@ def complete(url: str, model: str, prompt: list[int], generated: int) -> Usage:
 
 
 def recorded(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the prompt and generated tokens in the database by model."""
+    """Return the prompt and generated tokens in the database by model; other servers may run on this host."""
     sample, deployment = t.deployment_sample.c, t.deployment.c
     query = (
         select(deployment.served_model, func.sum(sample.prompt_tokens), func.sum(sample.generated_tokens))
         .select_from(t.deployment_sample)
         .join(t.epoch, t.epoch.c.epoch_id == sample.epoch_id)
         .join(t.deployment, deployment.deployment_id == t.epoch.c.deployment_id)
+        .where(deployment.served_model.in_(MODELS))
         .group_by(deployment.served_model)
     )
     with open_store(locate(str(folder))).read() as connection:

@@ -6,6 +6,10 @@ alone, and so little more than a restart. All are restarted as they are each wee
 which one is broken and one ends its outputs sooner. It takes 30 minutes:
 `PERTOKEN_E2E_PROOF=1 python -m pytest -n 0 -s tests/test_proof_e2e.py`.
 
+The agent's record of restarts is the one thing that is not compressed: the store keeps the last restart of an hour of
+the clock, and the weeks of this test pass within one. The test therefore reads each restart as soon as the agent
+recorded it, and hands all of them to the verdict, as the store of an engine that restarts once a week would.
+
 What makes an hour of 5 s noisy is the machine, not the engine: an engine that the scheduler moves between CPUs, or that
 waits for its own load generator, counts that time as work. Both engines therefore share a CPU that nothing else of this
 test runs on, and take turns on it; each bucket has the same requests, sent one after another and away from its edges,
@@ -17,6 +21,7 @@ would count as cost. Where it does not, leave the machine to this test.
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPException
@@ -24,7 +29,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import func
+from sqlalchemy import Connection, func, select
 
 from pertoken.catalog.market import load_market
 from pertoken.cli import main
@@ -39,7 +44,9 @@ from pertoken.proof.verdicts import Result, Verdict, read_verdicts
 from pertoken.proof.verification.question import Cycle
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
+from pertoken.store.query import read
 from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema import telemetry as t
 from tests.llama import LlamaServer, Shape, write_model
 from tests.recorded import agent, rows_of, scalar, until
 
@@ -124,7 +131,30 @@ def load(*servers: LlamaServer, answered: bool = False) -> Iterator[None]:
         pacing.join()
 
 
-def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_verdict(tmp_path: Path) -> None:
+class Restarts:
+    """Restarts of each engine as the agent recorded them, read before the next one of the same hour replaces them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ts_by_engine: dict[int, set[int]] = defaultdict(set)
+        self._stored = read.restarts
+
+    def up_to(self, connection: Connection, engine_id: int, end: int) -> tuple[int, ...]:
+        """Return all restarts of an engine up to `end`, as `read.restarts` does of those that lie hours apart."""
+        recorded = self._ts_by_engine[engine_id]
+        recorded.update(self._stored(connection, engine_id, end))
+        return tuple(sorted(ts for ts in recorded if ts <= end))
+
+    def fewest(self) -> int:
+        """Return the least number of restarts of an engine that are recorded now."""
+        with open_store(locate(str(self._folder))).read() as connection:
+            engine_ids = connection.execute(select(t.engine.c.engine_id)).scalars().all()
+            return min(len(self.up_to(connection, engine_id, int(time.time()))) for engine_id in engine_ids)
+
+
+def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = write_model(tmp_path / "full.gguf", shape=SHAPE)
     quantized = write_model(tmp_path / "quantized.gguf", shape=SHAPE, weights="Q8_0")
     folder = tmp_path / "db"
@@ -132,6 +162,8 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     slower = LlamaServer(quantized, slots=1, alias="slower")
     same = LlamaServer(full, slots=1, alias="same")
     servers = faster, slower, same
+    restarts = Restarts(folder)
+    monkeypatch.setattr(read, "restarts", restarts.up_to)
     words = [word for server in servers for word in ("--engine", server.url)]
     with on(ALL_ELSE), ExitStack() as running:
         with on(ENGINES, first=True):
@@ -145,6 +177,7 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
         for week in (1, 2, 3):
             until(lambda: time.time() - began > week * WEEK.week_s, f"week {week}", BASELINE_S, 1)  # noqa: B023
             restart(*servers)
+            until(lambda: restarts.fewest() >= week, f"restart {week} of all", 60, 1)  # noqa: B023
         until(lambda: time.time() - began > BASELINE_S, "four weeks before the change", BASELINE_S + 60, 1)
         faster.model, slower.model, same.context = quantized, full, same.context - 256
         restart(*servers)

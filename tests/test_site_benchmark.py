@@ -196,7 +196,7 @@ def test_a_run_on_file_gives_the_same_predictions_again(tmp_path: Path) -> None:
     plan = Plan(3, 60.0, 1.0, 1.0, LLAMA_CPP, SMALL, SMALL, 4, 2, False)
     recording = Recording(Ideal(), tmp_path / "run.json")
     outcomes, hashes = Site(plan, recording).run()
-    assert {outcome.kind for outcome in outcomes} == {"control", "load", "format", "format_probed"}
+    assert {outcome.kind for outcome in outcomes} == {"control", "load", "format", "format_probed", "rates"}
     again, same = Site(plan, OnFile(tmp_path / "run.json")).run()
     assert again == outcomes and same == hashes
 

@@ -28,7 +28,8 @@ class Kind:
     """Kind of history: a table of `[[kind]]` in `shape.toml`, which explains the values."""
 
     name: str = "usual"
-    restarts: str = "weekly"
+    plain_restarts: int | None = None
+    """None: at random, once a week in the mean."""
     creep_per_day: tuple[float, float] = (0.0, 0.0)
     settles: tuple[float, float] = (0.0, 0.0)
     process_sd: float = 0.0
@@ -85,7 +86,7 @@ def histories(rng: np.random.Generator, runs: int, condition: Condition) -> Iter
     hour = first[:, None] + np.arange(hours)
     changed = np.arange(hours) >= before
 
-    started, process = _starts(rng, size, before, kind.restarts)
+    started, process = _starts(rng, size, before, kind.plain_restarts)
     uptime = np.arange(hours) - started
     lengths = np.exp(_ar1(rng, size, shape["lengths"]["wobble_sd"], shape["lengths"]["wobble_ar1"]))
     lengths *= np.where(changed, rng.choice(kind.length_ratios, (runs, 1, 1)), 1.0)
@@ -131,16 +132,16 @@ def histories(rng: np.random.Generator, runs: int, condition: Condition) -> Iter
         yield History(members_of_run[0], tuple(members_of_run[1:]), int(ts[before]), int(ts[-1]) + HOUR_S)
 
 
-def _starts(rng: np.random.Generator, size: tuple[int, int, int], changed: int, restarts: str) -> tuple[Ints, Ints]:
+def _starts(rng: np.random.Generator, size: tuple[int, int, int], changed: int, plain: int | None) -> tuple[Ints, Ints]:
     """Return the hour in which the process of each hour began, and its number. The change restarts the deployment."""
     shape = SHAPE["restarts"]
     starts = np.zeros(size, bool)
-    if restarts == "weekly":
+    if plain is None:
         starts = rng.random(size) < 1 / shape["every_hours"]
-    elif restarts == "planned":
-        starts[:, 0, changed - shape["planned_hours"]] = True
+    else:
+        starts[:, 0, changed - plain * shape["planned_hours"] : changed : shape["planned_hours"]] = True
     starts[:, 0, changed] = True
-    if restarts == "weekly":
+    if plain is None:
         older = rng.exponential(shape["every_hours"], size[:2])
     else:
         older = rng.uniform(0, shape["old_hours"], size[:2])

@@ -10,6 +10,8 @@ of closed loops; rounds in which others used over 5 % of the processor are repea
 The probed configurations are predicted and served beside the others as controls, and fixed loops are timed before each
 probe and configuration: they distinguish a machine that became slower or faster from a fault of the forecast. They
 correct no prediction.
+
+All are predicted from the rates of the CPUs alone too, as a model is that does not run on them yet.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from benchmarks.site.machine import Machine, note
 from benchmarks.site.models import SMALL, Shape
 from benchmarks.site.plan import ROUNDS, Plan, requests_each
 from benchmarks.site.record import Measurements, OnFile, Recording
-from benchmarks.site.scoring import CONTROL, Outcome, score
+from benchmarks.site.scoring import CONTROL, RATES_ALONE, Outcome, score
 from benchmarks.site.speed import speed_rows
 from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import OperatingPoint
@@ -63,6 +65,8 @@ class Site:
         requests = self._requests(forecasts, len(formats) * (self._plan.format_probe_s + self._plan.engine.start_s))
         first = {of: forecast.predict(of, requests[of]) for of, forecast in forecasts.items()}
         hashes = {"from one probe of each model": announce(first)}
+        unprobed = {of: forecast_of(of, market, Calibration()).predict(of, requests[of]) for of in first}
+        hashes["from the rates of the CPUs alone"] = announce(unprobed)
         by_format = {key: self._machine.probe(key, self._plan.format_probe_s) for key in formats}
         second = {}
         for configuration in self._others:
@@ -75,6 +79,7 @@ class Site:
         for of, measured in self._machine.serve(requests).items():
             if measured and of in first:
                 outcomes.append(Outcome(of.label, self._kind(of), first[of], tuple(measured)))
+                outcomes.append(Outcome(of.label, RATES_ALONE, unprobed[of], tuple(measured)))
             if measured and of in second:
                 outcomes.append(Outcome(of.label, "format_probed", second[of], tuple(measured)))
         return outcomes, hashes

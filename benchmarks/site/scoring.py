@@ -17,6 +17,10 @@ LIMITS = {
 }
 CONTROL = "control"
 """The probed configurations themselves: no target is held to them."""
+RATES_ALONE = "rates"
+"""Configurations predicted from the rates of the CPUs, without a probe of their model: no target is held to them."""
+AGAIN = ("format_probed", RATES_ALONE)
+"""Kinds whose rounds are those of another kind too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Outcome:
 
     label: str
     kind: str
-    """`load`, `format`, `format_probed` (predicted after a probe of its own format), or `CONTROL`."""
+    """`load`, `format`, `format_probed` (predicted after a probe of its own format), `CONTROL` or `RATES_ALONE`."""
     prediction: Prediction
     rounds: tuple[Measured, ...]
 
@@ -81,7 +85,7 @@ class Outcome:
 def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[list[Row], list[Target]]:
     """Return the rows and targets of a run; `repeats` are figures of the run itself, in `count`."""
     rows = [Row("pertoken", name, value, "count", "of this run") for name, value in repeats.items()]
-    noise = [value for outcome in outcomes if outcome.kind != "format_probed" for value in outcome.noise()]
+    noise = [value for outcome in outcomes if outcome.kind not in AGAIN for value in outcome.noise()]
     middle = statistics.median(noise) if noise else None
     rows.append(Row("machine", "repeat noise", middle, "share", "median |round / next round - 1|"))
     targets = []
@@ -104,10 +108,11 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
             rows.append(
                 Row("pertoken", f"{kind} {figure} median error", value, "share", f"{len(of_figure)} configurations")
             )
-    if control := [error for outcome in outcomes if outcome.kind == CONTROL for error in outcome.errors()]:
+    for kind, method in ((CONTROL, "probed configurations"), (RATES_ALONE, "tokens/s, no probe of the model")):
+        asked = [outcome for outcome in outcomes if outcome.kind == kind]
+        errors = [error for one in asked for error in (one.errors() if kind == CONTROL else one.errors()[:1])]
         rows += [
-            Row("pertoken", f"{CONTROL} {name}", value, "share", "probed configurations")
-            for name, value in _quantiles(control).items()
+            Row("pertoken", f"{kind} {name}", value, "share", method) for name, value in _quantiles(errors).items()
         ]
     rows += [
         Row("pertoken", f"{outcome.label}: {name}", predicted, "predicted / measured", f"{outcome.kind}, {held}")
@@ -115,7 +120,7 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
         for name, predicted, held in outcome.compared()
     ]
     # A configuration counts once, as it would be predicted by then: after a probe of its format where there was one.
-    others = [outcome for outcome in outcomes if outcome.kind != CONTROL]
+    others = [outcome for outcome in outcomes if outcome.kind not in (CONTROL, RATES_ALONE)]
     last = [outcome for outcome in others if outcome.kind != "format"] or others
     covered = [covered for outcome in last for covered in outcome.covered()]
     widths = [width for outcome in last for width in outcome.widths()]

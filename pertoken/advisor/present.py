@@ -12,7 +12,8 @@ from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
 from pertoken.advisor.probed.stored import probe_points
 from pertoken.advisor.worker.child import Measured, SubjectKey
-from pertoken.catalog.market import Market, MeasuredRates
+from pertoken.catalog.coverage import CPU
+from pertoken.catalog.market import Market, MeasuredRates, cpu_name
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import fleet, service_name
@@ -42,25 +43,36 @@ def with_cpus(
     inventory: Inventory,
     probed: Mapping[int, Sequence[OperatingPoint]],
 ) -> Market:
-    """Return the market with the CPUs of probed deployments, by device name; unchanged without any.
+    """Return the market with the CPUs of probed deployments, by name and kind of instance; unchanged without any.
 
-    Rates from several deployments on CPUs of one name are kept by engine and dtype of the weights.
+    Rates from several deployments on alike CPUs are kept by engine and dtype of the weights. The listed prices of such
+    an instance are offers of these CPUs.
     """
     rates: dict[str, dict[tuple[str, str], MeasuredRates]] = defaultdict(dict)
     memory_bytes: dict[str, int] = {}
+    names: dict[tuple[str | None, str | None], str] = {}
     for deployment in deployments:
         held = [inventory.devices[device_id] for device_id in deployment.device_ids if device_id in inventory.devices]
         points = probed.get(deployment.deployment_id, ())
         if len(held) != 1 or held[0].kind != "cpu" or deployment.weight_dtype is None:
             continue
         measured = measured_rates(deployment.model, deployment.engine, deployment.weight_dtype, points)
-        memory = inventory.host[held[0].host_id].memory_bytes
+        memory, placement = inventory.host[held[0].host_id].memory_bytes, deployment.placement
         if measured is not None and memory:
-            rates[held[0].name][deployment.engine, deployment.weight_dtype] = measured
-            memory_bytes[held[0].name] = memory
+            name = cpu_name(held[0].name, placement.instance_type)
+            rates[name][deployment.engine, deployment.weight_dtype] = measured
+            memory_bytes[name] = memory
+            names[placement.provider, placement.instance_type] = name
+    if not rates:
+        return market
     today = datetime.fromtimestamp(inventory.now_ts, UTC).date()
     devices = [cpu_accelerator(name, of, memory_bytes[name], today) for name, of in rates.items()]
-    return market.with_measured(devices) if devices else market
+    offers = [offer for offer in market.all_offers if offer.accelerator == CPU]
+    return market.with_measured(devices).having(
+        replace(offer, accelerator=names[offer.provider, offer.instance_type])
+        for offer in offers
+        if (offer.provider, offer.instance_type) in names
+    )
 
 
 SeriesByWindow = Mapping[int, Collection[str] | None]

@@ -454,12 +454,10 @@ def processors() -> int:
 
 
 def in_forks(works: Sequence[Work[T]], progress: Progress) -> list[T]:
-    """Return the results of works, each done in a fork of its own; a single one is done in this process.
+    """Return the results of works, each done in a fork of its own.
 
     Where a fork ends without a result, its work is done in this process, which raises its errors.
     """
-    if len(works) == 1:
-        return [works[0](progress)]
     with ExitStack() as stack:
         forks = [stack.enter_context(Fork(work)) for work in works]
         return [fork.result(progress) for fork in forks]

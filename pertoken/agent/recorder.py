@@ -45,6 +45,8 @@ CHECK_AFTER_S = 5.0
 """Seconds from the start to the first check of the database."""
 RETENTION_S = 60.0
 """Seconds between two steps of deleting old rows. One pass over all tables ends within an hour."""
+AFTER_TICK_S = 0.05
+"""Seconds from the time of a tick to the roll-ups, which wait for the tick: screens count what is in them."""
 SETTLE_S = 10.0
 """Seconds between two steps of deleting outbox marks that the central server has acknowledged."""
 FIRST_LOOK_S = 0.75
@@ -239,7 +241,7 @@ class Recorder:
         return (
             Job("engine look", self.start_look, LOOK_S, LOOK_S),
             Job("process lists", self._list_processes, list_s, list_s),
-            Job("roll-ups", self._roll_up, ROLL_UP_S),
+            Job("roll-ups", self._roll_up, ROLL_UP_S, phase_s=AFTER_TICK_S),
             Job("retention", self._delete_old, RETENTION_S, RETENTION_S),
             Job("tidying", self._upkeep.tidy, MINUTE),
             Job("integrity check", lambda: self.check(stop), check_s, CHECK_AFTER_S, beside=True),

@@ -1,4 +1,4 @@
-"""CPUs and memory of instance types with accelerators: `instances.csv`, each with its source and date."""
+"""CPUs and memory of instance types: `instances.csv`, each with its source and date."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

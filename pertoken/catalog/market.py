@@ -48,6 +48,11 @@ of quantized weights (ggml-cpu `repack.cpp`: a GEMM from 4 rows on, GEMVs for th
 EPYC steps of 2, 3, 4, 5 and 8 sequences took 1.9, 2.9, 2.6, 3.9 and 4.6 times as long as those of one (2026-11-23)."""
 
 
+def cpu_name(reported: str, instance_type: str | None) -> str:
+    """Return CPUs as hardware: instances of several sizes report one name, and each has rates of its own."""
+    return f"{reported} ({instance_type})" if instance_type else reported
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredRates:
     """Measured rates of a device with weights of one format."""

@@ -16,7 +16,7 @@ from pertoken.costs.prices.stored import price_book
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window.inventory import Inventory
-from pertoken.window.observed import observed_share
+from pertoken.window.observed import counted_ms, observed_share
 from pertoken.window.reading import DAY, Piece, Window
 from pertoken.window.totals import Details, Recent, Totals
 
@@ -88,7 +88,7 @@ class Bill:
     def money(self) -> Money:
         """Dollars of the window, split among their payers."""
         inventory = self.inventory
-        held_times = (stretch.held_time(inventory.own_devices) for stretch in self.totals.stretches)
+        held_times = (stretch.held_time(inventory) for stretch in self.totals.stretches)
         return allocations(held_times, inventory.devices, self.prices)
 
     @cached_property
@@ -124,7 +124,8 @@ class Bill:
         """Return milliseconds in which a deployment was observed, and in which it should have been."""
         row, observed_ms = self.inventory.newest[deployment_id], self.totals.of(deployment_id).get("observed_ms") or 0
         first_ts = self.inventory.epochs_of[deployment_id][0].start_ts
-        return observed_ms, self._expected_ms(row.host_id, first_ts, row.newest_ts)
+        expected_ms = self._expected_ms(row.host_id, first_ts, row.newest_ts)
+        return counted_ms(observed_ms, expected_ms), expected_ms
 
     def bill_observed(self) -> float | None:
         """Return the share of the time priced devices should have been there that was observed; None without any."""
@@ -135,7 +136,7 @@ class Bill:
                 row = devices[device_id]
                 ms = self._expected_ms(row.host_id, row.first_ts, newest_ts[device_id])
                 expected_ms += ms
-                observed_ms += min(ms, money.observed_ms.get(device_id, 0))
+                observed_ms += counted_ms(money.observed_ms.get(device_id, 0), ms)
         return observed_share(observed_ms, expected_ms)
 
     def _expected_ms(self, host_id: int, first_ts: int, newest_ts: int) -> int:

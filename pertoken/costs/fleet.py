@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from pertoken.catalog.knobs import undetermined
-from pertoken.catalog.market import Market
+from pertoken.catalog.market import Market, cpu_name
 from pertoken.config import Settings
 from pertoken.settings.fleet import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
@@ -58,7 +58,7 @@ def fleet(
             for name in sorted(deployments)
         ),
         hosts=tuple(hosts.values()),
-        devices=tuple(_device(row, inventory, market) for row in devices),
+        devices=tuple(_device(row, inventory, market, hosts[row.host_id].placement) for row in devices),
         commitments=tuple(
             Commitment(
                 commitment.provider,
@@ -154,15 +154,19 @@ def _placement(
     )
 
 
-def _accelerator(rows: Sequence[Any], market: Market) -> str | None:
+def _accelerator(rows: Sequence[Any], market: Market, instance_type: str | None = None) -> str | None:
     """Return the catalog name of whole devices that are all alike, else None: a part of one is not known by it."""
-    names = {row.name if row.parent_id is None else None for row in rows}
+    names = {_name(row, instance_type) if row.parent_id is None else None for row in rows}
     accelerator = market.accelerator(names.pop()) if len(names) == 1 else None
     return accelerator.name if accelerator else None
 
 
-def _device(row: Any, inventory: Inventory, market: Market) -> Device:
-    accelerator = market.accelerator(row.name)
+def _name(row: Any, instance_type: str | None) -> str:
+    return cpu_name(row.name, instance_type) if row.kind == "cpu" else str(row.name)
+
+
+def _device(row: Any, inventory: Inventory, market: Market, placement: Placement) -> Device:
+    accelerator = market.accelerator(_name(row, placement.instance_type))
     partitions = tuple(
         Partition(part.device_id, device_name(part), None if part.part_1e6 is None else part.part_1e6 / SHARE)
         for part in inventory.partitions.get(row.device_id, ())
@@ -204,7 +208,7 @@ def deployment_of(
         epoch_id=row.epoch_id,
         served_model=row.served_model,
         device_ids=tuple(device.device_id for device in held),
-        placement=replace(_common(on), accelerator=_accelerator(held, market)),
+        placement=replace(common := _common(on), accelerator=_accelerator(held, market, common.instance_type)),
         serves=((service_name(row.served_model, settings), None),),
     )
 

@@ -214,6 +214,5 @@ def _by_owner(
     for allocation, device_ids in allocations:
         for nano_by_deployment, nano_by_epoch in ((busy, allocation.busy), (idle, allocation.idle)):
             for epoch_id, nano_usd in nano_by_epoch.items():
-                if epoch_id in owner:  # else its row has values that nothing can have, and names no deployment
-                    nano_by_deployment[owner[epoch_id]] += nano_usd * len(device_ids)
+                nano_by_deployment[owner[epoch_id]] += nano_usd * len(device_ids)
     return busy, idle

@@ -142,6 +142,8 @@ def _held_rows(part: ServedBuckets, inventory: Inventory, bucket_s: int) -> _Hel
         busy_rows = np.array(workers, np.int64).reshape(-1, 5).T
         columns[4] = np.where(np.isin(columns[1], busy_rows[1]), 0, columns[4])
         columns = [np.concatenate(pair) for pair in zip(columns, busy_rows, strict=True)]
+    has_row = np.isin(columns[1], list(inventory.head_rows))
+    columns[1] = np.where(has_row, columns[1], OTHER)
     columns[2] //= bucket_s
     order = np.lexsort((columns[2], columns[1], columns[0]))
     columns = [column[order] for column in columns]

@@ -46,7 +46,16 @@ def _changes(now: Deployment, to: Deployment) -> frozenset[str]:
     return frozenset(now.knob_changes(to)) | ({"placement.accelerator"} if moved else frozenset())
 
 
-def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
+def onto_cpus(now: Deployment, to: Deployment, market: Market) -> bool:
+    """Return whether a change is a move from accelerators to CPUs, whose rates a probe measured by engine."""
+    on_cpus = [
+        device is not None and device.arch == CPU_ARCH
+        for device in (market.accelerator(deployment.accelerator) for deployment in (now, to))
+    ]
+    return on_cpus == [False, True]
+
+
+def known_kinds(now: Deployment, to: Deployment, load: Load, market: Market) -> frozenset[str]:
     """Return the kinds of a change. Raises Abstained for a knob that the serving model does not know."""
     changes = _changes(now, to)
     if "enable_prefix_caching" in changes and not now.enable_prefix_caching:
@@ -58,7 +67,8 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
             "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
             "metrics that count drafts"
         )
-    unknown = [knob for knob in changes if knob not in _table()["knobs"] and knob != "weight_dtype"]
+    known = {"weight_dtype", "engine"} if onto_cpus(now, to, market) else {"weight_dtype"}
+    unknown = [knob for knob in changes - known if knob not in _table()["knobs"]]
     if unknown:
         trial = knobs()[unknown[0]].trial
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")
@@ -66,13 +76,12 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
 
 
 def check_hardware(now: Deployment, to: Deployment, market: Market) -> None:
-    """Raise Abstained for a move between CPUs and accelerators, or to a format that the engine does not run there.
+    """Raise Abstained for a move from CPUs to accelerators, or to a format that the engine does not run there.
 
     Measurements on CPUs do not predict accelerators.
     """
-    devices = [market.accelerator(deployment.accelerator) for deployment in (now, to)]
-    if len({device.arch == CPU_ARCH for device in devices if device is not None}) > 1:
-        raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")
+    if onto_cpus(to, now, market):
+        raise Abstained("what a move from CPUs to accelerators gains is not measured: try it for some hours")
     combinations = [(deployment.engine, deployment.weight_dtype, deployment.accelerator) for deployment in (now, to)]
     if combinations[0] != combinations[1] and (reason := market.not_run(*combinations[1])) is not None:
         raise Abstained(reason)

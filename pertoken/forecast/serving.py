@@ -18,7 +18,7 @@ from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, refusals
 from pertoken.forecast.efficiency import deviation, efficiency, intervals
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.host import LOAD_KINDS, Calibration
+from pertoken.forecast.host import LOAD_KINDS, Calibration, carried
 from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds, measured_kinds
 from pertoken.forecast.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
@@ -192,7 +192,7 @@ def compare_all(comparisons: Sequence[Comparison], market: Market) -> list[Chang
     for comparison, before, after in zip(comparisons, resolved_now, resolved_after, strict=True):
         comparison = replace(comparison, calibration=comparison.calibration.for_change(comparison.to))
         try:
-            kinds = known_kinds(comparison.now, comparison.to, comparison.load)
+            kinds = known_kinds(comparison.now, comparison.to, comparison.load, market)
             check_hardware(comparison.now, comparison.to, market)
         except Abstained as reason:
             results.append(reason)
@@ -210,30 +210,33 @@ def _compared(
     known: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market
 ) -> list[Change | Forecast | Abstained]:
     comparisons = [comparison for comparison, _, _, _ in known]
+    carried_over = [carried(comparison.calibration, comparison.to, market) for comparison in comparisons]
     before, after = stack_rows([row[2] for row in known]), stack_rows([row[3] for row in known])
     afterwards = _forecasts(
         [comparison.to for comparison in comparisons],
         [comparison.load for comparison in comparisons],
         after,
         market,
-        [comparison.calibration for comparison in comparisons],
+        carried_over,
     )
     starts = [row for row, forecast in enumerate(afterwards) if forecast.running is not None]
     if not starts:
         return list(afterwards)
     candidates_before, candidates_after = before.take(np.array(starts)), after.take(np.array(starts))
-    comparisons = [comparisons[row] for row in starts]
+    comparisons, carried_over = [comparisons[row] for row in starts], [carried_over[row] for row in starts]
     running = (
         np.array([max(1.0, comparison.load.running) for comparison in comparisons]),
         np.array([point.concurrency for row in starts if (point := afterwards[row].running) is not None]),
     )
-    posteriors = [comparison.calibration.posterior for comparison in comparisons]
+    posteriors = [calibration.posterior for calibration in carried_over]
     joint = Posterior(
         np.concatenate([posterior.mean for posterior in posteriors]),
         np.concatenate([posterior.covariance for posterior in posteriors]),
     )
-    verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in comparisons])
-    points = np.where(verified, np.inf, [comparison.calibration.points for comparison in comparisons])
+    verified = np.array(
+        [known.has_seen(change.now, change.to) for change, known in zip(comparisons, carried_over, strict=True)]
+    )
+    points = np.where(verified, np.inf, [calibration.points for calibration in carried_over])
     ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, points)
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     by_points = [_rests_on_points(comparison) for comparison in comparisons]
@@ -242,6 +245,11 @@ def _compared(
     missed_before, missed_after = (
         log_times(errors, loads_of(c, at)) for c, at in zip((candidates_before, candidates_after), running, strict=True)
     )
+    # What is not carried over is missed at the present end alone.
+    missed_before = missed_before + [
+        0.0 if known is change.calibration else change.calibration.log_time
+        for change, known in zip(comparisons, carried_over, strict=True)
+    ]
     log_ratios = ratios.log_ratio + missed_before - missed_after
     now = slowed(ratios.before, np.exp(missed_before))
     changes: list[Change | Forecast | Abstained] = list(afterwards)

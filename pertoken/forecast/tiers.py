@@ -37,7 +37,7 @@ class Tier:
 
 @cache
 def tiers() -> dict[str, Tier]:
-    """Return every tier by its key, the best first: measured, probed, stated, physics."""
+    """Return every tier by its key, the best first: measured, probed, stated, cpus, physics."""
     rows = tomllib.loads(files("pertoken.forecast").joinpath("tiers.toml").read_text(encoding="utf-8"))
     return {key: Tier(row["name"], row["median"], row["p90"], row.get("lifted_by")) for key, row in rows.items()}
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.host import Calibration, Measured, calibrate_all
+from pertoken.forecast.host import Calibration, Measured, calibrate_all, carried
 from pertoken.forecast.queue.latency import (
     Latency,
     LatencyQuery,
@@ -261,7 +261,8 @@ class Forecasts:
         for question, query, _ in judged:
             present = self._presents[_key(*_latency_inputs(query))][1]
             if isinstance(present, Present):
-                proposed = replace(present.query, deployment=question.to)
+                calibration = carried(present.query.calibration, question.to, market)
+                proposed = replace(present.query, deployment=question.to, calibration=calibration)
                 by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
         return by_question
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
+from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.latency import SAME, Latency, LatencyQuery, LikelyLatency, assumptions, ratios
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.serving import Range
@@ -73,7 +74,8 @@ class Latencies:
         before, after = self.forecast(self.present.query), self.forecast(self.proposed)
         if after.refusal is not None or (before.refusal is not None and self.present.as_measured is None):
             return after
-        if before.refusal is not None:  # an assumed load that only the change holds
+        carried_over = self.proposed.calibration is self.present.query.calibration
+        if before.refusal is not None or not carried_over:  # an assumed load that only the change holds, or CPUs
             scaled: dict[str, Any] = {name: self._scaled(name, getattr(after, name)) for name in FIGURES.values()}
             return replace(after, **scaled)
         same_load = self.proposed.arrivals is self.present.query.arrivals
@@ -134,20 +136,23 @@ def latencies(
     *,
     forecast: Forecast,
     fewest: Count,
+    calibration: Calibration | None = None,
     provenance: Provenance | None = None,
     notes: Iterable[str] = (),
     slowdown: Range = SAME,
 ) -> Latencies:
     """Return the latency of one replica before and after a change, under the requests that were measured on it.
 
-    `replicas` get as many requests each. `notes`: assumptions on the requests, with their `provenance`.
+    `replicas` get as many requests each. `calibration`: that of `to`, where it is not that of the present. `notes`:
+    assumptions on the requests, with their `provenance`.
     """
     if isinstance(present, NotMeasured):
         return Latencies(None, None, forecast, fewest, slo=slo, unknown=present.sentence)
     now, arrivals = present.query.deployment, present.query.arrivals
     if slowdown != SAME:
         arrivals = replace(arrivals, requests_per_s=float(arrivals.requests_per_s) * slowdown[1])
-    proposed = replace(present.query, deployment=to, arrivals=arrivals)
+    calibration = calibration or present.query.calibration
+    proposed = replace(present.query, deployment=to, arrivals=arrivals, calibration=calibration)
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
     return Latencies(
         present,

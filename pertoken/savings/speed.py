@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.host import Calibration, tier_of
+from pertoken.forecast.host import Calibration, carried, tier_of
 from pertoken.forecast.queue.latency import SAME
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.served import Abstained
@@ -106,7 +106,13 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
         return Speed(unpriced=str(reason))
     if isinstance(change, Forecast):
         return Speed(infeasible=f"it would not start: {change.refusal}")
-    known = Speed(ratio=change.ratio, load=load, calibration=calibration, at_most=full_batch(change), objectives=slo)
+    known = Speed(
+        ratio=change.ratio,
+        load=load,
+        calibration=carried(calibration, to, context.market),
+        at_most=full_batch(change),
+        objectives=slo,
+    )
     return _judged(known, change, now, to, seen, slo, context, replicas)
 
 
@@ -190,7 +196,8 @@ def _judged(
 ) -> Speed:
     assert known.load is not None and known.calibration is not None
     load, demand = known.load, change.after.demand
-    if demand is None and (lost := _lost_capacity(known, now, context)) is not None:
+    calibration = calibrated(now, load, context).for_change(to)
+    if demand is None and (lost := _lost_capacity(known, calibration, now, context)) is not None:
         return _refused(known, lost)
     slower = 1.0 if demand is None else demand.tpot_ms[1] / change.tpot_ms_now
     if slo.tpot_p95_ms is None and demand is not None and slower > MAX_UNASKED_SLOWDOWN:
@@ -199,7 +206,7 @@ def _judged(
             f"tokens would come {slower:.1f} times as slowly (about {demand.tpot_ms[1]:.0f} ms each), and no SLO "
             "allows it: set `slo.tpot_ms`",
         )
-    latency = _latency(now, to, seen, load, known.calibration, slo, context, replicas)
+    latency = _latency(now, to, seen, load, calibration, slo, context, replicas)
     judged = replace(known, latency=latency)
     if latency.present is None or latency.proposed is None:
         mean_ms, limit_ms = (load.tpot_ms or 0.0) * slower, slo.tpot_p95_ms
@@ -254,19 +261,20 @@ def _latency(
         replicas,
         forecast=partial(context.forecasts.latency, market=context.market),
         fewest=partial(context.forecasts.replicas, market=context.market),
+        calibration=carried(present.query.calibration, to, context.market) if isinstance(present, Present) else None,
         provenance=None if isinstance(requests, NotMeasured) else requests.provenance,
         notes=() if isinstance(requests, NotMeasured) else requests.assumptions,
         slowdown=slowdown,
     )
 
 
-def _lost_capacity(known: Speed, now: Deployment, context: Context) -> str | None:
+def _lost_capacity(known: Speed, calibration: Calibration, now: Deployment, context: Context) -> str | None:
     """Return the reason why a change does not hold the demand that the deployment holds now; None if it may.
 
     The present deployment did hold its demand: where its forecast has it overloaded, both forecasts are too low.
     """
-    assert known.load is not None and known.calibration is not None
-    change = context.forecasts.change(now, now, known.load, known.calibration, context.market)
+    assert known.load is not None
+    change = context.forecasts.change(now, now, known.load, calibration, context.market)
     present = full_batch(change) if isinstance(change, Change) else None
     demand, at_most = known.load.load.generated_tok_s, known.at_most[1] if known.at_most else 0.0
     if present is not None and present[1] < demand:

@@ -27,11 +27,17 @@ class Job:
     every_s: float
     first_s: float = 0.0
     """Delay of the first run after the start."""
+    phase_s: float | None = None
+    """Delay of each run after a multiple of `every_s` by the wall clock; None: runs are counted from the start."""
     beside: bool = False
     """Whether it is slow and runs in another thread; else it runs in the thread of the program's own work."""
     retry_s: tuple[float, float] | None = None
     """First and longest bound of the wait after a failed run; the bound doubles with each failure in a row and the wait
     is drawn from 0 to it, so that many hosts do not return together. None: the next run comes after `every_s`."""
+
+    def wait_s(self, now_ts: float) -> float:
+        """Return seconds until its first run if it is scheduled at `now_ts`."""
+        return self.first_s if self.phase_s is None else (self.phase_s - now_ts) % self.every_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class Scheduler:
             self._scheduler.remove_job(name)
         for name, job in self._jobs.items():
             if name not in present or present[name].every_s != job.every_s:
-                first = self._now() + timedelta(seconds=job.first_s)
+                first = self._now() + timedelta(seconds=job.wait_s(self._wall()))
                 every = IntervalTrigger(seconds=job.every_s, start_date=first, timezone=UTC)
                 self._scheduler.add_job(self._begin, every, [name], id=name, next_run_time=first, replace_existing=True)
 
@@ -88,7 +88,8 @@ class Scheduler:
         for scheduled in self._scheduler.get_jobs():
             job = self._jobs[scheduled.id]
             if scheduled.next_run_time > now + timedelta(seconds=max(job.first_s, job.every_s)):
-                self._scheduler.modify_job(job.name, next_run_time=now + timedelta(seconds=job.every_s))
+                wait_s = job.every_s if job.phase_s is None else job.wait_s(self._wall())
+                self._scheduler.modify_job(job.name, next_run_time=now + timedelta(seconds=wait_s))
 
     def states(self) -> tuple[JobState, ...]:
         """Return the state of each job."""

@@ -88,14 +88,14 @@ def _idle(bill: BillTotal | None) -> str:
     return (at_least if bill.busy_is_bound else percent)(share)
 
 
-def savings_line(plan: Plan | None, banked: Banked | None, evaluated: bool = True) -> str:
+def savings_line(plan: Plan | None, banked: Banked | None, no_advice: str | None = None) -> str:
     """Return the bankable saving of the plan under its least certain assumption, and what left a bill.
 
-    `plan` is None while it is being composed; `evaluated` is whether any rule has run.
+    `plan` is None while it is being composed; `no_advice` says why no rule has run, and when one does.
     """
     saved = "being read" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
-    if not evaluated:
-        return f"Bankable: no rule has run yet · banked: {saved}"
+    if no_advice:
+        return literal(no_advice.removeprefix("No rule has run yet. "))
     if plan is None:
         return f"Bankable: the plan is being composed · banked: {saved}"
     if not any(plan.bankable):

@@ -56,9 +56,9 @@ class Stretch:
     """Of `sums.shared_time`."""
     following: Following
 
-    def held_time(self, devices_of: Mapping[int, Sequence[int]]) -> HeldTime:
-        """Return the device time and its owners; `devices_of` each epoch."""
-        shares = allocated_ns(self.shared, self.totals, devices_of)
+    def held_time(self, inventory: Inventory) -> HeldTime:
+        """Return the device time and its owners."""
+        shares = allocated_ns(self.shared, self.totals, inventory.own_devices, inventory.head_rows)
         for (device_id, epoch_id), (busy_ns, _) in self.following.items():
             if epoch_id in shares.get(device_id, ()):
                 shares[device_id][epoch_id] = shares[device_id][epoch_id][0], busy_ns
@@ -291,7 +291,8 @@ class Recent:
     @cached_property
     def held_by(self) -> Mapping[int, Mapping[int, tuple[int, int]]]:
         """device_id -> epoch_id -> (held_ns, busy_ns)."""
-        return allocated_ns(self._shared, self._deployments, self.inventory.own_devices)
+        inventory = self.inventory
+        return allocated_ns(self._shared, self._deployments, inventory.own_devices, inventory.head_rows)
 
     @cached_property
     def allocated(self) -> Mapping[int, Mapping[int, int]]:

@@ -1,10 +1,13 @@
 """Stored fleets that several tests of this package ask for advice."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pertoken.advisor import run
+from pertoken.window.progress import Progress
 from tests.advisor.builders import NOW, advise
 from tests.scenario import LOW_BATCH_70B, seed
 
@@ -21,3 +24,13 @@ def low_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def advice(low_batch: Path) -> list[dict[str, Any]]:
     return advise(low_batch)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run shards in the process of the test, which sees what they call."""
+
+    def one_by_one(works: Sequence[run.Work[object]], progress: Progress) -> list[object]:
+        return [work(progress) for work in works]
+
+    monkeypatch.setattr(run, "in_forks", one_by_one)

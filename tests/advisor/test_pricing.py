@@ -28,6 +28,7 @@ def test_a_proposal_is_not_refused_because_of_another_deployment_with_unseen_dev
     assert by_target["1"].state is State.OPEN
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_only_the_proposals_that_are_kept_are_made_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     def several(now: Deployment) -> Iterator[Deployment]:
         for chosen in ({"weight_dtype": "fp8"}, {"weight_dtype": "fp8", "tp": 1}, {"weight_dtype": "int4", "tp": 1}):

@@ -25,6 +25,7 @@ def test_targets_forecast_together_get_what_each_gets_alone(monkeypatch: pytest.
     assert [row.best and row.best.capacity for row in alone] == [row.best and row.best.capacity for row in together]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_target_that_cannot_be_forecast_costs_no_other_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 

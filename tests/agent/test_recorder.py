@@ -106,6 +106,27 @@ def test_roll_ups_are_never_ten_seconds_behind_the_ticks(agent: Recorder, clock:
             assert total(tmp_path, t.host_sample.c.observed_ms) - rolled_ms < 10_000
 
 
+@pytest.mark.parametrize("started_s", [0.0, 3.7, 8.5])
+def test_roll_ups_follow_each_tick_whenever_the_agent_started(tmp_path: Path, clock: Clock, started_s: float) -> None:
+    """Screens count what is in roll-ups against the newest tick: a tick that is not in them looks like a gap."""
+    new_store(tmp_path)
+    agent = started(tmp_path, clock, "10s")
+    job_clock = schedules.Clock()
+    job_clock.wall_ahead_s = clock.now_s - job_clock.now_s
+    job_clock.now_s += started_s
+    with schedules.scheduled([job for job in agent.jobs(Event()) if job.name == "roll-ups"], job_clock) as pending:
+        for n in range(1, 15):
+            clock.now_s = 1_800_000_000.0 + 10 * n
+            agent.tick()
+            job_clock.now_s = clock.now_s - job_clock.wall_ahead_s + recorder.AFTER_TICK_S
+            pending.run()
+            rolled_ms = total(tmp_path, t.host_rollup[MINUTE].c.observed_ms)
+            assert total(tmp_path, t.host_sample.c.observed_ms) == rolled_ms
+            job_clock.now_s += 9
+            pending.run()
+    agent.end(damaged=False)
+
+
 def test_the_cost_of_the_start_is_no_cost_of_the_first_tick(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,8 +71,11 @@ def test_a_quantized_server_is_cheaper_and_the_full_one_dearer_than_its_file(
 
 
 def test_two_equal_servers_have_no_winner(servers: dict[str, str]) -> None:
-    outcomes = [checked(servers["full"], "--against", servers["full again"])[1]["outcome"] for _ in range(EQUAL_PAIRS)]
-    print(outcomes)
+    outcomes = []
+    for _ in range(EQUAL_PAIRS):
+        values = checked(servers["full"], "--against", servers["full again"])[1]
+        print(values["outcome"], values["reason"], values["effect"])
+        outcomes.append(values["outcome"])
     assert set(outcomes) <= {"NO_WINNER", "NOT_CALIBRATED"} and (not STRICT or "NO_WINNER" in outcomes)
 
 

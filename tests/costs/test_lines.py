@@ -1,6 +1,9 @@
 """Lines of the bill by bucket of time sum to it, whatever the buckets are and whenever prices change."""
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.costs.bill import Bill
+from pertoken.costs.hours.spend import spend_of
 from pertoken.costs.lines import BUSY, IDLE, USES, share_of
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.store.connect.open import Store, open_store
@@ -75,6 +79,17 @@ def test_a_device_hour_costs_its_price_whoever_holds_it(store: Store, nano_usd_p
             (START + HOUR * hour, device_id): nano_usd_per_hour for hour in range(HOURS) for device_id in bill.payers
         }
         assert paid == expected
+
+
+def test_time_of_an_epoch_without_a_usable_row_is_other_work_in_every_line(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=None, minutes=60 * HOURS, end_ts=END)
+    with closing(sqlite3.connect(tmp_path / "telemetry.db")) as connection, connection:
+        connection.execute("UPDATE deployment SET last_ts = 1")
+    store, book = open_store(where), PriceBook([Price("gpu", 10**10, 0)])
+    with bill_at(store, START, END, book) as bill:
+        check_lines(bill, HOUR)
+        assert bill.money.other == bill.money.paid // 2 and not bill.money.by_epoch and not bill.kinds
+        assert [line.name for line in spend_of(bill, {}, "model", {}).lines] == ["other work", "unallocated"]
 
 
 def test_time_of_a_device_without_a_price_has_no_lines(store: Store) -> None:

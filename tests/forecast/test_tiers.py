@@ -12,7 +12,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 from tests.forecast.builders import LLAMA_8B, MARKET
 from tools.docs.figures import RESULTS, newest, read_result
-from tools.docs.forecast import POINTS, PROBES
+from tools.docs.forecast import CPUS, POINTS, PROBES
 
 UNCOVERED = LLAMA_8B.on(Placement(accelerator="A100 80GB SXM4")).but(weight_dtype="fp8")
 MINUTES = Calibration(origin=LLAMA_8B, minutes=10)
@@ -45,17 +45,18 @@ def test_a_surprise_demotes_a_measured_host_to_physics(sign: int) -> None:
 
 
 def test_only_tiers_that_rest_on_public_data_name_a_command_that_lifts_them() -> None:
-    assert {key for key, tier in tiers().items() if tier.lifted_by} == {"stated", "physics"}
+    assert {key for key, tier in tiers().items() if tier.lifted_by} == {"stated", "cpus", "physics"}
     assert "`pertoken probe`" in tiers()["stated"].words and "probe`" not in tiers()["measured"].words
 
 
 def test_the_error_of_each_tier_is_that_of_the_newest_result() -> None:
     unseen, passive = newest("forecast")[1], newest("calibrate_with")[1]
-    site = read_result(RESULTS / PROBES)
+    site, cpus = read_result(RESULTS / PROBES), read_result(RESULTS / CPUS)
     measured = {
         "measured": [passive[f"{POINTS} points", f"load.{figure}"] for figure in ("median", "p90")],
         "probed": [site["target", f"site.load_{figure}"] for figure in ("median", "p90")],
         "stated": [unseen[f"{UNSEEN}, stated", f"macro.{figure}"] for figure in ("median", "p90")],
+        "cpus": [cpus["pertoken", f"rates {figure}"] for figure in ("median", "p90")],
         "physics": [unseen[f"{UNSEEN}, physics only", f"macro.{figure}"] for figure in ("median", "p90")],
     }
     for key, tier in tiers().items():

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.catalog.market import Market, load_market
+from pertoken.advisor.probed.rates import cpu_accelerator
+from pertoken.catalog.market import Market, MeasuredRates, load_market
 from pertoken.catalog.offers import Offer, Origin
 from pertoken.savings.estimate import estimate
 from pertoken.savings.placing import NO_PRICE, NOT_OFFERED, NotPlaced, Placed, paid_offer, place
@@ -53,6 +54,7 @@ def on(accelerator: str) -> Placement:
 
 
 SPOT = Placement(purchase="spot")
+GRAVITON = "Neoverse-V2 (c8g.4xlarge)"
 
 
 class Move(NamedTuple):
@@ -210,7 +212,20 @@ MOVES = (
         1.5484,
         Origin.OTHER_PROVIDER,
     ),
+    # CPUs of a kind of instance that was probed: one replica an instance.
+    Move("probed CPUs", P5_SMALL, on(GRAVITON), 1, 1, "1 c8g.4xlarge aws us-east-1", 0.63808, Origin.OWN_REGION),
+    Move("three on probed CPUs", P5, on(GRAVITON), 3, 1, "3 c8g.4xlarge aws us-east-1", 1.91424, Origin.OWN_REGION),
+    Move("two ranks on CPUs", P5, on(GRAVITON), 1, 2, f"{NO_PRICE} no listed instance has 2 devices"),
+    Move("probed CPUs where none are listed", TOKYO, on(GRAVITON), 1, 1, f"{NOT_OFFERED} ap-northeast-1 lists no"),
+    Move(
+        "probed CPUs of another provider", GCP, on(GRAVITON), 1, 1, f"{NOT_OFFERED} aws lists c8g.4xlarge in us-east-1"
+    ),
+    Move("spot of probed CPUs", P5, replace(on(GRAVITON), purchase="spot"), 1, 1, NO_PRICE),
+    Move("CPUs that nobody probed", P5, on("Neoverse-V2 (c7g.4xlarge)"), 1, 1, f"{NO_PRICE} Neoverse-V2 (c7g.4xlarge)"),
 )
+PROBED = MARKET.with_measured(
+    [cpu_accelerator(GRAVITON, {("llama.cpp", "int8"): MeasuredRates(1e11, 1e12)}, 2**35, DAY)]
+).having(replace(offer, accelerator=GRAVITON) for offer in MARKET.offers("CPU") if offer.instance_type == "c8g.4xlarge")
 
 
 def fleet_on(now: Placement, replicas: int = 1, ranks: int | None = None, **knobs: Any) -> Fleet:
@@ -230,7 +245,7 @@ def placed(move: Move, market: Market = MARKET, **fields: Any) -> Placed | NotPl
 
 @pytest.mark.parametrize("move", MOVES, ids=[move.name for move in MOVES])
 def test_a_move_takes_the_cheapest_whole_instances_that_hold_each_replica(move: Move) -> None:
-    result = placed(move)
+    result = placed(move, PROBED)
     if isinstance(result, NotPlaced):
         assert (move.usd_per_hour == 0 and f"{result.code} {result.reason}".startswith(move.expected)) or (
             move.expected.partition(" ")[2] in result.reason and result.code == move.expected.partition(" ")[0]

@@ -45,4 +45,5 @@ def test_the_bankable_saving_is_beside_its_least_certain_assumption_and_what_was
     nothing = replace(PLAN, bankable=(0, 0, 0), steps=(), sensitivity=())
     assert savings_line(nothing, Banked()) == "No step lowers the bill (2 shows why) · banked: nothing yet"
     assert savings_line(None, None) == "Bankable: the plan is being composed · banked: being read"
-    assert savings_line(nothing, Banked(), evaluated=False) == "Bankable: no rule has run yet · banked: nothing yet"
+    due = "The advisor runs the rules in 3m: 100s of 5m of telemetry are recorded."
+    assert savings_line(nothing, Banked(), f"No rule has run yet. {due}") == due

@@ -12,6 +12,8 @@ POINTS = 10
 """Operating points of a host that stand for its minutes."""
 PROBES = "site-2026-11-28-epyc-2core-loaded-seed-150061.json"
 """Result of the benchmark of probes after whose seed nothing of the probe was changed."""
+CPUS = "site-2026-11-28-epyc-2core-loaded-seed-161803.json"
+"""The one whose models are predicted from the rates of the CPUs alone, too."""
 THUMB = "rule of thumb"
 _PAGE = """\
 # Forecast
@@ -49,6 +51,7 @@ reports and `pertoken size`, their JSON (`forecast`) and the MCP server.
 | measured here | minutes of this deployment's own load | {measured} (changes of the load, {points} points) | |
 | probed here | points of a probe at the load in question | {probed} (llama.cpp on CPUs, by CPU time) | |
 | stated | model, device, engine and format covered by public sources | {stated} | `pertoken probe` at that load |
+| probed CPUs | rates of the CPUs by a probe of another model | {cpus} (llama.cpp, 18 configurations) | a probe there |
 | physics only | listed rates | {physics} | `pertoken probe` at that load |
 
 Errors are |predicted/measured - 1| of output tokens/s, the mean over nine kinds of change. Those of *stated* and
@@ -119,7 +122,7 @@ def page(note: str) -> str:
     """Return the page."""
     names = ("forecast", "decisions", "calibrate_with", "load", "load_accelmark", "latency", "latency_llama")
     files, (rows, decisions, passive, load, other, latency, llama) = zip(*map(newest, names), strict=True)
-    site = read_result(RESULTS / PROBES)
+    site, cpus = read_result(RESULTS / PROBES), read_result(RESULTS / CPUS)
     fit = table()["fit"]
     return _PAGE.format(
         note=note,
@@ -135,6 +138,7 @@ def page(note: str) -> str:
         measured=_error(passive, f"{POINTS} points", "load"),
         one_point=_error(passive, f"0 of {POINTS}", "load"),
         probed=_percent(site["target", "site.load_median"], site["target", "site.load_p90"]),
+        cpus=_percent(cpus["pertoken", "rates median"], cpus["pertoken", "rates p90"]),
         stated=_error(rows, f"{UNSEEN}, stated", "macro"),
         physics=_error(rows, f"{UNSEEN}, physics only", "macro"),
         surprise=2.718281828**MAX_SURPRISE,
@@ -143,7 +147,7 @@ def page(note: str) -> str:
         high_over_low=latency["target", "latency.high_over_low"],
         load=_load(load, other),
         accelerators=len(_configurations(other, "")),
-        results=",\n".join(f"[{file}](../benchmarks/results/{file})" for file in (*files, PROBES)),
+        results=",\n".join(f"[{file}](../benchmarks/results/{file})" for file in (*files, PROBES, CPUS)),
     )
 
 

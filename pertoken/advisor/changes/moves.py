@@ -50,7 +50,8 @@ def move(
         )
     placed = chosen.instances_for(group.service.name, to) if changes else None
     to = _ordered(to, placed)
-    options, options_before = (f"{flags}, else as now" * bool(flags) for flags in start_options(group))
+    rest = "else by its defaults" if "engine" in group.changes else "else as now"
+    options, options_before = (f"{flags}, {rest}" * bool(flags) for flags in start_options(group))
     place, place_before = _place(to, changes), _place(now, changes)
     if "device_ids" in group.changes and not changes:
         place_before, place = (f"on {words}" for words in devices)

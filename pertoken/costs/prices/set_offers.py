@@ -32,8 +32,8 @@ def set_offers(
     """Return what people set and what bills state, as offers at the providers and regions of a fleet.
 
     `devices` are those of the fleet by id. A price set by the name of an accelerator is for all its instances; one of a
-    bill for the kind of instance billed. A price of all devices (`gpu`) or of one device is for what the fleet has, and
-    what an owned device costs is no price at which another one can be rented.
+    bill, or of the CPUs of a host, for the kind of instance that has it. A price of all devices (`gpu`) or of one
+    device is for what the fleet has, and what an owned device costs is no price at which another one can be rented.
     """
     return (*_billed(fleet, devices, prices, market, now_ts), *_named(fleet, devices, prices, market, now_ts))
 
@@ -42,23 +42,26 @@ def _billed(
     fleet: Fleet, devices: Mapping[int, Priced], prices: PriceBook, market: Market, now_ts: int
 ) -> Iterator[Offer]:
     for host in fleet.hosts:
-        accelerators = [device.device_id for device in fleet.devices_on(host) if device.kind != "cpu"]
-        known = [prices.at(devices[device_id], now_ts) for device_id in accelerators if device_id in devices]
-        billed = [price for price in known if price is not None and price.set_by == BILLED]
+        deciding = fleet.accelerators_on.get(host.host_id, frozenset())
+        payers = [device for device in fleet.devices_on(host) if device.device_id in deciding]
+        known = [prices.at(devices[payer.device_id], now_ts) for payer in payers if payer.device_id in devices]
+        on_cpus = any(payer.kind == "cpu" and payer.accelerator for payer in payers)
+        billed = [price for price in known if price and (price.set_by == BILLED or (on_cpus and not price.listed))]
         rental, instance_type = _rental(host, market), host.placement.instance_type
-        if not billed or len(billed) < len(accelerators) or rental is None or instance_type is None:
+        if not billed or len(billed) < len(payers) or rental is None or instance_type is None:
             continue
+        is_billed = billed[0].set_by == BILLED
         yield Offer(
             provider=rental.provider,
             instance_type=instance_type,
-            accelerator=host.placement.accelerator or "",
+            accelerator=host.placement.accelerator or payers[0].accelerator or "",
             n_devices=host.placement.devices_per_instance or len(billed),
             region=rental.region,
             purchase=rental.purchase,
             nano_usd_per_device_hour=round(sum(price.nano_usd_per_device_hour or 0 for price in billed) / len(billed)),
-            as_of=_day(max(price.from_ts for price in billed)),
-            source=f"the reconciled bill of {host.name}",
-            origin=Origin.BILL,
+            as_of=_day(max(price.from_ts or price.set_ts or now_ts for price in billed)),
+            source=f"{'the reconciled bill' if is_billed else 'the price that is set'} of {host.name}",
+            origin=Origin.BILL if is_billed else Origin.SET,
         )
 
 

@@ -65,7 +65,7 @@ def route_requests(
     one frees some. Telemetry does not show either which requests can wait; without `deferrable_share` none is moved. A
     client that waits for a person is not one of them, whatever its time of day. Waiting for the night moves work and
     ends none, so that it is shown as a break-even: what it saves is the replicas that the busiest hour no longer needs.
-    CPUs are not forecast: the rule states the tokens/s from which they are cheaper.
+    Where a whole service is small or can wait, `move-accelerator` moves it to CPUs.
     ## How to apply
     Label a sample of your traffic by comparing the outputs of both models. Put a router in front of them. Start with 1
     to 5 % of the requests. By urgency: give each class a queue of its own, such as interactive, within the hour and
@@ -83,7 +83,6 @@ def route_requests(
         return
     yield _on_spot(service, share)
     yield _at_night(service, share)
-    yield _on_cpus(seen, service, market)
 
 
 def _by_difficulty(seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options) -> Proposal | Skip:
@@ -153,21 +152,3 @@ def _busiest_hour(rates: Sequence[float], share: float) -> float:
         if level <= staying[hours]:
             return staying[-1]
     return (waiting + sum(staying)) / len(staying)
-
-
-def _on_cpus(seen: Evidence, service: Service, market: Market) -> Skip:
-    """Return the tokens/s from which CPUs serve the requests that can wait for less than the present devices."""
-    place = service.deployments[0].placement
-    devices = sum(len(deployment.device_ids) for deployment in service.deployments)
-    rents = market.offers_at(place, place.purchase or "on_demand")
-    cpus = [offer for offer in market.offers("CPU") if offer.provider == place.provider]
-    if not rents or not cpus or not devices or not seen.has("generated_tok_s"):
-        return skip(
-            "cpus-not-compared", "rents of its devices and of CPUs at one provider, or its tokens/s, are missing"
-        )
-    part = cpus[0].nano_usd_per_hour / (rents[0].nano_usd_per_device_hour * devices)
-    return skip(
-        "cpus-not-forecast",
-        f"the catalog has no bandwidth of CPUs. {cpus[0].instance_type} rents for {part:.1%} of its {devices} devices, "
-        f"so that it is cheaper from {part * seen.generated_tok_s.mean:,.0f} generated tokens/s on: measure it",
-    )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.formats import SIXTEEN_BIT_OR_MORE, smaller_formats, stores_kv_in_fp8
@@ -25,6 +26,10 @@ from pertoken.rule import (
 )
 
 COMMITTED = ("owned", "reserved")
+SLOTS = 8
+"""Requests at once of a server on CPUs under another engine than before: a judgement."""
+WEIGHTS_SHARE = 0.85
+"""Most of a host's memory that weights may take: a judgement; the KV cache and the system need the rest."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +44,23 @@ class Options:
 
 @rule("move-accelerator")
 def move_accelerator(seen: Evidence, service: Service, market: Market, options: Options) -> Iterator[Proposal | Skip]:
-    """Serve from an accelerator whose memory or price suits the load better.
+    """Serve from an accelerator, or from CPUs, whose memory or price suits the load better.
 
     ## Why it saves
     Decoding waits on memory: an H200 reads 1.43 times as fast as an H100 and holds far more sequences, often at a
     smaller difference in price. For a small load an older, cheaper device may be enough, the more so with weights in
-    fewer bits. FP8 weights that need fewer devices than the present format are tried with a KV cache in FP8 too.
+    fewer bits. FP8 weights that need fewer devices than the present format are tried with a KV cache in FP8 too. CPUs
+    rent for a fraction of an accelerator: they suit small, rare or patient services, whose objectives they hold.
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
     architecture. Weights in fewer bits alter outputs: run your own evaluation. An accelerator is left out if the
-    provider that the service runs at lists no instance that holds a replica.
+    provider that the service runs at lists no instance that holds a replica. CPUs are proposed only as instances of a
+    kind on which `pertoken probe` measured a model here, with the engine and the formats that it measured: their rates
+    are not listed. Tokens come more slowly from CPUs, so that without an objective for the time per token none pass.
     ## How to apply
-    Start a replica on the other instance type, compare it under your own load, then move the traffic.
+    Start a replica on the other instance type, compare it under your own load, then move the traffic. To have CPUs
+    considered, serve any model on one instance of the kind in question and run `pertoken probe` there.
     ## Sources
     1. NVIDIA H100 and H200 datasheets: 3.35 and 4.8 TB/s, 80 and 141 GB, equal FLOPs.
     2. NVIDIA CUDA C++ Programming Guide: bfloat16 arithmetic from compute capability 8.0.
@@ -102,6 +111,10 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         offer for offer in market.offers(present.name, purchase) if offer.provider == (provider or offer.provider)
     ]
     present_price = devices * _listed(present_offers)
+    onto_cpus = list(_onto_cpus(service, market))
+    yield from onto_cpus
+    if few and not market.measured and present_price < inf:
+        yield from _unprobed_cpus(seen, now, market, present_price)
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name
@@ -147,12 +160,53 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         where = provider or "any provider"
         reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
         yield skip("not-offered-here", reason + ", ".join(not_offered))
-    if not fits:
+    if not fits and not onto_cpus:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
         yield skip(
             "nothing-else-fits",
             f"none of {tried} other accelerators with listed offers holds its {gib:.0f} GiB of weights in one server",
         )
+
+
+def _onto_cpus(service: Service, market: Market) -> Iterator[Proposal]:
+    """Yield a move to each kind of CPUs with an offer, under each engine and format that were measured there."""
+    now = service.deployments[0]
+    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) not in (None, 1)}
+    for cpus in market.measured:
+        if cpus.name == now.accelerator or not market.offers(cpus.name):
+            continue
+        for engine, dtype in cpus.measured:
+            if (
+                WEIGHT_BYTES.get(dtype, inf) > WEIGHT_BYTES[now.weight_dtype or ""]
+                or market.fewest_ranks(now.model, dtype, cpus) != 1
+                or market.not_run(engine, dtype, cpus.name) is not None
+            ):
+                continue
+            moved = service.on(Placement(accelerator=cpus.name)).but(tp=1, weight_dtype=dtype, **layout)
+            if engine != now.engine:
+                moved = moved.but(engine=engine, max_num_seqs=SLOTS)
+                if now.kv_dtype not in (None, *SIXTEEN_BIT_OR_MORE):
+                    moved = moved.but(kv_dtype="fp16")
+            yield propose(
+                moved.resized(), risk="availability" if dtype == now.weight_dtype else "quality", effort="high"
+            )
+
+
+def _unprobed_cpus(seen: Evidence, now: Deployment, market: Market, present_price: float) -> Iterator[Skip]:
+    """Yield the rate from which the cheapest listed CPUs that hold the weights would cost less, where they may."""
+    weights = (now.model.params_total or inf) * WEIGHT_BYTES[now.weight_dtype or ""]
+    for offer in market.offers_at(Placement(now.placement.provider, now.placement.region, accelerator="CPU")):
+        size = market.instance_size(offer.provider, offer.instance_type)
+        if size is None or WEIGHTS_SHARE * size.memory_bytes < weights or offer.nano_usd_per_hour >= present_price:
+            continue
+        part = offer.nano_usd_per_hour / present_price
+        yield skip(
+            "cpus-not-probed",
+            f"how fast CPUs serve it is not known: {offer.instance_type} rents for {part:.1%} of what it costs, so "
+            f"that it is cheaper from {part * seen.generated_tok_s.mean:.3g} generated tokens/s on; serve a model on "
+            "one and run `pertoken probe` there",
+        )
+        return
 
 
 def _formats(now: Deployment, accelerator: Accelerator, market: Market, *, few: bool) -> list[str]:

@@ -18,6 +18,7 @@ from pertoken.proof.verification.windows import (
     Windows,
     before,
     restart_refusal,
+    single_restart,
 )
 from pertoken.window.columns import Mask
 
@@ -42,6 +43,7 @@ class Detectable:
     """Days until the promised saving is proven; None also if `MAX_DAYS` are too few."""
     code: str | None = None
     reason: str | None = None
+    """Why a value is unknown. Where the promise takes more than `MAX_DAYS`, what could shorten that."""
 
     def after(self, days: int) -> float | None:
         """Return the smallest saving that this number of days proves."""
@@ -80,8 +82,9 @@ def detectable(question: Question) -> Detectable:
         none = estimator.without_effect(base, after).widened(placebos.factor * UNKNOWN_DAYS) if enough else None
         smallest.append(1.0 if none is None else _smallest(none))
     promised = question.promise.likely if question.promise is not None else None
-    proving = (day for day, saving in enumerate(smallest, 1) if promised is not None and saving <= promised)
-    return Detectable(tuple(smallest), next(proving, None))
+    proven_day = next((day for day, saving in enumerate(smallest, 1) if promised and saving <= promised), None)
+    shorter = single_restart(grid, base, future) if promised and proven_day is None else None
+    return Detectable(tuple(smallest), proven_day, reason=shorter)
 
 
 def _continued(grid: Grid, base: Mask) -> Grid:

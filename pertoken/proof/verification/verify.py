@@ -12,7 +12,7 @@ from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
 from pertoken.proof.verification.siblings import Siblings, siblings
 from pertoken.proof.verification.verdict import Verdict, judge
-from pertoken.proof.verification.windows import Refused, Windows, windows
+from pertoken.proof.verification.windows import Refused, Windows, single_restart, windows
 from pertoken.window.columns import Mask
 
 MIN_SHIFT = 0.05
@@ -99,7 +99,8 @@ def verify(question: Question, method: Method = PRESENT) -> Finding:
         return replace(finding, code=refused.code, reason=refused.reason)
     verdict = judge(effect, question.promise)
     if verdict is Verdict.INCONCLUSIVE:
-        return replace(finding, code="wide-interval", reason=_too_wide(effect))
+        reason = "; ".join(filter(None, (_too_wide(effect), single_restart(used.grid, base, after))))
+        return replace(finding, code="wide-interval", reason=reason)
     return replace(finding, verdict=verdict)
 
 

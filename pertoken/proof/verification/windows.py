@@ -22,10 +22,12 @@ MIN_AFTER_DAYS = 2
 WASHOUT_DAYS = 0.25
 """Days after a restart that are left out because caches are cold. These constants are judgements."""
 NOT_SEPARABLE = "not-separable"
-WAY_OUT = (
-    "try the change by `pertoken trial`, which restarts a control, or restart the engine once as it is, "
-    "a week before the change"
-)
+_BY_TRIAL = "try the change by `pertoken trial`, which restarts a control"
+WAY_OUT = {
+    1: f"{_BY_TRIAL}, or restart the engine twice as it is, two weeks and one week before the change",
+    2: f"{_BY_TRIAL}, or restart the engine once more as it is, a week before the change",
+}
+"""Way to a verdict, by the number of processes before a change: three show how starts scatter."""
 MAX_LENGTH_RATIO = 1.25
 """Maximum ratio of the tokens per request of similar hours."""
 MAX_SPREAD_DIFFERENCE = 0.25
@@ -170,7 +172,15 @@ def restart_refusal(grid: Grid, base: Mask, after: Mask) -> Refused | None:
 
 
 def _inseparable(why: str) -> Refused:
-    return Refused(NOT_SEPARABLE, f"not separable from the restart: {why}; {WAY_OUT}")
+    return Refused(NOT_SEPARABLE, f"not separable from the restart: {why}; {WAY_OUT[1]}")
+
+
+def single_restart(grid: Grid, base: Mask, after: Mask) -> str | None:
+    """Return the way to a narrower interval where a change restarted an engine that restarted once before it."""
+    starts = processes(grid, base)
+    if grid.started_ts is None or len(starts) != 2 or np.isin(starts, grid.started_ts[after]).any():
+        return None
+    return f"its engine was restarted only once between earlier changes and this one; {WAY_OUT[2]}"
 
 
 def _washout_s(question: Question) -> int:

@@ -106,8 +106,7 @@ def ranked(rows: Sequence[tuple[str, str, tuple[float, float, float]]], title: s
         first, last = left + max(0.0, low) * scale, left + max(0.0, high) * scale
         shapes.append(tag("line", x1=_1(first), x2=_1(last), y1=str(y + 8), y2=str(y + 8), class_="whisker"))
         shapes.append(tag("text", usd(likely), x=_1(max(last, left + bar) + 8), y=str(y + 12), class_="tick"))
-    box = f"0 0 {WIDTH} {height * len(rows) + 4}"
-    return tag("svg", *shapes, viewBox=box, class_="plot", role="img", aria_label=title)
+    return _plot(title, shapes, height * len(rows) + 4)
 
 
 def ceiling(value: float) -> float:
@@ -132,8 +131,10 @@ def _cut(name: str) -> str:
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
-def _plot(title: str, shapes: Sequence[Markup]) -> Markup:
-    return tag("svg", *shapes, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="plot", role="img", aria_label=title)
+def _plot(title: str, shapes: Sequence[Markup], height: int = HEIGHT) -> Markup:
+    """Return a plot that scrolls where it would be too small to read."""
+    drawn = tag("svg", *shapes, viewBox=f"0 0 {WIDTH} {height}", class_="plot", role="img", aria_label=title)
+    return tag("div", drawn, class_="wide")
 
 
 def _axis(top: float) -> list[Markup]:

@@ -1,7 +1,8 @@
 """Rows of roll-ups, and which of them are kept: one statement each."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
@@ -22,6 +23,7 @@ from sqlalchemy import (
 from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
 from pertoken.store.query.segments import Segment, between, column
 from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import SHARE
 
@@ -51,19 +53,24 @@ def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
 
 
 def allocated_ns(
-    shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]]
+    shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]], epochs: Container[int]
 ) -> dict[int, dict[int, tuple[int, int]]]:
     """Return device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
-    `sums.deployment_totals` what each epoch held whole of its devices."""
+    `sums.deployment_totals` what each epoch held whole of its devices.
+
+    Epochs without a usable row, which are not among `epochs`, are foreign work.
+    """
     by_device: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-    for row in totals:
-        if row.whole_ms is not None:
-            whole = row.whole_ms * SHARE, (row.whole_busy_ms or 0) * SHARE
-            for device_id in devices.get(row.epoch_id, ()):
-                by_device[device_id][row.epoch_id] = whole
-    for device_id, epoch_id, held_ns, busy_ns in shared:
-        before = by_device[device_id].get(epoch_id, (0, 0))  # held whole for another part of the time
-        by_device[device_id][epoch_id] = held_ns + before[0], busy_ns + before[1]
+    whole = (
+        (device_id, row.epoch_id, row.whole_ms * SHARE, (row.whole_busy_ms or 0) * SHARE)
+        for row in totals
+        if row.whole_ms is not None
+        for device_id in devices.get(row.epoch_id, ())
+    )
+    for device_id, epoch_id, held_ns, busy_ns in chain(whole, shared):
+        owner = epoch_id if epoch_id in epochs else OTHER
+        before = by_device[device_id].get(owner, (0, 0))
+        by_device[device_id][owner] = held_ns + before[0], busy_ns + before[1]
     return by_device
 
 

@@ -201,8 +201,9 @@ def prospect_lines(prospects: Sequence[Prospect]) -> list[str]:
 
 def _prospect(prospect: Prospect) -> str:
     detectable = prospect.detectable
-    if detectable.reason is not None:
-        return f"not known: {literal(detectable.reason)}"
+    reason = literal(detectable.reason or "")
+    if not detectable.smallest:
+        return f"not known: {reason}"
     from pertoken.proof.judging.prospect import LOOKS_DAYS  # not needed for the first frame
 
     week, month = (_detectable(detectable.after(days)) for days in LOOKS_DAYS)
@@ -210,7 +211,7 @@ def _prospect(prospect: Prospect) -> str:
     if prospect.promised is None or prospect.promised <= 0:
         return f"{text}; no such saving is promised"
     when = "not within four weeks" if detectable.days_to_proof is None else f"after {detectable.days_to_proof} days"
-    return f"{text}; the promised {prospect.promised:.1%} {when}"
+    return "; ".join(filter(None, (text, f"the promised {prospect.promised:.1%} {when}", reason)))
 
 
 def _detectable(saving: float | None) -> str:

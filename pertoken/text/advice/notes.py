@@ -59,8 +59,8 @@ def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
     count = sum(row.unconfirmed is not None for row in proposed)
     if not count:
         return None
-    rows = "1 row is" if count == 1 else f"{count} rows are"
-    return f"{UNCONFIRMED} {rows} not confirmed by the last run: in no total, and closed unless the next run does."
+    rows, them = ("1 row is", "it") if count == 1 else (f"{count} rows are", "them")
+    return f"{UNCONFIRMED} {rows} not confirmed by the last run: in no total; the next run confirms or closes {them}."
 
 
 def _worth(best: Sequence[Recommendation]) -> str:

@@ -278,9 +278,9 @@ def _fill_in(values: Mapping[str, Any]) -> list[str]:
 def _issue(row: Recommendation, variant: Variant, now_ts: float) -> Iterator[str]:
     yield f"# {escaped(variant.title)}: {escaped(row.target)}"
     yield from ("", escaped(_worth(variant)))
-    for section in advice_sheet(row, now_ts):
+    for section in advice_sheet(row, now_ts, with_keys=False):
         heading = "Recommendation" if section.title == literal(variant.title) else section.title
         yield from ("", f"## {escaped(heading)}", "")
         for line in section.lines:
-            text = line if isinstance(line, str) else ": ".join(line)
+            text = line.removeprefix("· ") if isinstance(line, str) else ": ".join(line)
             yield f"    {text}" if section.title in (HOW_TO_APPLY, HOW_TO_UNDO) else f"- {escaped(text)}"

@@ -129,7 +129,13 @@ class FleetPage(ListPage):
         report, spend = view.reading.fleet.value, view.reading.spend
         if report is None or any(map(staleness(report, view.older_s), report.hosts)):
             return None
-        state = (spend.error, spend.query, view.past(view.reading.fleet), view.working.get("findings"))
+        state = (
+            spend.error,
+            spend.query,
+            view.reading.no_advice.value,
+            view.past(view.reading.fleet),
+            view.working.get("findings"),
+        )
         return (*state, self.size, self.group, self.focused is None)
 
     def fill(self, view: View) -> None:
@@ -139,8 +145,8 @@ class FleetPage(ListPage):
         reading = view.reading
         self.set_class(not report.deployments, "-nothing-served")
         known = view.study.plan.value
-        evaluated = reading.advice.value != ()  # None while the advice is being read
-        self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value, evaluated)
+        no_advice = reading.no_advice.value
+        self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value, no_advice)
         self.query_one(BillBar).show(report)
         self.query_one("#now", Notices).show(trouble_rows(report.troubles, max(1, self.size.width - NOW_MARGIN)))
         hints = [f"→ {literal(hint)}" for hint in report.hints]

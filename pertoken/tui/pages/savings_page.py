@@ -157,5 +157,13 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
     late = f"{len(folds.slow)} pay back in over a year" if folds.slow else ""
     silent = sum(map(len, folds.by_rule))
     hidden = ", ".join(filter(None, (late, f"{silent} without a figure" if silent else "")))
+    if not _shown(view):
+        return [
+            *filter(None, together),
+            with_keys(
+                f"Nothing here has a figure to act on. With {{next}}: Folded has {hidden}, and Not evaluated says why "
+                "rules propose nothing."
+            ),
+        ]
     notes = (unconfirmed_note(proposed), f"Folded, in a tab: {hidden}." if hidden else None)
     return [*filter(None, together), alone, *filter(None, notes)]

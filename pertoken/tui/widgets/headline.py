@@ -67,9 +67,9 @@ class Headline(Vertical):
         yield PlainText(classes="small")
         yield PlainText(id="savings-line")
 
-    def show(self, report: FleetReport, plan: Plan | None, banked: Banked | None, evaluated: bool) -> None:
-        """Show the figures of a report, and the savings of the plan and of receipts. `evaluated`: a rule has run."""
+    def show(self, report: FleetReport, plan: Plan | None, banked: Banked | None, no_advice: str | None) -> None:
+        """Show the figures of a report, and the savings of the plan and of receipts; or why there is no advice yet."""
         shown = figures(report)
         self.query_one(LargeFigures).show(shown[:_FIGURES])
         self.query_one(".small", PlainText).update(" · ".join(figure.sentence for figure in shown))
-        self.query_one("#savings-line", PlainText).update(savings_line(plan, banked, evaluated))
+        self.query_one("#savings-line", PlainText).update(savings_line(plan, banked, no_advice))

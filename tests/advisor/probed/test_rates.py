@@ -10,8 +10,10 @@ from benchmarks.site.hardware import expert_flops
 from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
 from pertoken.catalog.market import Market, MeasuredRates
 from pertoken.evidence import OperatingPoint
+from pertoken.forecast.host import carried, tier_of
 from pertoken.forecast.served import Abstained, Load
-from pertoken.forecast.serving import compare, forecast
+from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.tiers import tiers
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -197,7 +199,7 @@ def test_two_points_of_a_slow_probe_count_too() -> None:
     assert without.ttft_ms[1] < 0.75 * at.ttft_ms[1]
 
 
-def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> None:
+def test_a_move_from_cpus_to_accelerators_is_not_predicted_from_what_cpus_measured() -> None:
     rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
     assert rates is not None
     market = MARKET.with_measured(
@@ -206,5 +208,28 @@ def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> 
     load = Load(0, 200, 100, running=3)
     known = calibrate(ON_CPU, load, market, busy_tok_s=8, points=PROBED)
     for other in (H100, Placement(accelerator="L4")):
-        with pytest.raises(Abstained, match="between CPUs and accelerators"):
+        with pytest.raises(Abstained, match="from CPUs to accelerators"):
             compare(ON_CPU, ON_CPU.on(other), load, market, known)
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.5])
+def test_a_move_onto_cpus_is_forecast_from_their_rates_alone(slower: float) -> None:
+    """What an accelerator was slower than expected does not hold on CPUs: only the ratio to it changes."""
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
+    assert rates is not None
+    market = MARKET.with_measured(
+        [cpu_accelerator("Some CPU", {("llama.cpp", "fp16"): rates}, 2**36, date(2026, 11, 22))]
+    )
+    load = Load(0.1, 200, 100, running=1)
+    now = replace(ON_CPU.on(H100), engine="vllm", weight_dtype="bf16", max_num_seqs=64)
+    usual = forecast(now, load, market).running
+    alone = forecast(ON_CPU, load, market).running
+    assert usual is not None and alone is not None
+    known = calibrate(now, load, market, busy_tok_s=usual.tok_s[1] / slower)
+    moved = compare(now, ON_CPU, load, market, known)
+    assert isinstance(moved, Change) and moved.after.running is not None
+    assert moved.after.running.tpot_ms[1] == pytest.approx(alone.tpot_ms[1])
+    assert moved.ratio[1] == pytest.approx(alone.tok_s[1] / usual.tok_s[1] * slower, rel=0.02)
+    assert tier_of(ON_CPU, carried(known, ON_CPU, market), market) == tiers()["cpus"]
+    with pytest.raises(Abstained, match="nothing is measured of int4"):
+        compare(now, ON_CPU.but(weight_dtype="int4"), load, market, known)

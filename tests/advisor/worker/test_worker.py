@@ -38,6 +38,7 @@ from tests.advisor.worker.plugins import (
     at_import,
     plugin,
 )
+from tests.recorded import until
 
 
 def sources_of(files: tuple[Path, ...]) -> tuple[Source, ...]:
@@ -220,7 +221,7 @@ def test_a_person_who_presses_ctrl_c_stops_the_run_and_leaves_nothing(hostile: C
 
     with pytest.raises(KeyboardInterrupt):
         advice(hostile(plugin(f"named()\n{LOOP}\nyield", NAME_PROCESS)), progress=progress)
-    assert not running()
+    until(lambda: not running(), "the process of the rule, which the kernel ends with its shard")
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -256,6 +257,7 @@ def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path])
     assert others(results[0]) == ALONE
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable[[str], Path]) -> None:
     steps: list[str] = []
     advice(hostile(plugin(f"{NO_ALARM}{LOOP}\nyield")), progress=lambda phase, _: steps.append(phase))

@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 
 from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State, short_id
+from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema import telemetry as t
 from tests.cli.builders import run
 from tests.proof.judging.changes import VARIANT, changed_after, written
 from tests.proof.rows import row
@@ -59,6 +62,24 @@ def test_accepting_prints_first_what_the_history_could_prove_of_the_variant(
     assert accepted.startswith(f"{ID}  quantize, chat on gpu-1: weights bf16 → fp8: accepted")
     refused = run("accept", ID, "--db", str(tmp_path))
     assert "could prove" not in refused.output and refused.exit_code == 2
+
+
+def test_accepting_a_change_of_an_engine_that_was_never_restarted_proposes_two_plain_restarts_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, now = written(tmp_path, 0.0, weeks_after=1), changed_after(5)
+    engine = writing(where, "telemetry")
+    with engine.begin() as connection:
+        connection.execute(delete(t.event).where(t.event.c.kind == "engine_restarted"))
+    engine.dispose()
+    keep(AdviceRepository(where), [replace(OPEN, variants=(VARIANT,))], {"quantize"}, now, "advisor")
+    monkeypatch.setattr("time.time", lambda: now)
+    _, line, *_ = run("accept", ID, "--db", str(tmp_path)).output.splitlines()
+    assert line.endswith(
+        "not separable from the restart: its engine was not restarted between earlier changes and this one; "
+        "try the change by `pertoken trial`, which restarts a control, or restart the engine twice as it is, "
+        "two weeks and one week before the change"
+    )
 
 
 def test_another_variant_is_accepted_by_its_key(db: str) -> None:

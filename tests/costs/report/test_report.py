@@ -32,6 +32,7 @@ from pertoken.store.schema.rows import (
 from pertoken.store.write.writer import Writer
 from pertoken.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
+from pertoken.window.observed import counted_ms, observed_share
 from tests.agent.rows.ticks import run
 from tests.agent.values import START_MS, engine, gpu, probe
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
@@ -201,6 +202,12 @@ def test_the_bill_states_the_observed_share_of_the_window(tmp_path: Path) -> Non
     none = fleet_report(open_store(where), 3600, END + 3600 + 60)
     assert (none.bill, none.bill_observed) == (None, 0.0)
     assert "Paid in 1h: not known, because nothing was recorded." in summary(none, ())
+
+
+def test_rounding_of_starts_and_ticks_is_no_gap() -> None:
+    assert observed_share(counted_ms(59_001, 60_000), 60_000) == 1.0
+    assert observed_share(counted_ms(59_000, 60_000), 60_000) == pytest.approx(59 / 60)
+    assert counted_ms(70_000, 60_000) == 60_000
 
 
 def test_devices_that_came_within_the_window_are_expected_since_then(tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ def by_hour(day: float, night: float | None, fleet: Fleet) -> Fleet:
 def test_requests_that_wait_for_the_emptiest_hours_lower_the_busiest_one(
     night: float, share: float, busiest: float
 ) -> None:
-    _, _, service, _ = proposals(deferring(share), by_hour(10, night, chat(4)))
+    _, _, service = proposals(deferring(share), by_hour(10, night, chat(4)))
     assert service.demand.requests_per_s.value == pytest.approx(busiest)
     assert not service.demand.requests_per_s.confirmed, "the work is moved and not less: a break-even, no saving"
-    _, _, proposal, _ = yielded(deferring(share), by_hour(10, night, chat(4)))
+    _, _, proposal = yielded(deferring(share), by_hour(10, night, chat(4)))
     assert f"from 10 to {busiest:.3g} requests/s" in proposal.against[0]
 
 
@@ -116,18 +116,6 @@ def test_waiting_for_the_night_is_priced_as_a_break_even_in_replicas_of_the_busi
 
 
 def test_even_hours_and_an_unrecorded_day_leave_nothing_to_wait_for() -> None:
-    _, _, even, _ = proposals(deferring(0.5), by_hour(10, 10, chat(4)))
-    _, _, unknown, _ = proposals(deferring(0.5), by_hour(10, None, chat(4)))
+    _, _, even = proposals(deferring(0.5), by_hour(10, 10, chat(4)))
+    _, _, unknown = proposals(deferring(0.5), by_hour(10, None, chat(4)))
     assert (even.code, unknown.code) == ("no-empty-hours", "day-unknown")
-
-
-def test_cpus_are_refused_with_the_rate_from_which_they_would_be_cheaper() -> None:
-    """c7g.8xlarge at $1.156 an hour beside two H100 at $6.88: 8.4 % of the price, so of the tokens."""
-    place = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", purchase="on_demand")
-    *_, refused = proposals(
-        deferring(0.5), chat(1, placement=place, device_ids=(1, 2)), low_batch(generated_tok_s=1000)
-    )
-    assert refused.code == "cpus-not-forecast" and "rents for 8.4% of its 2 devices" in refused.reason
-    assert "from 84 generated tokens/s" in refused.reason
-    *_, refused = proposals(deferring(0.5), chat(1, placement=Placement(purchase="owned")))
-    assert refused.code == "cpus-not-compared"

@@ -1,12 +1,15 @@
 from collections import defaultdict
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
 
+from pertoken.advisor.probed.rates import cpu_accelerator
+from pertoken.catalog.market import MeasuredRates
 from pertoken.plugins.hardware.move_accelerator import move_accelerator
 from pertoken.rule import FEWEST, Fleet, Placement, Service, Skip
-from tests.deployments import MARKET
+from tests.deployments import MARKET, model
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import AWS, low_batch
 
@@ -102,8 +105,8 @@ def test_it_refuses_committed_or_unknown_deployments(fields: dict[str, Any], cod
 
 def test_an_accelerator_that_the_provider_does_not_rent_is_refused_before_it_is_forecast() -> None:
     yielded = proposals(move_accelerator)
-    (refused,) = [refused for refused in yielded if isinstance(refused, Skip)]
-    assert refused.code == "not-offered-here" and "MI300X (tp 1)" in refused.reason and "at aws" in refused.reason
+    (refused,) = [refused for refused in yielded if isinstance(refused, Skip) and refused.code == "not-offered-here"]
+    assert "MI300X (tp 1)" in refused.reason and "at aws" in refused.reason
     assert not {"MI300X", "GH200 96GB"} & {service.deployments[0].accelerator for service in moves()}
 
 
@@ -127,3 +130,47 @@ def test_it_refuses_a_service_that_generated_nothing() -> None:
 def test_it_refuses_where_the_market_offers_nothing_else() -> None:
     only = replace(MARKET, all_offers=MARKET.offers("H100 SXM5"))
     assert refusal(move_accelerator, market=only)[0] == "nothing-else-fits"
+
+
+def test_cpus_that_nobody_probed_are_refused_with_the_rate_from_which_they_would_be_cheaper() -> None:
+    """A c7g.24xlarge would be large enough; an r8g.8xlarge is cheaper: $1.88512 an hour beside two H100 at $6.88."""
+    chat_70b = chat(1, placement=replace(AWS, instance_type="p5.48xlarge"))
+    yielded = proposals(move_accelerator, chat_70b, low_batch(generated_tok_s=1000))
+    (refused,) = [refused for refused in yielded if isinstance(refused, Skip) and refused.code == "cpus-not-probed"]
+    assert "r8g.8xlarge rents for 13.7% of what it costs" in refused.reason, "256 GiB hold 141 GB, 128 GiB do not"
+    assert "from 137 generated tokens/s" in refused.reason and "`pertoken probe`" in refused.reason
+    busy = proposals(move_accelerator, chat_70b, low_batch(running=100))
+    assert "cpus-not-probed" not in {refused.code for refused in busy if isinstance(refused, Skip)}
+
+
+CPUS = "Neoverse-V2 (c8g.8xlarge)"
+GRAVITON = cpu_accelerator(
+    CPUS,
+    {("llama.cpp", "int4"): MeasuredRates(1e11, 1e12), ("vllm", "bf16"): MeasuredRates(1e11, 1e12)},
+    64 * 2**30,
+    date(2026, 11, 28),
+)
+C8G = next(offer for offer in MARKET.offers("CPU") if offer.instance_type == "c8g.8xlarge")
+PROBED = MARKET.with_measured([GRAVITON]).having([replace(C8G, accelerator=CPUS)])
+
+
+def test_probed_cpus_are_candidates_under_each_engine_and_format_that_was_probed_and_fits() -> None:
+    yielded = proposals(move_accelerator, market=PROBED)
+    assert "cpus-not-probed" not in {refused.code for refused in yielded if isinstance(refused, Skip)}
+    moved = [service.deployments[0] for service in yielded if isinstance(service, Service)]
+    on_cpus = [one for one in moved if one.accelerator == CPUS]
+    assert [(one.engine, one.weight_dtype, one.tp) for one in on_cpus] == [("llama.cpp", "int4", 1)], (
+        "70B in 4 bits are 42 GB of 69; in 16 bits they do not fit"
+    )
+    small = proposals(move_accelerator, chat(model=model("Llama-3.1-8B")), market=PROBED)
+    formats = [service.deployments[0] for service in small if isinstance(service, Service)]
+    assert [(one.engine, one.weight_dtype) for one in formats if one.accelerator == CPUS] == [
+        ("llama.cpp", "int4"),
+        ("vllm", "bf16"),
+    ]
+    in_4_bits = proposals(move_accelerator, chat(weight_dtype="int4"), market=PROBED)
+    assert not {
+        service.deployments[0].weight_dtype
+        for service in in_4_bits
+        if isinstance(service, Service) and service.deployments[0].accelerator == CPUS
+    } - {"int4"}, "no format of more bits"

@@ -7,8 +7,10 @@ import pytest
 
 from pertoken.errors import BadInput
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, of, read_receipts, resealed
+from pertoken.proof.receipts.receipt import receipt, signed
 from pertoken.store.repository import AdviceRepository
-from tests.proof.receipts.test_receipt import made, question
+from tests.proof.histories import UNTIL
+from tests.proof.receipts.test_receipt import CHANGE, made, question
 from tests.values import new_store
 
 FIRST = StoredReceipt(8, 9, Kind.VERDICT, "{}", "{}", 100, recommendation_id=0x1A << 56, receipt_id=0x2B << 56)
@@ -51,6 +53,17 @@ def test_a_receipt_whose_texts_were_replaced_is_intact_and_reproduced_after_it_w
     body = json.loads(resealed(json.dumps({"receipt": text, "inputs": stored.inputs})))
     check = replace(stored, text=body["receipt"], inputs=body["inputs"]).check()
     assert (check.intact, check.reproduced) == (True, True)
+
+
+def test_a_receipt_is_reproduced_whatever_words_its_version_had_for_the_reason() -> None:
+    asked = replace(question(), deployment=replace(question().deployment, started_ts=None))
+    known = receipt(asked, CHANGE, UNTIL, None)
+    assert known.finding.code == "not-separable"
+    worded, coded = replace(known.finding, reason="other words"), replace(known.finding, code="wide-interval")
+    for finding, reproduced in ((worded, True), (coded, False)):
+        written = signed(replace(known, finding=finding))
+        check = of(asked, written, Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=None).check()
+        assert (check.intact, check.reproduced) == (True, reproduced)
 
 
 @pytest.mark.parametrize("body", ["[]", '{"receipt": 7}', "words", '{"receipt": "{}", "inputs": "{}"}'])

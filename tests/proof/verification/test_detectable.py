@@ -76,7 +76,15 @@ def test_days_beyond_the_known_ones_are_unknown() -> None:
     assert Detectable().after(7) is None
 
 
-def test_an_engine_that_was_never_restarted_is_proposed_a_plain_restart() -> None:
+def test_an_engine_that_was_never_restarted_is_proposed_two_plain_restarts() -> None:
     alone = detectable(asked(1, deployment=restarted(history(1), int(history(1).ts[0]))))
     assert (alone.smallest, alone.code) == ((), "not-separable")
-    assert alone.reason is not None and "restart the engine once as it is" in alone.reason
+    assert alone.reason is not None and "restart the engine twice as it is" in alone.reason
+
+
+def test_an_engine_that_was_restarted_once_is_proposed_another_one_unless_the_promise_is_provable() -> None:
+    once = asked(1, deployment=restarted(history(1), int(history(1).ts[0]), CHANGED - 7 * 24 * HOUR_S))
+    small, large = (detectable(replace(once, promise=Promise(share, share, share))) for share in (0.01, 0.9))
+    assert small.days_to_proof is None and small.reason is not None
+    assert "restart the engine once more as it is" in small.reason and small.smallest
+    assert large.days_to_proof is not None and large.reason is None

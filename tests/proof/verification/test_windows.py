@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pertoken.proof.verification.baseline import MIN_ALIKE_PROCESSES
 from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
-from pertoken.proof.verification.windows import Refused, Windows, before, windows
+from pertoken.proof.verification.verify import verify
+from pertoken.proof.verification.windows import WAY_OUT, Refused, Windows, before, single_restart, windows
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history, restarted
 from tests.window.epochs.test_like_for_like import WEEK_H
 
@@ -108,13 +110,35 @@ def test_a_change_after_a_single_process_is_not_separable_and_the_way_out_is_nam
     first = int(history(1).ts[0])
     alone = used(asked(1, deployment=restarted(history(1), first, *starts)))
     assert alone.not_separable is not None and alone.not_separable.code == "not-separable"
-    assert "pertoken trial" in alone.not_separable.reason and "restart the engine once" in alone.not_separable.reason
+    assert "pertoken trial" in alone.not_separable.reason and "restart the engine twice" in alone.not_separable.reason
     assert Covariate.UPTIME not in alone.grid.columns
 
 
-def test_one_plain_restart_a_week_before_makes_a_change_separable() -> None:
+@pytest.mark.parametrize("weeks", [(1,), (2, 1), (3, 2, 1)])
+def test_a_plain_restart_makes_a_change_separable_and_a_single_one_asks_for_another(weeks: tuple[int, ...]) -> None:
+    starts = int(history(1).ts[0]), *(CHANGED - 7 * week * DAY_S for week in weeks)
+    question = asked(1, deployment=restarted(history(1), *starts))
+    windows = used(question)
+    assert windows.not_separable is None
+    way_out = single_restart(windows.grid, windows.base, windows.after)
+    if len(weeks) > 1:
+        assert way_out is None
+    else:
+        assert way_out is not None and "restart the engine once more as it is, a week before" in way_out
+        finding = verify(question)
+        assert finding.code == "wide-interval" and str(finding.reason).endswith(way_out)
+
+
+def test_the_proposed_restarts_are_as_many_as_show_how_starts_scatter() -> None:
+    assert max(WAY_OUT) + 1 == MIN_ALIKE_PROCESSES
+
+
+def test_a_change_without_a_restart_after_a_single_one_asks_for_no_other() -> None:
     starts = int(history(1).ts[0]), CHANGED - 7 * DAY_S
-    assert used(asked(1, deployment=restarted(history(1), *starts))).not_separable is None
+    hours = restarted(history(1), *starts)
+    assert hours.started_ts is not None
+    running = used(asked(1, deployment=replace(hours, started_ts=np.minimum(hours.started_ts, starts[1]))))
+    assert single_restart(running.grid, running.base, running.after) is None
 
 
 def test_a_change_without_a_restart_needs_none_before_it() -> None:

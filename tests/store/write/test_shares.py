@@ -41,7 +41,7 @@ def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int
 def summed(connection: Connection, segment: Segment) -> dict[tuple[int, int], tuple[int, int]]:
     """Return (device_id, epoch_id) -> (held_ns, busy_ns)."""
     shared, totals = sums.shared_time(connection, (segment,)), sums.deployment_totals(connection, (segment,))
-    allocated = allocated_ns(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)))
+    allocated = allocated_ns(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)), {EPOCH.epoch_id})
     return {(device_id, epoch_id): ns for device_id, by in allocated.items() for epoch_id, ns in by.items()}
 
 

@@ -31,7 +31,7 @@ def test_unconfirmed_advice_is_in_no_total_and_a_note_counts_it() -> None:
     first, *others = open_advice(ADVICE)
     rows = [replace(first, unconfirmed="no telemetry"), *others]
     assert totals(rows).splitlines()[:2] == totals(others).splitlines()[:2] != totals([first, *others]).splitlines()[:2]
-    note = "? 1 row is not confirmed by the last run: in no total, and closed unless the next run does."
+    note = "? 1 row is not confirmed by the last run: in no total; the next run confirms or closes it."
     assert totals(rows).splitlines()[-1] == note == unconfirmed_note(rows)
     assert unconfirmed_note(others) is None
 
