@@ -92,13 +92,13 @@ has no verdict, and the advice names it. A change that improves an overloaded se
 over; one that misses an objective clearly and is worse than now is refused, and so is a load above what a full batch
 finishes. On four generated fleets {inside:.0f} % of later hours lie inside the 80 % interval, whose high is
 {high_over_low:.2f} times its low (`python -m benchmarks.latency`). On a real llama.cpp on two
-busy cores, with loads that differ 2.6 times, only {llama_inside:.0f} % of single blocks do
+busy cores, with loads that differ 3.2 times, only {llama_inside:.0f} % of single blocks do
 (`python -m benchmarks.latency_llama`): the latency is measured over the mix of all loads, and its forecast is at the
 p95 of the demand. Forecast from hours (the forecast at the later load, times the median of what each earlier block
-measured over its own forecast) {llama_by_hour:.0f} % do, its high {llama_width:.2f} times its low; that way was chosen
-on this run. The advisor does not use it: it compares one mix of hours before and after a change, and a median of hours
-leaves out the stalls that its users had. So trust the latency of `pertoken plan --traffic` less where the load varies
-much within a day.
+measured over its own forecast) {llama_by_hour:.0f} % do, its high {llama_width:.2f} times its low; neither
+holds, in four blocks of 40 s on busy cores. The advisor does not use it: it compares one mix of hours before and after
+a change, and a median of hours leaves out the stalls that its users had. So trust the latency of
+`pertoken plan --traffic` less where the load varies much within a day.
 
 Runs that others measured, each forecast as the finite run it was, from its configuration and rate (`benchmarks.load`).
 Errors are medians over configurations: tokens/s where the server did not keep up, TTFT where it did.
