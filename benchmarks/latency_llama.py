@@ -1,9 +1,9 @@
 """`python -m benchmarks.latency_llama --seed N`: the latency of a real llama.cpp at later loads, from earlier ones.
 
 A server on one thread gets requests that come independently, with another rate in each block of time. The earlier half
-of the blocks is its measured latency, a short probe its calibration. Each later block is then forecast as a change of
-load is: the measured latency times the ratio of two forecasts. Its own p95 is compared with the 80 % interval.
-llama.cpp exports no histogram of latency, so its clients measure it.
+of the blocks is measured, a short probe its calibration. Each later block is then forecast from them in the two ways
+of `benchmarks.latency`, and its p95 is compared with the 80 % interval of either. llama.cpp exports no histogram of
+latency, so its clients measure it.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.latency import OTHER_LOAD, Judged, rows_of, targets_of
+from benchmarks.latency import BY_HOUR, Both, Judged, alike, by_hour, of_mix, rows_of, targets_of
 from benchmarks.report import Row, report
 from benchmarks.site.__main__ import calibrated
 from benchmarks.site.configurations import Configuration
@@ -40,7 +40,6 @@ from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Z_80, Range
 from pertoken.savings.present import Present, presents
-from pertoken.savings.slo import Latencies
 
 SHAPE = SMALL[0]
 """So small that one thread finishes hundreds of requests in a block: a p95 needs them."""
@@ -136,17 +135,14 @@ def measure(seed: int, blocks: int, block_s: float, folder: Path, record: Path) 
     return known
 
 
-def judged(known: dict[str, Any], quantile: float | None = 0.95) -> Iterator[Judged]:
-    """Yield each figure of the later blocks at another load beside its forecast.
-
-    `quantile`: of the load by minute at which both are forecast, as the advisor takes it; None: their mean load.
-    """
+def judged(known: dict[str, Any]) -> Both:
+    """Return each figure of the later blocks at another load beside its forecasts."""
     rates = {dtype: MeasuredRates(**rate) for dtype, rate in known["rates"].items()}
     market = load_market().with_measured([accelerator(LLAMA_CPP, rates, SERVED.threads)])
     calibration = calibrated(SERVED, market, [OperatingPoint(**point) for point in known["points"]])
     blocks = [[Request(*request) for request in block] for block in known["blocks"]]
     half, block_s = len(blocks) // 2, known["block_s"]
-    earlier = arrivals(blocks[:half], block_s, quantile)
+    earlier = arrivals(blocks[:half], block_s)
     sent = [request for block in blocks[:half] for request in block]
     running_s = sum(request.tpot_ms * request.generated for request in sent) / 1000
     load = Load(
@@ -155,8 +151,11 @@ def judged(known: dict[str, Any], quantile: float | None = 0.95) -> Iterator[Jud
         earlier.generated.mean,
         max(1.0, running_s / (half * block_s)),
     )
-    (present,) = presents([(LatencyQuery(SERVED.deployment(), load, earlier, calibration), measured_ms(sent))], market)
-    assert isinstance(present, Present), present
+    mix = LatencyQuery(SERVED.deployment(), load, earlier, calibration)
+    asked = [(replace(mix, arrivals=arrivals([block], block_s)), measured_ms(block)) for block in blocks[:half]]
+    before, *hours = presents([(mix, measured_ms(sent)), *asked], market)
+    assert isinstance(before, Present), before
+    measured_hours = [hour for hour in hours if isinstance(hour, Present)]
 
     def forecast(query: LatencyQuery) -> Latency:
         (result,) = latencies([query], market)
@@ -164,23 +163,20 @@ def judged(known: dict[str, Any], quantile: float | None = 0.95) -> Iterator[Jud
             raise result
         return result
 
+    results: Both = [], []
     for block in blocks[half:]:
-        later = arrivals([block], block_s, quantile)
-        if 1 / OTHER_LOAD < float(later.requests_per_s) / float(earlier.requests_per_s) < OTHER_LOAD:
+        query = replace(mix, arrivals=arrivals([block], block_s))
+        if alike(query.arrivals, earlier):
             continue
-        rate = float(later.requests_per_s) * present.load_share
-        query = replace(present.query, arrivals=replace(later, requests_per_s=rate))
-        after = Latencies(present, query, forecast, lambda *_: None).after
-        if after is None or after.refusal is not None:
-            note(f"no forecast at {float(later.requests_per_s):.2f} requests/s: {after and after.refusal}")
-            continue
-        for figure in SHARES:
-            low_ms, likely_ms, high_ms = getattr(after, figure)
-            yield Judged(figure, low_ms, likely_ms, high_ms, measured_ms(block)[figure][1])
+        measured = measured_ms(block)
+        ways = by_hour(measured_hours, query, forecast), of_mix(before, query, forecast)
+        for judged_so, ranges in zip(results, ways, strict=True):
+            judged_so += [Judged(name, *ranges[name], measured[name][1]) for name in ranges]
+    return results
 
 
-def arrivals(blocks: Sequence[Block], block_s: float, quantile: float | None) -> Arrivals:
-    """Return the load of blocks: the rate at a quantile of the generated tokens/s by minute, or at their mean."""
+def arrivals(blocks: Sequence[Block], block_s: float) -> Arrivals:
+    """Return the load of blocks: the rate at the p95 of the generated tokens/s by minute, as the advisor takes it."""
     prompt = from_sample([request.prompt for block in blocks for request in block])
     generated = from_sample([request.generated for block in blocks for request in block])
     minutes = math.ceil(block_s / MINUTE)
@@ -190,9 +186,7 @@ def arrivals(blocks: Sequence[Block], block_s: float, quantile: float | None) ->
         for block in blocks
         for minute in range(minutes)
     ]
-    tok_s = float(np.mean(per_s))
-    if quantile is not None:
-        tok_s = max(float(np.quantile(per_s, quantile)), tok_s)
+    tok_s = max(float(np.quantile(per_s, 0.95)), float(np.mean(per_s)))
     return Arrivals(tok_s / generated.mean, prompt, generated)
 
 
@@ -225,15 +219,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             record = asked.record or Path(folder) / "record.json"
             known = measure(asked.seed, asked.blocks, asked.block_s, Path(folder), record)
-    results = list(judged(known))
+    results, mixed = judged(known)
     blocks = f"{known['block_s']:.0f} s"
-    rows = rows_of(results, blocks)
-    for row in rows_of(list(judged(known, None)), blocks):
-        rows.append(replace(row, what=f"{row.what}, by mean loads"))
+    rows = [*rows_of(mixed, blocks), *rows_of(results, blocks, BY_HOUR)]
     for one in results:
-        forecast = f"{one.low_ms:.4g} to {one.high_ms:.4g} forecast"
+        forecast = f"{one.low_ms:.4g} to {one.high_ms:.4g} forecast{BY_HOUR}"
         rows.append(Row("llama.cpp", f"{one.figure} measured", one.measured_ms, "ms", forecast))
-    text = report("latency_llama", rows, targets_of(results))
+    text = report("latency_llama", rows, targets_of(results, mixed))
     print(text)
     if asked.out:
         asked.out.write_text(text + "\n")

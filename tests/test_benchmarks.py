@@ -410,7 +410,7 @@ def test_the_latency_of_a_real_llama_cpp_is_judged_in_later_blocks_at_another_lo
     many = replace(alone, running=8.0, token_s=0.01)
     blocks = [
         [latency_llama.Request(n / per_s, 100.0, 10.0, 96, 32) for n in range(int(per_s * 60))]
-        for per_s in (4, 4, 4, 9)
+        for per_s in (4, 4, 4, 4, 4, 9)
     ]
     known = {
         "rates": {"int8": {"memory_bytes_per_s": 1e11, "flops": 7e10, **rates}},
@@ -418,6 +418,7 @@ def test_the_latency_of_a_real_llama_cpp_is_judged_in_later_blocks_at_another_lo
         "block_s": 60.0,
         "blocks": [[list(asdict(request).values()) for request in block] for block in blocks],
     }
-    results = list(latency_llama.judged(json.loads(json.dumps(known))))
+    results, mixed = latency_llama.judged(json.loads(json.dumps(known)))
+    assert len(results) == len(mixed)
     assert [result.figure for result in results] == list(latency_llama.SHARES), "one block alone has another load"
-    assert all(result.likely_ms > result.measured_ms for result in results), "more requests are slower"
+    assert all(result.likely_ms > result.measured_ms for result in (*results, *mixed)), "more requests are slower"

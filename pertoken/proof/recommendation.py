@@ -329,13 +329,23 @@ def best_of_each_target(rows: Iterable[Recommendation]) -> tuple[Recommendation,
     Accepted changes are counted apart, and a proposal for their targets is priced on the bill before them.
     """
     rows = tuple(rows)
-    touched = set().union(*(row.targets for row in rows if row.state in (State.ACCEPTED, State.APPLIED)))
-    kept = []
+    touched, kept = _accepted_targets(rows), []
     for row in sorted((row for row in rows if row.counted), key=_worth):
         if not row.targets & touched:
             touched |= row.targets
             kept.append(row)
     return tuple(kept)
+
+
+def beside_accepted(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the proposals for a target of an accepted change: their prices are those before it."""
+    rows = tuple(rows)
+    touched = _accepted_targets(rows)
+    return tuple(row for row in rows if row.counted and row.targets & touched)
+
+
+def _accepted_targets(rows: Iterable[Recommendation]) -> frozenset[str]:
+    return frozenset().union(*(row.targets for row in rows if row.state in (State.ACCEPTED, State.APPLIED)))
 
 
 def _worth(row: Recommendation) -> tuple[object, ...]:

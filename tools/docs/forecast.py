@@ -91,10 +91,14 @@ what the calibration leaves open of the ratio and what the queueing model misses
 has no verdict, and the advice names it. A change that improves an overloaded service is offered, with what is left
 over; one that misses an objective clearly and is worse than now is refused, and so is a load above what a full batch
 finishes. On four generated fleets {inside:.0f} % of later hours lie inside the 80 % interval, whose high is
-{high_over_low:.2f} times its low (`python -m benchmarks.latency`). On a real llama.cpp on two busy cores, with
-loads that differ 2.6 times, only {llama_inside:.0f} % do (`python -m benchmarks.latency_llama`): the latency is
-measured over the mix of all loads, and its forecast is at the p95 of the demand. A change at one load does not depend
-on that; the latency that `pertoken plan --traffic` states does.
+{high_over_low:.2f} times its low (`python -m benchmarks.latency`). On a real llama.cpp on two
+busy cores, with loads that differ 3.2 times, only {llama_inside:.0f} % of single blocks do
+(`python -m benchmarks.latency_llama`): the latency is measured over the mix of all loads, and its forecast is at the
+p95 of the demand. Forecast from hours (the forecast at the later load, times the median of what each earlier block
+measured over its own forecast) {llama_by_hour:.0f} % do, its high {llama_width:.2f} times its low; neither
+holds, in four blocks of 40 s on busy cores. The advisor does not use it: it compares one mix of hours before and after
+a change, and a median of hours leaves out the stalls that its users had. So trust the latency of
+`pertoken plan --traffic` less where the load varies much within a day.
 
 Runs that others measured, each forecast as the finite run it was, from its configuration and rate (`benchmarks.load`).
 Errors are medians over configurations: tokens/s where the server did not keep up, TTFT where it did.
@@ -144,6 +148,8 @@ def page(note: str) -> str:
         surprise=2.718281828**MAX_SURPRISE,
         inside=100 * latency["target", "latency.inside"],
         llama_inside=100 * llama["target", "latency.inside"],
+        llama_by_hour=100 * llama["target", "latency.by_hour.inside"],
+        llama_width=llama["target", "latency.by_hour.high_over_low"],
         high_over_low=latency["target", "latency.high_over_low"],
         load=_load(load, other),
         accelerators=len(_configurations(other, "")),

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pertoken.proof.recommendation import Recommendation, best_of_each_target, total
+from pertoken.proof.recommendation import Recommendation, beside_accepted, best_of_each_target, short_id, total
 from pertoken.text.advice.columns import (
     UNCONFIRMED,
     bankable,
@@ -12,6 +12,9 @@ from pertoken.text.advice.columns import (
 )
 from pertoken.text.words import literal, usd_range
 
+MAX_IDS = 6
+"""Proposals that one sentence names."""
+
 
 def totals(advice: Sequence[Recommendation]) -> str:
     """Return bankable and capacity dollars of the open proposals, which are never added to each other."""
@@ -19,11 +22,24 @@ def totals(advice: Sequence[Recommendation]) -> str:
     assumed = Counter(line for row in best if row.best for line in row.best.assumptions)
     frequent = max(assumed, key=lambda line: assumed[line], default=None)
     more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
+    notes = accepted_note(advice), forecast_note(best), unconfirmed_note(advice)
     return (
         f"{_worth(best)}\n"
         "Of changes to the same service or host only the best counts."
         + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
-        + "".join(f"\n{note}" for note in (forecast_note(best), unconfirmed_note(advice)) if note)
+        + "".join(f"\n{note}" for note in notes if note)
+    )
+
+
+def accepted_note(advice: Sequence[Recommendation]) -> str | None:
+    """Return a sentence on open proposals beside an accepted change of the same target; None without any."""
+    rows = [row for row in beside_accepted(advice) if any(bankable(row) or ()) or any(capacity(row) or ())]
+    if not rows:
+        return None
+    ids = ", ".join(map(short_id, rows[:MAX_IDS])) + (f" and {len(rows) - MAX_IDS} more" if rows[MAX_IDS:] else "")
+    return (
+        f"In no total, since their prices are those before an accepted change of the same target: {ids}. "
+        "`pertoken plan` prices them after it."
     )
 
 

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from pertoken.forecast.tiers import tiers
+from pertoken.proof.recommendation import State, short_id
 from pertoken.text.advice.columns import open_advice
-from pertoken.text.advice.notes import forecast_note, totals, unconfirmed_note
+from pertoken.text.advice.notes import accepted_note, forecast_note, totals, unconfirmed_note
 from tests.tui.reports import ADVICE
 
 
@@ -12,6 +13,18 @@ def test_bankable_and_capacity_stay_apart_in_the_totals() -> None:
     bankable, capacity, *_ = totals(open_advice(ADVICE)).splitlines()
     assert bankable.startswith("Bankable $3,018 to $3,636 a month")
     assert capacity.startswith("Capacity $0 to $400 a month")
+
+
+def test_a_proposal_beside_an_accepted_change_of_its_target_is_named_as_priced_before_it() -> None:
+    first, *others = open_advice(ADVICE)
+    accepted = replace(first, recommendation_id=99, state=State.ACCEPTED, estimate=first.best)
+    note = accepted_note([first, *others, accepted])
+    assert note is not None and short_id(first) in note and "`pertoken plan` prices them after it" in note
+    assert note in totals([first, *others, accepted])
+    assert totals([first, *others, accepted]).splitlines()[0] == totals(others).splitlines()[0]
+    assert accepted_note([first, *others]) is None
+    unpriced = replace(first, variants=())
+    assert accepted_note([unpriced, *others, accepted]) is None, "there is no price that could count twice"
 
 
 def test_unconfirmed_advice_is_in_no_total_and_a_note_counts_it() -> None:
