@@ -161,8 +161,8 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
         return [
             *filter(None, together),
             with_keys(
-                f"Nothing here has a figure to act on. With {{next}}: Folded has {hidden}, and Not evaluated "
-                "has the reason of each rule that proposes nothing."
+                f"Nothing here to act on. {{next}} shows Folded ({hidden}) and Not evaluated (why each rule proposes "
+                "nothing)."
             ),
         ]
     notes = (unconfirmed_note(proposed), f"Folded, in a tab: {hidden}." if hidden else None)

@@ -21,4 +21,4 @@ async def test_rows_without_a_figure_or_with_a_late_payback_are_in_a_tab_of_thei
     async with running(FixedSource(), (120, 40), options=Options(hour_rate=1e6)) as pilot:
         await pilot.press("2")
         await until_shown(pilot, "Folded (4)")
-        await until_shown(pilot, "3 pay back in over a year, 1 without a figure.")
+        await until_shown(pilot, "Folded (3 pay back in over a year, 1 without a figure)")
