@@ -157,6 +157,7 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     from pertoken.proof.journal import journal
     from pertoken.proof.judging.prospect import prospects
     from pertoken.proof.judging.receipts import read_receipts
+    from pertoken.proof.recommendation import beside_accepted
     from pertoken.proof.stored import find, standing
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -166,14 +167,15 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     store = open_store(where)
-    match = find(standing(store), advice_id, where)
+    stored = standing(store)
+    match = find(stored, advice_id, where)
     with store.read("advice") as connection:
         entries = journal(connection, match.recommendation_id)
         receipts = read_receipts(connection, match.recommendation_id)
     provable = prospects(store, match, int(time.time()))
     if as_json:
         values = {
-            **values_of(match),
+            **values_of(match, match in beside_accepted(stored)),
             "journal": [entry.values() for entry in entries],
             "receipts": [receipt.values() for receipt in receipts],
             "provable": [prospect.values() for prospect in provable],
@@ -181,7 +183,7 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
         echo_json(values)
         return
     lines = [*journal_lines(entries)[1:], *prospect_lines(provable), *receipt_lines(receipts)]
-    echo(sheet_text(match, time.time()) + "\n".join(lines))
+    echo(sheet_text(match, time.time(), stored) + "\n".join(lines))
 
 
 @advise.command(short_help="Write one recommendation as a file for a pull request.")
@@ -392,13 +394,26 @@ def _text(
     )
 
 
-def values_of(recommendation: Recommendation) -> dict[str, Any]:
-    """Return a recommendation as JSON values."""
+def values_of(recommendation: Recommendation, before_accepted: bool = False) -> dict[str, Any]:
+    """Return a recommendation as JSON values; `before_accepted`: its price is that before an accepted change."""
     from dataclasses import asdict
 
     from pertoken.proof.recommendation import full_id
 
-    return {"id": full_id(recommendation), **asdict(recommendation), "may_rise": recommendation.may_rise}
+    return {
+        "id": full_id(recommendation),
+        **asdict(recommendation),
+        "may_rise": recommendation.may_rise,
+        "priced_before_accepted": before_accepted,
+    }
+
+
+def all_values(rows: Sequence[Recommendation]) -> list[dict[str, Any]]:
+    """Return all advice of a database as JSON values."""
+    from pertoken.proof.recommendation import beside_accepted
+
+    before_accepted = {row.recommendation_id for row in beside_accepted(rows)}
+    return [values_of(row, row.recommendation_id in before_accepted) for row in rows]
 
 
 def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
@@ -437,7 +452,7 @@ def _json(
     values = {
         "fleet": asdict(report.whole()),
         "since_s": advice.window_s,
-        "recommendations": [values_of(recommendation) for recommendation in rows],
+        "recommendations": all_values(rows),
         "repeated": len(advice.recommendations) - len(rows),
     }
     if gates is not None:

@@ -1,6 +1,6 @@
 """The facts of the screens as plain text, without a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pertoken.costs.hosts import HostCost
 from pertoken.costs.hours.hour import ModelHours
@@ -181,9 +181,9 @@ def _more(count: int) -> list[str]:
     return [f"  and {count} more. {_ALL}"] if count > 0 else []
 
 
-def sheet_text(row: Recommendation, now_ts: float) -> str:
-    """Return the details of one recommendation as text."""
-    return text_of(advice_sheet(row, now_ts))
+def sheet_text(row: Recommendation, now_ts: float, advice: Iterable[Recommendation] = ()) -> str:
+    """Return the details of one recommendation as text; `advice` as in `advice_sheet`."""
+    return text_of(advice_sheet(row, now_ts, advice=advice))
 
 
 def host_cost_columns() -> tuple[Column[HostCost], ...]:

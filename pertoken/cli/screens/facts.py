@@ -48,10 +48,10 @@ def _fleet(source: Source) -> dict[str, Any]:
 def _savings(source: Source) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from pertoken.cli.advise import values_of
+    from pertoken.cli.advise import all_values
 
     return {
-        "recommendations": [values_of(recommendation) for recommendation in source.advice()],
+        "recommendations": all_values(source.advice()),
         "banked": asdict(source.banked()),
     }
 

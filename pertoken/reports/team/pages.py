@@ -156,7 +156,7 @@ class TeamPages:
         with part.store.read("advice") as connection:
             entries = journal(connection, row.recommendation_id)
         sections = [
-            *advice_sheet(row, self._now(), with_keys=False),
+            *advice_sheet(row, self._now(), with_keys=False, advice=part.advice),
             Section("Journal", tuple(journal_line(entry) for entry in entries)),
         ]
         receipts = [receipt for receipt in part.receipts if receipt.recommendation_id == row.recommendation_id]

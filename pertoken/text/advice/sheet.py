@@ -1,6 +1,6 @@
 """Details of one recommendation as a sheet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pertoken.proof.lifecycle import SET_BY_RUN, described
 from pertoken.proof.recommendation import (
@@ -11,6 +11,7 @@ from pertoken.proof.recommendation import (
     Refusal,
     State,
     Variant,
+    beside_accepted,
 )
 from pertoken.text.advice.answers import affected, could_break, how_sure, latency_change, series_label, slower, why
 from pertoken.text.advice.columns import alternative
@@ -22,6 +23,10 @@ from pertoken.units import format_duration
 
 HOW_TO_APPLY = "How to apply it (pertoken runs none of this)"
 HOW_TO_UNDO = "How to undo it"
+_BEFORE_ACCEPTED = (
+    "An accepted change of the same target comes first: these figures are in no total, and `pertoken plan` computes "
+    "them after it."
+)
 _WHY = {
     State.BLOCKED: "What it needs",
     State.REFUSED: "Why not",
@@ -29,11 +34,19 @@ _WHY = {
 }
 
 
-def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = (), *, with_keys: bool = True) -> Sheet:
+def advice_sheet(
+    row: Recommendation,
+    now_ts: float,
+    computed: Sheet = (),
+    *,
+    with_keys: bool = True,
+    advice: Iterable[Recommendation] = (),
+) -> Sheet:
     """Return the details of a recommendation in the order of `answers`, then its evidence and its commands.
 
     The `computed` sections follow the evidence. Sections without content are left out. `with_keys`: the state has the
-    keys of the decisions that are possible.
+    keys of the decisions that are possible. `advice`: all of the database, in which a change of the same target may be
+    accepted.
     """
     best = row.chosen or Variant("", "")
     is_priced = row.chosen is not None
@@ -53,6 +66,7 @@ def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = (), *, wi
         ),
         Section(_WHY.get(row.state, "Why"), literal_lines(reason) if (reason := why(row)) else ()),
         Section("Not confirmed by the last run", _unconfirmed(row)),
+        Section("Priced before an accepted change", (_BEFORE_ACCEPTED,) if row in beside_accepted(advice) else ()),
         Section("What to do about it", literal_lines(row.remedy) if row.remedy else ()),
         Section("How much a month, and how sure", _worth(best) if is_priced else ()),
         Section("What gets slower", _latencies(best) if is_priced else ()),

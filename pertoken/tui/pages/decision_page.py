@@ -109,7 +109,7 @@ class AdvicePage(CommandPage):
         return (
             *tried,
             *paid_section(detail),
-            *advice_sheet(recommendation, view.now_ts, computed),
+            *advice_sheet(recommendation, view.now_ts, computed, advice=view.reading.advice.value or ()),
             *history_sections(detail),
             *page_section(page),
         )

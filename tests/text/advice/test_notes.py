@@ -6,6 +6,7 @@ from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import State, short_id
 from pertoken.text.advice.columns import open_advice
 from pertoken.text.advice.notes import accepted_note, forecast_note, totals, unconfirmed_note
+from pertoken.text.advice.sheet import advice_sheet
 from tests.tui.reports import ADVICE
 
 
@@ -23,6 +24,8 @@ def test_a_proposal_beside_an_accepted_change_of_its_target_is_named_as_priced_b
     assert note in totals([first, *others, accepted])
     assert totals([first, *others, accepted]).splitlines()[0] == totals(others).splitlines()[0]
     assert accepted_note([first, *others]) is None
+    sheets = [advice_sheet(first, 0.0, advice=rows) for rows in ([first, accepted], [first, *others])]
+    assert [any("before an accepted" in section.title for section in sheet) for sheet in sheets] == [True, False]
     unpriced = replace(first, variants=())
     assert accepted_note([unpriced, *others, accepted]) is None, "there is no price that could count twice"
 
