@@ -46,6 +46,7 @@ def write_model(
     weights: Literal["F32", "F16", "Q8_0"] = "F32",
     answers: str | None = None,
     end_bias: float | None = None,
+    chat_template: str | None = None,
 ) -> Path:
     """Write a llama model of random weights as GGUF: 0.4 MB, if not of another shape.
 
@@ -75,6 +76,8 @@ def write_model(
     writer.add_token_types([kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL, *[kinds.BYTE] * 256])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
+    if chat_template is not None:
+        writer.add_chat_template(chat_template)
     random = np.random.default_rng(seed)
 
     kind = gguf.GGMLQuantizationType[weights]

@@ -1,13 +1,12 @@
 """Two tenants of real engines: shares by kind of token agree with the device time that each takes alone.
 
 `PERTOKEN_E2E_SHARES=1` runs it, on a machine that does little else: the servers' own times are compared. llama.cpp runs
-in any environment of the tests; vLLM behind LiteLLM needs `python -m tests.vllm` and `litellm[proxy]` (see
-`tests.test_litellm_e2e`), and is skipped without them.
+in any environment of the tests. Behind LiteLLM the engines need `litellm[proxy]` (see `tests.test_litellm_e2e`), and
+vLLM needs `python -m tests.vllm`, too; they are skipped without them.
 """
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -18,19 +17,17 @@ from typing import Protocol
 from urllib.request import Request, urlopen
 
 import pytest
+from sqlalchemy import func, select
 
-from pertoken.access import Access
-from pertoken.agent.gateways.reader import read_gateway
-from pertoken.agent.scrape.http import Limits
 from pertoken.costs.hours.attribution import attribute
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import NO_TIMES, TokenWeights, split, token_weights
-from pertoken.settings.fleet import GatewaySettings
+from pertoken.store.schema import telemetry as t
 from pertoken.units import NANO_USD
 from pertoken.window.tenants.tokens import Tenant, TenantTokens
 from tests.llama import LlamaServer, Shape, write_model
-from tests.recorded import until
-from tests.test_litellm_e2e import ALIAS, PROGRAM, litellm
+from tests.recorded import agent_reading, scalar, until
+from tests.test_litellm_e2e import ALIAS, PROGRAM, READ_S, litellm, pertoken
 from tests.vllm import FOLDER, VllmServer
 from tests.vllm import write_model as write_vllm_model
 
@@ -42,6 +39,8 @@ TOLERANCE = 0.15
 CONTENT_ONLY = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 """Chat template that adds no token."""
 KEYS = {"agents": "sk-alpha", "writers": "sk-beta"}
+ALIASES = {"agents": "alpha-prod", "writers": "beta-prod"}
+"""Names of these keys in LiteLLM."""
 pytestmark = pytest.mark.skipif(
     os.environ.get("PERTOKEN_E2E_SHARES") != "1", reason="PERTOKEN_E2E_SHARES=1 runs it, on a machine that is idle"
 )
@@ -84,9 +83,9 @@ class LlamaClient:
 
 @dataclass(frozen=True)
 class ProxiedClient:
-    """Sends to vLLM by LiteLLM with a key of its own; each letter is a token."""
+    """Sends to an engine by LiteLLM with a key of its own; each letter is a token."""
 
-    server: VllmServer
+    server: LlamaServer | VllmServer
     url: str
     key: str
 
@@ -100,6 +99,8 @@ class ProxiedClient:
         return Counts(usage["prompt_tokens"], usage["completion_tokens"])
 
     def times(self) -> tuple[float, float, float]:
+        if isinstance(self.server, LlamaServer):
+            return LlamaClient(self.server).times()
         names = ("request_prefill_time_seconds", "request_decode_time_seconds")
         prefill_s, decode_s = map(self.server.seconds, names)
         return prefill_s, decode_s, self.server.total("prompt_tokens_cached_total")
@@ -165,13 +166,20 @@ def shares(both: Measured, *, weighted: bool) -> dict[str, float]:
     return {str(share.tenant.team): share.nano_usd / NANO_USD for share in attribution.shares if share.tenant}
 
 
-def compare(traffic: Traffic, clients: Mapping[str, Client], capsys: pytest.CaptureFixture[str], engine: str) -> None:
-    """Hold the shares of rounds of both tenants against rounds of each alone.
+def warm(traffic: Traffic, clients: Mapping[str, Client]) -> None:
+    """Bring the long prompt into the cache: until each tenant has a slot, one evicts the other."""
+    for _ in range(3):
+        for name, client in clients.items():
+            traffic.send(client, name)
+
+
+def compare(
+    traffic: Traffic, clients: Mapping[str, Client], capsys: pytest.CaptureFixture[str], engine: str
+) -> tuple[dict[str, float], Measured]:
+    """Return the share of device time of each alone, and one round of both, after holding our shares against them.
 
     Other programs may stop the server in some rounds: medians of each of its times leave these out.
     """
-    for name, client in clients.items():
-        traffic.send(client, name)  # the long prompt is in the cache afterwards
     alone, together = {name: list[Measured]() for name in clients}, list[Measured]()
     for _ in range(ROUNDS):
         for name, client in clients.items():
@@ -197,6 +205,40 @@ def compare(traffic: Traffic, clients: Mapping[str, Client], capsys: pytest.Capt
     for name in clients:
         assert abs(weighted[name] / fair[name] - 1) <= TOLERANCE
         assert abs(unweighted[name] - fair[name]) > abs(weighted[name] - fair[name])
+    return fair, both
+
+
+def compare_behind_litellm(
+    folder: Path, server: LlamaServer | VllmServer, traffic: Traffic, capsys: pytest.CaptureFixture[str], engine: str
+) -> None:
+    """Hold also what `costs` reports of each key, from an agent that reads both, against clients and device time."""
+    db, settings = folder / "db", folder / "pertoken.toml"
+    with litellm(folder / "proxy", server.url) as url, pytest.MonkeyPatch.context() as patch:
+        settings.write_text(
+            f'[[gateways]]\nurl = "{url}"\nkind = "litellm"\n'
+            f'[agent]\naccess = [{{url = "{url}", token_env = "METRICS_TOKEN"}}]\n'
+        )
+        patch.setenv("METRICS_TOKEN", "sk-metrics")
+        patch.setenv("PERTOKEN_CONFIG", str(settings))
+        clients = {name: ProxiedClient(server, url, key) for name, key in KEYS.items()}
+        warm(traffic, clients)
+        with agent_reading(server, db):
+            tenant = t.counter_state.c.series.like("tenant_%")
+            until(lambda: scalar(db, select(func.count()).where(tenant)), "the proxy's first page", READ_S)
+            fair, both = compare(traffic, clients, capsys, engine)
+            tokens = {name: (own.prompt + own.generated) * 2 * ROUNDS for name, own in both.tokens.items()}
+            metric, delta = (t.engine_counter_rollup[60].c[name] for name in ("metric", "delta"))
+            counted = select(func.sum(delta)).where(metric.like("tenant_%"), metric.not_like("tenant_cached%"))
+            until(lambda: (scalar(db, counted) or 0) >= sum(tokens.values()), "the proxy's last page", READ_S)
+        pertoken("prices", "set", "1", "--for", "cpu", "--from", "ever", "--yes", "--db", str(db))
+        lines = json.loads(pertoken("costs", "--hours", "2", "--by", "tenant", "--json", "--db", str(db)))
+    by_tenant = {name: next(line for line in lines if line["key"] == ALIASES[name]) for name in clients}
+    usd = sum(line["usd"] for line in by_tenant.values())
+    reported = {name: line["usd"] / usd for name, line in by_tenant.items()}
+    with capsys.disabled():
+        print(f"\n{engine}, `costs --by tenant`: {', '.join(f'{name} {reported[name]:.1%}' for name in clients)}")
+    assert {name: line["tokens"] for name, line in by_tenant.items()} == tokens
+    assert reported == {name: pytest.approx(share, rel=TOLERANCE) for name, share in fair.items()}
 
 
 @pytest.mark.parametrize("answered", [16, 2])
@@ -205,7 +247,17 @@ def test_shares_agree_with_the_device_time_that_each_tenant_takes_alone(
 ) -> None:
     with LlamaServer(write_model(tmp_path / "model.gguf", shape=SHAPE), slots=2) as server:
         clients = {name: LlamaClient(server) for name in KEYS}
+        warm(Traffic(1500, 150, 100, answered), clients)
         compare(Traffic(1500, 150, 100, answered), clients, capsys, f"llama.cpp, answers of {answered} tokens")
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs litellm[proxy]")
+def test_shares_behind_litellm_agree_with_the_device_time_on_llama(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_model(tmp_path / "model.gguf", shape=SHAPE, chat_template=CONTENT_ONLY)
+    with LlamaServer(model, slots=2, alias=ALIAS) as server:
+        compare_behind_litellm(tmp_path, server, Traffic(1500, 150, 100), capsys, "llama.cpp behind LiteLLM")
 
 
 @pytest.mark.skipif(
@@ -216,17 +268,5 @@ def test_shares_behind_litellm_agree_with_the_device_time_on_vllm(
 ) -> None:
     model = write_vllm_model(FOLDER, tmp_path / "model", hidden=768, layers=8)
     options = ("--served-model-name", ALIAS, "--chat-template", CONTENT_ONLY, "--enable-prompt-tokens-details")
-    with (
-        VllmServer(*options, model=model) as server,
-        litellm(tmp_path / "proxy", server.url) as url,
-    ):
-        clients = {name: ProxiedClient(server, url, key) for name, key in KEYS.items()}
-        compare(Traffic(prefix=768, suffix=128, written=60), clients, capsys, "vLLM behind LiteLLM")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("METRICS_TOKEN", "sk-metrics")
-            limits = Limits(timeout_s=30, access=(Access(url, token_env="METRICS_TOKEN"),))
-            reading = read_gateway(GatewaySettings(url, kind="litellm"), limits)
-    counted: dict[str, int] = defaultdict(int)
-    for series, value in reading.counters.items():
-        counted[reading.metric_of[series].partition("{")[0]] += value
-    assert counted["tenant_cached_tokens"] == pytest.approx(768 * 2 * ROUNDS, rel=0.2), "LiteLLM counts them by key"
+    with VllmServer(*options, model=model) as server:
+        compare_behind_litellm(tmp_path, server, Traffic(768, 128, 60), capsys, "vLLM behind LiteLLM")
