@@ -364,7 +364,9 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
 def test_the_latency_benchmark_compares_later_hours_with_their_forecast() -> None:
     printed = run("latency", "--seeds", "1", "--first-seed", "3")
     targets = {target["id"]: target["value"] for target in printed["targets"]}
-    assert set(targets) == {"latency.inside", "latency.high_over_low"}
+    assert set(targets) == {
+        *("latency.inside", "latency.high_over_low", "latency.by_hour.inside", "latency.by_hour.high_over_low"),
+    }
     assert targets["latency.inside"] > 0.5 and targets["latency.high_over_low"] > 1
     figures = {row["what"].partition(".")[0] for row in printed["rows"]}
     assert figures == {"ttft_p95_ms", "tpot_p95_ms"}

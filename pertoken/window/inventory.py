@@ -156,8 +156,8 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
     """Read what was there since `start`; nothing later than `as_of`, a whole minute, where it is given."""
     with pipelined(connection):
         hosts, devices = read.hosts(connection, as_of), read.devices(connection, start, as_of)
-        epochs = read.epochs(connection, start, as_of)
-        held = read.epoch_devices(connection, start // MINUTE * MINUTE)
+        first = start // MINUTE * MINUTE  # of the first minute that is billed: what ended in it holds a part of it
+        epochs, held = read.epochs(connection, first, as_of), read.epoch_devices(connection, first)
     checked = checked_hosts(hosts), checked_devices(devices), checked_epochs(epochs)
     ordered = sorted(checked[0].rows, key=lambda row: natural_key(row.name))
     place = {row.host_id: n for n, row in enumerate(ordered)}
