@@ -428,7 +428,11 @@ def _tenant_servers() -> str:
         lines.append(f"  | {' | '.join((server, *cells))} |")
     context, bare = (value for (_, what), value in rows.items() if what.startswith("decode of a token"))
     ratio = f"a generated token of the third row took {context / bare:.1f} times as long as one without context"
-    return "\n".join((*lines, "", f"  At a context of 1,650 tokens {ratio}.\n"))
+    unsettled, parts = "llama.cpp behind LiteLLM, slots not settled", ("device time of each alone", "costs by tenant")
+    first = (rows[unsettled, what] for what in parts)
+    alone, by_costs = (f"{share:.1%}".replace("%", " %") for share in first)
+    missed = f"A first run of llama.cpp behind LiteLLM gave {by_costs} by `costs` and {alone} alone"
+    return "\n".join((*lines, "", f"  At a context of 1,650 tokens {ratio}.", f"  {missed}.\n"))
 
 
 def _claims() -> str:
