@@ -3,15 +3,15 @@
 import ast
 import inspect
 import itertools
+from typing import cast
 
-from pertoken import config
 from pertoken.config import Settings
 
 
 def meanings() -> dict[str, str]:
     """Return what each attribute of `Settings` means: the docstring under it, so that it is written once."""
-    tree = ast.parse(inspect.getsource(config))
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
+    tree = ast.parse(inspect.getsource(Settings))
+    body = cast(ast.ClassDef, tree.body[0]).body
     docstrings: dict[str, str] = {}
     for node, after in itertools.pairwise(body):
         if (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pertoken.forecast.candidates import Array
+from pertoken.arrivals import Array
 
 MAX_STEPS = 100
 """Of a search; it takes a few."""

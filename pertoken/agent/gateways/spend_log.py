@@ -4,9 +4,10 @@ Rows are those of LiteLLM's table `LiteLLM_SpendLogs`, as `GET /spend/logs?summa
 them: one for each request.
 """
 
+import collections
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,9 +19,10 @@ from pertoken.agent.gateways.reader import tenant_of
 from pertoken.errors import BadInput
 from pertoken.printable import short
 from pertoken.settings.fleet import GatewaySettings
+from pertoken.store.schema.rollup_tables import MINUTE
 
 MAX_BYTES = 512 * 2**20
-MINUTE = 60
+
 MAX_TOKENS = 10**9
 """Tokens of one request: more is no count."""
 _ALL_ROWS = "export it again as `GET /spend/logs?summarize=false`, which returns a row for each request"
@@ -48,7 +50,7 @@ def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
 
     Raises BadInput naming the file, the row and what is wrong with it.
     """
-    tokens: dict[int, Counter[str]] = defaultdict(Counter)
+    tokens: dict[int, collections.Counter[str]] = defaultdict(collections.Counter)
     requests = cached = repeated = failed = 0
     seen: set[str] = set()
     for number, row in enumerate(_rows(path), 1):

@@ -7,12 +7,13 @@ was read from the page and what a log holds of one gateway is counted once (`win
 from dataclasses import dataclass
 
 from pertoken.agent.gateways.adapters import LITELLM
-from pertoken.agent.gateways.spend_log import MINUTE, SpendLog
+from pertoken.agent.gateways.spend_log import SpendLog
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store
 from pertoken.store.query.recorded import gateway_counted_until, newest_host
 from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.store.schema.rows import (
     DeploymentRow,
     EngineCounterSample,

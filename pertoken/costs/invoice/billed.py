@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pertoken.costs.invoice.reconcile import DAY, Reconciliation
+from pertoken.costs.invoice.reconcile import Reconciliation
 from pertoken.costs.prices.book import BILLED, Price
+from pertoken.window.reading import DAY
 
 SAME = 1e-4
 """Difference of two days' prices, relative, up to which they are one: exports round their amounts."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pertoken.apportion import apportion
 from pertoken.costs.invoice.computed import Computed, ComputedDay
 from pertoken.costs.invoice.read import COVERED, DISCOUNT, NEGATION, USAGE, Invoice, InvoiceLine
-
-DAY = 86_400
+from pertoken.window.reading import DAY
 
 
 @dataclass(frozen=True, slots=True)

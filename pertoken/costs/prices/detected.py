@@ -1,7 +1,7 @@
 """List prices of detected instances: shown until a person sets the price that is paid."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime
 from typing import Any
 
 from pertoken.catalog.coverage import CPU
@@ -66,7 +66,7 @@ def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:
         f"list price of {offer.provider} {offer.instance_type} {purchase} in {offer.region}, "
         f"{offer.as_of} ({offer.source}){marked}"
     )
-    midnight = int(datetime.combine(offer.as_of, time(), UTC).timestamp())
+    midnight = int(datetime.combine(offer.as_of, datetime.min.time(), UTC).timestamp())
     return Price(
         uuid,
         offer.nano_usd_per_device_hour,

@@ -5,10 +5,9 @@ from textwrap import wrap
 
 from pertoken.advisor.plan.plan import Money, Plan, Step
 from pertoken.advisor.refusals import RefusedChange, folded
-from pertoken.printable import literal
 from pertoken.text.amounts import amount
 from pertoken.text.plan.head import dropped
-from pertoken.text.words import slo_verdict
+from pertoken.text.words import literal, slo_verdict
 from pertoken.units import format_duration
 
 WIDTH = 80
