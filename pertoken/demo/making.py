@@ -122,8 +122,8 @@ def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[Eng
     for table, values in (
         (t.host, [host.row for host in hosts]),
         (t.device, devices),
-        (t.engine, [engine.row for engine in engines]),
-        (t.deployment, [engine.deployment for engine in engines]),
+        (t.engine, [drawn.row for drawn in engines]),
+        (t.deployment, [drawn.deployment for drawn in engines]),
     ):
         restore(writer, table, (_row(table, {**_values(value), **seen}) for value in values))
     epochs = [epoch for engine in engines for epoch in engine.epochs]

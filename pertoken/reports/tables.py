@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pertoken.costs.hours.spend import Spend
-from pertoken.costs.report.figures import Figure
+from pertoken.costs.report.figure import Figure
 from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.kinds import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, TokenCounts, kind_prices
 from pertoken.costs.report.deployment_line import SloOf, epochs_with_workers, good_share_of, served
-from pertoken.costs.report.figure import Figure as Figure
-from pertoken.costs.report.figure import per
+from pertoken.costs.report.figure import Figure, per
 from pertoken.costs.report.goodput import GoodShare
 from pertoken.costs.report.server_energy import (
     J_PER_KWH,

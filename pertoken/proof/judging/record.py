@@ -56,8 +56,8 @@ def outcomes(receipts: Iterable[StoredReceipt]) -> tuple[Outcome, ...]:
     would lead back to 1.
     """
     outcomes_of_rules = []
-    for receipt in receipts:
-        made = receipt.read() if receipt.kind is Kind.VERDICT else None
+    for stored_receipt in receipts:
+        made = stored_receipt.read() if stored_receipt.kind is Kind.VERDICT else None
         if made is not None and made.change.rule is not None:
             change = made.change
             outcomes_of_rules.append(

@@ -9,7 +9,7 @@ from pertoken.config import Settings
 from pertoken.costs.bill import bill
 from pertoken.costs.fleet import objectives, service_name
 from pertoken.costs.hours.owner_use import OwnerUse, owner_use
-from pertoken.costs.report.figures import Figure
+from pertoken.costs.report.figure import Figure
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine
 from pertoken.costs.served import together

@@ -7,10 +7,11 @@ from typing import Any
 
 from pertoken.costs.invoice.compare import Compared
 from pertoken.costs.invoice.read import Invoice
-from pertoken.costs.invoice.reconcile import DAY, Row
+from pertoken.costs.invoice.reconcile import Row
 from pertoken.text.columns import Column, table
 from pertoken.text.words import literal
 from pertoken.units import NANO_USD, format_utc
+from pertoken.window.reading import DAY
 
 WIDTH = 80
 CENT = NANO_USD // 100

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from pertoken.costs.kinds import KINDS
-from pertoken.costs.report.figures import POOLING, Figure, ModelFigures
+from pertoken.costs.report.figure import Figure
+from pertoken.costs.report.figures import POOLING, ModelFigures
 from pertoken.costs.report.server_energy import NO_TERMS, EnergyTerms
 from pertoken.text.amounts import amount, bounded, caption, rate
 from pertoken.text.columns import Column, table

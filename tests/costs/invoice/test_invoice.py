@@ -13,13 +13,14 @@ from pertoken.costs.invoice.billed import HostDevices, billed_prices
 from pertoken.costs.invoice.compare import Compared, compared
 from pertoken.costs.invoice.computed import ComputedDay
 from pertoken.costs.invoice.read import Invoice, InvoiceLine, read_invoice
-from pertoken.costs.invoice.reconcile import DAY, Reconciliation, matched, names_of, reconcile
+from pertoken.costs.invoice.reconcile import Reconciliation, matched, names_of, reconcile
 from pertoken.costs.prices.book import BILLED
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.text.costs.invoice import CENT, cents, invoice_plain, invoice_text
 from pertoken.units import NANO_USD
+from pertoken.window.reading import DAY
 from tests.scenario import LOW_BATCH_70B, seed
 
 EXPORTS = Path(__file__).parent / "exports"

@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 from pertoken.costs.kinds import KindDollars, KindPrice, TokenCounts
-from pertoken.costs.report.figures import GENERATION, POOLING, Figure, ModelFigures
+from pertoken.costs.report.figure import Figure
+from pertoken.costs.report.figures import GENERATION, POOLING, ModelFigures
 from pertoken.costs.report.goodput import GoodShare
 from pertoken.costs.report.server_energy import EnergyTerms, ServerEnergy
 from pertoken.settings.plug import Grid

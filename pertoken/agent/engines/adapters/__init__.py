@@ -2,26 +2,22 @@
 
 from collections.abc import Mapping
 
-from pertoken.agent.engines.adapters import (
-    dynamo,
-    llamacpp,
-    lmdeploy,
-    nim,
-    ollama,
-    ray,
-    sglang,
-    tei,
-    tgi,
-    triton,
-    trtllm,
-    vllm,
-)
 from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.engines.adapters.dynamo import FRONTEND, WORKERS
+from pertoken.agent.engines.adapters.llamacpp import ADAPTER as LLAMACPP
+from pertoken.agent.engines.adapters.lmdeploy import ADAPTER as LMDEPLOY
+from pertoken.agent.engines.adapters.nim import ADAPTER as NIM
+from pertoken.agent.engines.adapters.ollama import ADAPTER as OLLAMA
+from pertoken.agent.engines.adapters.ray import ADAPTER as RAY
+from pertoken.agent.engines.adapters.sglang import ADAPTER as SGLANG
+from pertoken.agent.engines.adapters.tei import ADAPTER as TEI
+from pertoken.agent.engines.adapters.tgi import ADAPTER as TGI
+from pertoken.agent.engines.adapters.triton import ADAPTER as TRITON
+from pertoken.agent.engines.adapters.trtllm import ADAPTER as TRTLLM
+from pertoken.agent.engines.adapters.vllm import ADAPTER as VLLM
 
-_MODULES = (trtllm, nim, ray, triton, vllm, sglang, lmdeploy, tgi, tei, llamacpp, ollama)
-ADAPTERS: Mapping[str, Adapter] = {
-    adapter.kind: adapter for adapter in (*dynamo.WORKERS, dynamo.FRONTEND, *(module.ADAPTER for module in _MODULES))
-}
+_IN_ORDER = (*WORKERS, FRONTEND, TRTLLM, NIM, RAY, TRITON, VLLM, SGLANG, LMDEPLOY, TGI, TEI, LLAMACPP, OLLAMA)
+ADAPTERS: Mapping[str, Adapter] = {adapter.kind: adapter for adapter in _IN_ORDER}
 """Adapters by kind of engine. An engine with another engine's series on its page comes before that engine."""
 
 

@@ -55,9 +55,9 @@ class _Shared(Layout):
             if lines:
                 placements.append(_placed(table, Region(0, y, size.width, lines)))
                 y += lines
-        for chart in children:
-            if isinstance(chart, Chart) and (lines := chart.lines_of(size.height - y)):
-                placements.append(_placed(chart, Region(0, size.height - lines, size.width, lines)))
+        for widget in children:
+            if isinstance(widget, Chart) and (lines := widget.lines_of(size.height - y)):
+                placements.append(_placed(widget, Region(0, size.height - lines, size.width, lines)))
         return placements
 
 
