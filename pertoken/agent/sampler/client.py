@@ -48,7 +48,7 @@ class _Child:
         self._rest = b""
         # `-m` looks in the working directory first: that must be where this package is, not just anywhere.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pertoken.agent.sampler", ",".join(probes)],
+            [sys.executable, "-m", "pertoken.agent.sampler.child", ",".join(probes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -160,7 +160,7 @@ class Sampler:
             self._backoff.failed()
         raise SamplerDied(
             "the sampler ends whenever it is asked: see why with "
-            "`echo '{\"processes\": false}' | python -m pertoken.agent.sampler`"
+            "`echo '{\"processes\": false}' | python -m pertoken.agent.sampler.child`"
         )
 
     def close(self, wait_s: float = 2.0) -> None:

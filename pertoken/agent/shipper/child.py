@@ -1,4 +1,4 @@
-"""`python -m pertoken.agent.shipper FOLDER`: a child of the agent that ships its host's telemetry to a server.
+"""`python -m pertoken.agent.shipper.child FOLDER`: a child of the agent that ships its host's telemetry to a server.
 
 It reads the folder, never writes it, and may hang or be killed at any moment: the server knows how far it came, and a
 batch that is sent again changes nothing. Its first line of input holds the settings, and each line after it asks for
@@ -294,3 +294,7 @@ def main() -> None:
         serve(shipper, asked, report, stop)
     except BrokenPipeError:
         os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

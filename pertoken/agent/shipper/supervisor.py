@@ -38,7 +38,7 @@ class _Child:
 
     def __init__(self, folder: Path, server: Server) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pertoken.agent.shipper", str(folder.resolve())],
+            [sys.executable, "-m", "pertoken.agent.shipper.child", str(folder.resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -20,7 +20,7 @@ def test_the_sampler_imports_nothing_heavy() -> None:
 def test_output_of_libraries_does_not_reach_the_protocol() -> None:
     requests = '{"processes": false}\n{"processes": true}\n'
     done = subprocess.run(
-        [sys.executable, "-m", "pertoken.agent.sampler"],
+        [sys.executable, "-m", "pertoken.agent.sampler.child"],
         env=environment(Machine(gpus=eight(), noisy=True)),
         input=requests,
         capture_output=True,

@@ -1,5 +1,0 @@
-"""Run the shipper child: `python -m pertoken.agent.shipper FOLDER`."""
-
-from pertoken.agent.shipper.child import main
-
-main()
