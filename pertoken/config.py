@@ -3,23 +3,27 @@
 The table of keys below is read by the loader, by `pertoken config`, and by the documentation.
 """
 
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
-from pertoken.settings import fleet, owners, pages, screens, values
+from pertoken.settings import fleet, owners, pages, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
-from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
+from pertoken.settings.fleet import Grid, PlugSource, read_grid
 from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
-from pertoken.settings.listen import is_loopback, read_listen
-from pertoken.settings.plug import Grid, PlugSource, read_grid
+from pertoken.settings.pages import is_loopback, read_listen
 from pertoken.settings.rules import RuleSettings, read_rules
-from pertoken.settings.values import toml
+from pertoken.settings.values import USD, Currency, Rate, read_code, read_rates, toml
 
 MAX_FILE_BYTES = 4 * 2**20
 GATEWAYS = ("litellm", "sgl-router", "llm-d")
@@ -281,7 +285,7 @@ class Settings:
     budget_alert_at: tuple[float, ...] = _setting("budget", values.thresholds, (0.8, 1.0), "[0.5, 0.8, 1.0]")
     """Shares of the budget at which `pertoken budget` exits with 3 once they are spent, and notes it in the database;
     it does so too where the likely spend of the whole month is above the budget."""
-    headline: str = _setting("", screens.one_of(screens.HEADLINES), "blended", '"per_request"')
+    headline: str = _setting("", pages.one_of(pages.HEADLINES), "blended", '"per_request"')
     """Price at the head of screens, summaries and reports: blended ($/Mtok of prompt and generated tokens), generated
     ($/Mtok of generated tokens), per_request ($ per 1,000 requests) or good ($/Mtok of requests within the SLO). Gates
     and alerts name their figure, and budgets are dollars: a changed headline leaves them as they are."""
@@ -293,10 +297,10 @@ class Settings:
     )
     """What a US dollar was worth in it, as tables [[currency.rates]]: `date`, `per_usd`, `source`. Amounts are
     converted by the newest rate not later than the day they are of (today, or --at); without one none is shown."""
-    screens_theme: str = _setting("screens", screens.one_of(screens.THEMES), "dark", '"light"')
+    screens_theme: str = _setting("screens", pages.one_of(pages.THEMES), "dark", '"light"')
     """Colours of the screens: dark, light or 16-colour (those of the terminal). NO_COLOR in the environment removes
     all. What is changed on the settings screen (s) is remembered and wins."""
-    screens_borders: str = _setting("screens", screens.one_of(screens.BORDERS), "unicode", '"ascii"')
+    screens_borders: str = _setting("screens", pages.one_of(pages.BORDERS), "unicode", '"ascii"')
     """Whether lines, bars and plots are drawn in unicode or, for terminals without such a font, in ascii."""
     screens_refresh: float = _setting("screens", lambda v: values.seconds(v, 0.5), 2.0, '"5s"')
     """Time between two readings of the database by the screens."""
@@ -304,7 +308,7 @@ class Settings:
     """Whether columns, sort, window, theme and last screen are remembered between runs, in the platform's state
     folder."""
     screens_keys: tuple[tuple[str, str], ...] = _setting(
-        "screens", values.tables(screens.read_keys), (), '{sort = "f6", jump = "ctrl+g"}'
+        "screens", values.tables(pages.read_keys), (), '{sort = "f6", jump = "ctrl+g"}'
     )
     """Keys of your own, by the action they stand for (docs/keys.md lists the actions)."""
     alerts: tuple[AlertSettings, ...] = _setting(
@@ -368,7 +372,7 @@ class Settings:
         return (self.source or default_file()).parent
 
     @classmethod
-    def table(cls) -> "list[Setting]":
+    def table(cls) -> list[Setting]:
         """Return every setting with its names, in the order of the file."""
         return [Setting.of(field) for field in fields(cls) if field.metadata["section"] is not None]
 
@@ -433,3 +437,39 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
         if (fault := pages.unsafe_pages(host, readers, proxies, cert_file)) is not None:
             raise BadInput(f"{set_by['advisor_pages_listen']}: {fault}")
     return settings
+
+
+def meanings() -> dict[str, str]:
+    """Return what each attribute of `Settings` means: the docstring under it, so that it is written once."""
+    tree = ast.parse(inspect.getsource(Settings))
+    body = cast(ast.ClassDef, tree.body[0]).body
+    docstrings: dict[str, str] = {}
+    for node, after in itertools.pairwise(body):
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            docstrings[node.target.id] = " ".join(str(after.value.value).split())
+    return docstrings
+
+
+def template() -> str:
+    """Return a complete settings file in which nothing is set."""
+    lines = ["# pertoken settings. Each key is also an environment variable, which wins over this file."]
+    section = ""
+    explained = meanings()
+    for key in sorted(Settings.table(), key=lambda key: key.section != ""):  # TOML: tables come after plain keys
+        if key.section != section:
+            section = key.section
+            lines += ["", f"[{section}]"] if section else []
+        lines += ["", *(f"# {line}" for line in _wrapped(explained[key.attribute])), f"# ({key.environment})"]
+        lines.append(f"# {key.key} = {key.example}")
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 98)

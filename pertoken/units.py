@@ -5,7 +5,10 @@ integers. Everything else carries its unit in its name: `power_w`, `energy_j`, `
 seconds, UTC).
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -136,3 +139,20 @@ def _three(value: float) -> str:
     if value == int(value) and abs(value) < 1000:
         return f"{value:.0f}"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def apportion(total: int, weights: Sequence[int]) -> list[int]:
+    """Return integers in proportion to `weights` that sum exactly to `total`; the largest remainders get the rest.
+
+    If all weights are 0, the last one gets everything. Raises ValueError for a negative weight or no weight at all.
+    """
+    if not weights or min(weights) < 0:
+        raise ValueError("weights must be there and not negative")
+    whole = sum(weights)
+    if whole == 0:
+        return [*[0] * (len(weights) - 1), total]
+    parts = [total * weight // whole for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
+    for i in by_remainder[: total - sum(parts)]:
+        parts[i] += 1
+    return parts

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.apportion import apportion
+from pertoken.units import apportion
 
 
 @given(st.integers(0, 10**18), st.lists(st.integers(0, 10**15), min_size=1, max_size=20))

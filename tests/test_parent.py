@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-CHILD = "import threading; from pertoken.parent import when_parent_ends; ended = threading.Event()"
+CHILD = "import threading; from pertoken.process import when_parent_ends; ended = threading.Event()"
 WAIT = "when_parent_ends(ended.set); print('ready', flush=True); ended.wait(); print('ended', flush=True)"
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from pertoken.errors import StoreError, StoreInaccessible
-from pertoken.parent import when_parent_ends
+from pertoken.process import when_parent_ends
 from pertoken.schedule.jobs import ADVISOR, Job, JobState, write_states
 from pertoken.schedule.scheduler import Scheduler
 from pertoken.store.connect.location import StoreLocation

@@ -18,8 +18,7 @@ from pertoken.agent.systemd.notify import notify
 from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
-from pertoken.garbage import settle
-from pertoken.parent import when_parent_ends
+from pertoken.process import settle, when_parent_ends
 from pertoken.schedule.jobs import Job, JobState, write_states
 from pertoken.store.connect.create import create
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
@@ -166,7 +165,7 @@ class _Daemon:
             return
         from pertoken.agent.exporter.endpoint import endpoint_of, pusher_of
         from pertoken.agent.exporter.totals import Totals
-        from pertoken.exposition.otlp import PUSH_EVERY_S
+        from pertoken.exposition import PUSH_EVERY_S
 
         totals = Totals()
         self._recorder.stored = totals.add

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.verdicts import Verdict
     from pertoken.reports.gates.gate import Gate
-    from pertoken.settings.expression import Comparison
+    from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.location import StoreLocation
 
 MAX_WITHOUT_PROPOSAL = 4

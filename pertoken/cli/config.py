@@ -19,8 +19,7 @@ def config() -> None:
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(config_file: str | None, force: bool) -> None:
     """Write a settings file in which every key is explained and left at its default."""
-    from pertoken.config import default_file
-    from pertoken.config_file import template
+    from pertoken.config import default_file, template
     from pertoken.errors import BadInput
 
     file = Path(config_file) if config_file else default_file()
@@ -64,7 +63,7 @@ def show(config_file: str | None, as_json: bool) -> None:
     import json
 
     from pertoken.config import Settings
-    from pertoken.settings.shown import shown
+    from pertoken.settings.keys import shown
 
     settings = settings_of(config_file)
     values = {key.name: shown(key.name, getattr(settings, key.attribute)) for key in Settings.table()}

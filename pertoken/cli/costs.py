@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pertoken.config import Settings
     from pertoken.costs.hosts import HostCost
     from pertoken.costs.hours.hour import ModelHours
-    from pertoken.settings.expression import Comparison
+    from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.open import Store
 
 BILL_BY = ("tenant", "team", "model", "gpu", *BASES)

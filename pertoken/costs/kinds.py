@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from pertoken.apportion import apportion
 from pertoken.costs.ledger import Allocation, divide
-from pertoken.units import MTOK, NANO_USD
+from pertoken.units import MTOK, NANO_USD, apportion
 
 if TYPE_CHECKING:  # lines of screens need the values alone
     from pertoken.window.inventory import Inventory

@@ -1,6 +1,9 @@
 """Settings of services, hosts and commitments: tables by name, beside the plain keys of `pertoken.config`."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -281,3 +284,55 @@ def _end_of_day(value: object) -> int:
     if not isinstance(value, date) or isinstance(value, datetime):
         raise ValueError("must be a date such as 2027-01-31")
     return int(datetime.combine(value + timedelta(days=1), time(), UTC).timestamp())
+
+
+KINDS = ("ipmi", "redfish", "prometheus")
+"""Kinds of sources, as `agent.host.plug` reads them."""
+_GRID = re.compile(r"(\d+(?:\.\d+)?) g/kWh, (.+), (\d{4}-\d\d-\d\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class PlugSource:
+    """Source of the power of this host's server at its plug."""
+
+    kind: str
+    url: str = ""
+    query: str = ""
+    """PromQL of kind `prometheus`."""
+
+    @property
+    def shown(self) -> str:
+        """Kind and URL."""
+        return f"{self.kind} {self.url}".strip()
+
+
+def read_plug_sources(texts: Iterable[str]) -> tuple[PlugSource, ...]:
+    """Return sources in their order. Raises ValueError."""
+    sources = []
+    for text in texts:
+        kind, _, rest = text.strip().partition(" ")
+        url, _, query = rest.strip().partition(" ")
+        complete = {"ipmi": not rest, "redfish": bool(url and not query), "prometheus": bool(query.strip())}
+        if not complete.get(kind):
+            raise ValueError(f"{kind[:20]!r} is not one of: ipmi | redfish URL | prometheus URL QUERY")
+        sources.append(PlugSource(kind, url, query.strip()))
+    return tuple(sources)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Carbon intensity of the electricity that is used."""
+
+    g_per_kwh: float
+    """Grams of CO2 equivalent."""
+    source: str
+    as_of: str
+
+
+def read_grid(value: object) -> Grid:
+    """Return the intensity with its source and date. Raises ValueError."""
+    match = _GRID.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError("must be as in: 363 g/kWh, Ember for Germany in 2024, 2025-01-23")
+    date.fromisoformat(match[3])
+    return Grid(float(match[1]), match[2].strip(), match[3])

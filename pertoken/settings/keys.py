@@ -1,13 +1,19 @@
 """Keys of the settings: their names in the file, the environment and on the command line, and how values are read."""
 
+from __future__ import annotations
+
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pertoken.errors import BadInput
 from pertoken.printable import short
 from pertoken.settings import values
+from pertoken.settings.alerts import Comparison, Scope, masked
+from pertoken.settings.values import without_password
 
 APP = "pertoken"
 
@@ -27,7 +33,7 @@ class Setting:
     """As typed on the command line, by the commands that have it: `--interval`."""
 
     @classmethod
-    def of(cls, spec: "Field[Any]") -> "Setting":
+    def of(cls, spec: Field[Any]) -> Setting:
         """Return the key a field of `Settings` stands for."""
         section = spec.metadata["section"]
         key = spec.name.removeprefix(f"{section}_") if section else spec.name
@@ -84,3 +90,38 @@ def _nearest(wrong: str, section: str, keys: Sequence[Setting]) -> str:
     names = {key.key: key.name for key in keys if key.section == section} | {key.name: key.name for key in keys}
     close = get_close_matches(wrong, list(names), n=1)
     return f" (did you mean {names[close[0]]}?)" if close else ""
+
+
+WEBHOOKS = ("delivery.webhook", "delivery.alerts_to", "alerts.to")
+"""Settings whose URLs are secret but for their host."""
+DATABASES = ("db", "ship.url")
+
+
+def shown(name: str, value: Any) -> Any:
+    """Return the value of the setting `name` as plain values: what is unset in a table is left out."""
+    if isinstance(value, Comparison | Scope):
+        return str(value)
+    if is_dataclass(value):
+        row = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {key: shown(f"{name}.{key}", cell) for key, cell in row.items() if cell not in (None, "")}
+    if isinstance(value, Mapping):
+        return {str(key): shown(name, cell) for key, cell in value.items()}
+    if isinstance(value, tuple | list):
+        return [shown(name, item) for item in value]
+    if not isinstance(value, str):  # dates and decimals become text
+        return value if value is None or isinstance(value, bool | int | float) else str(value)
+    if name in WEBHOOKS:
+        return masked(value)
+    return without_password(value) if name in DATABASES else secretless(value)
+
+
+def secretless(text: str) -> str:
+    """Return text without the password, query and fragment of a URL, or the password of `user:password@host`."""
+    text = re.sub(r"((?:^|//)[^/@:\s]*):[^/\s]*@", r"\1:***@", text)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+        return text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "***"
+    return parts._replace(query="***" if parts.query else "", fragment="***" if parts.fragment else "").geturl()

@@ -1,11 +1,35 @@
 """Settings of the team's pages: who reads them, by which login, and which proxies vouch for a user."""
 
+from __future__ import annotations
+
 import ipaddress
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pertoken.settings.listen import is_loopback
+
+def read_listen(value: object) -> tuple[str, int]:
+    """Return (address, port) of `127.0.0.1:9877`, `[::1]:9877`, or of a port alone, which is of 127.0.0.1."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str):
+        raise ValueError("must be an address and a port, such as 127.0.0.1:9877")
+    host, _, port = text.strip().rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        number = int(port)
+        ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise ValueError("must be an address and a port, such as 127.0.0.1:9877") from None
+    if not 0 <= number <= 65_535:
+        raise ValueError("must have a port from 0 (any that is free) to 65535")
+    return host, number
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this host reaches an address."""
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
+
 
 _KEYS = {"token_file", "user", "owners"}
 _HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
@@ -80,3 +104,37 @@ def unsafe_pages(
     if any(reader.user is not None for reader in readers) and not proxies:
         return "a user of advisor.pages_readers is named by a proxy: set advisor.pages_proxies, too"
     return None
+
+
+THEMES = ("dark", "light", "16-colour")
+"""Colours of the screens; `16-colour` uses those of the terminal."""
+BORDERS = ("unicode", "ascii")
+"""Characters that lines, bars and plots are drawn with."""
+HEADLINES = ("blended", "generated", "per_request", "good")
+"""Prices that may be the headline, which `metrics.HEADLINES` explains."""
+REFRESHES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Times between two readings that the settings screen offers, seconds."""
+_ACTION = re.compile(r"[a-z_]+")
+
+
+def one_of(names: tuple[str, ...]) -> Callable[[object], str]:
+    """Return a parser of one of some names."""
+
+    def parse(value: object) -> str:
+        if value not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return str(value)
+
+    return parse
+
+
+def read_keys(table: Any) -> tuple[tuple[str, str], ...]:
+    """Return (action, key) of a table such as `{sort = "s"}`. Whether both exist is checked by the screens."""
+    if not isinstance(table, Mapping):
+        raise ValueError('must be a table of actions and keys, such as {sort = "s"}')
+    for action, key in table.items():
+        if not _ACTION.fullmatch(action):
+            raise ValueError(f"{action}: is not an action; docs/keys.md lists them")
+        if not isinstance(key, str) or not key.strip() or len(key) > 40:
+            raise ValueError(f'{action}: must be a key, such as "s", "ctrl+s" or "f5"')
+    return tuple((action, key.strip()) for action, key in table.items())

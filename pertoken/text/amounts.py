@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pertoken.metrics import HEADLINES, HeadlineSpec
-from pertoken.settings.currency import USD, Currency, Rate
+from pertoken.settings.values import USD, Currency, Rate
 from pertoken.units import NANO_USD, format_money
 
 if TYPE_CHECKING:

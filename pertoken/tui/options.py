@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pertoken.settings.currency import USD
+from pertoken.settings.values import USD
 from pertoken.tui.keymap import keymap_of
 from pertoken.tui.remembered import state_file
 
@@ -73,7 +73,7 @@ def setting_lines(settings: Settings) -> tuple[SettingLine, ...]:
     import json
     from dataclasses import asdict, is_dataclass
 
-    from pertoken.config_file import meanings
+    from pertoken.config import meanings
     from pertoken.settings.values import without_password
 
     explained, lines = meanings(), []

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pertoken.settings.screens import BORDERS, THEMES
+from pertoken.settings.pages import BORDERS, THEMES
 from pertoken.text.program.keys import WINDOWS_S
 
 VERSION = 1

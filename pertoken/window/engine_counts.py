@@ -16,7 +16,7 @@ from pertoken.metrics import (
     SPEC_ACCEPTANCE_LENGTH,
     SPEC_ACCEPTANCE_RATE,
 )
-from pertoken.metrics.computations import Quotient
+from pertoken.metrics.series import Quotient
 
 if TYPE_CHECKING:
     from pertoken.catalog.market import Accelerator, Market

@@ -11,7 +11,7 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, OperatingPoint, Series
 from pertoken.metrics import DEVICE, MIN_STUCK_S, PER_REQUEST_TPOT, SERIES
-from pertoken.metrics.computations import Histogram, SampleShare
+from pertoken.metrics.series import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS

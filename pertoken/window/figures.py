@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pertoken.metrics import SERIES
-from pertoken.metrics.computations import Gauge
+from pertoken.metrics.series import Gauge
 from pertoken.units import MTOK
 
 

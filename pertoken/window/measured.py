@@ -10,16 +10,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from pertoken.metrics import ENDED, ENGINE_COUNTERS, SERIES, STORED_GAUGES, RollUp, rolled
-from pertoken.metrics.computations import (
-    Counted,
-    Derived,
-    Histogram,
-    Quotient,
-    TimeShare,
-    columns_of,
-    counters_of,
-)
-from pertoken.metrics.series import Owner
+from pertoken.metrics.series import Counted, Derived, Histogram, Owner, Quotient, TimeShare, columns_of, counters_of
 from pertoken.store.query import rollups
 from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.apportion import apportion
 from pertoken.costs.ledger import DeviceTime, Share, allocate, divide
 from pertoken.store.schema.ids import OTHER
+from pertoken.units import apportion
 
 
 def test_an_hour_of_a_device_held_half_idle_is_split_in_halves() -> None:

@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import pytest
 
-from pertoken.exposition import http_server as module
-from pertoken.exposition.http_server import MAX_HEAD_BYTES, PageServer, Reply, Request, tls_context
+from pertoken import exposition as module
+from pertoken.exposition import MAX_HEAD_BYTES, PageServer, Reply, Request, tls_context
 from tests.browser import wait_for
 from tests.http_requests import ask, raw
 from tests.trickle import trickling

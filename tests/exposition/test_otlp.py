@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from pertoken.exposition.otlp import NotPushed, Pusher, exported, provider_of
-from pertoken.exposition.page import Family
+from pertoken.exposition import Family, NotPushed, Pusher, exported, provider_of
 from tests.reports.receivers import receiver
 from tests.trickle import trickling
 
@@ -76,7 +75,7 @@ def test_it_starts_no_thread_and_neither_does_a_fork() -> None:
 
 
 def test_a_collector_that_refuses_or_hangs_costs_a_bounded_time_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pertoken.exposition.otlp.PUSH_S", 0.5)
+    monkeypatch.setattr("pertoken.exposition.PUSH_S", 0.5)
     with receiver() as collector:
         collector.statuses += [400]
         url = collector.url.replace("http://", "http://user:s3cret@")
@@ -90,7 +89,7 @@ def test_a_collector_that_refuses_or_hangs_costs_a_bounded_time_and_is_named(mon
 def test_a_collector_that_answers_byte_by_byte_costs_a_bounded_time_and_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pertoken.exposition.otlp.PUSH_S", 0.5)
+    monkeypatch.setattr("pertoken.exposition.PUSH_S", 0.5)
     ended = threading.Event()
 
     def answer() -> None:

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from pertoken.exposition.page import Family, text_of
+from pertoken.exposition import Family, text_of
 
 
 def test_a_page_has_help_type_and_samples_and_no_family_without_any() -> None:

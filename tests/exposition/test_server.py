@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.exposition.server import MetricsServer
+from pertoken.exposition import MetricsServer
 
 
 def get(url: str, token: str | None = None, context: ssl.SSLContext | None = None) -> tuple[int, str]:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.config import Settings, load
-from pertoken.config_file import template
+from pertoken.config import Settings, load, template
 from pertoken.errors import BadInput
 from tests.examples import examples
 from tests.fuzz.damage import DEEP, TEXTS, damaged, read_or_refused

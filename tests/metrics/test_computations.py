@@ -1,6 +1,6 @@
 """Computations of series: the columns and counters that each reads."""
 
-from pertoken.metrics.computations import Gauge, Quotient, Rate, TimeShare, columns_of, counters_of
+from pertoken.metrics.series import Gauge, Quotient, Rate, TimeShare, columns_of, counters_of
 
 
 def test_a_gauge_while_busy_reads_the_busy_time_too() -> None:

@@ -1,7 +1,7 @@
 """Labels of metrics."""
 
 from pertoken.metrics import SERIES, label_of
-from pertoken.metrics.computations import Gauge
+from pertoken.metrics.series import Gauge
 
 
 def test_a_metric_without_a_label_is_shown_by_its_name_in_words() -> None:

@@ -1,7 +1,6 @@
 import pytest
 
-from pertoken.settings.alerts import AlertSettings, is_own_address, masked, read_alerts, webhook_url
-from pertoken.settings.expression import Comparison, Scope
+from pertoken.settings.alerts import AlertSettings, Comparison, Scope, is_own_address, masked, read_alerts, webhook_url
 
 
 def test_an_alert_is_read_with_its_defaults() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.config import load
 from pertoken.errors import BadInput
-from pertoken.settings.currency import Currency, Rate
+from pertoken.settings.values import Currency, Rate
 
 TWO = """
 [currency]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.settings.expression import FLEET, Comparison, Scope, read_comparison, read_scope
+from pertoken.settings.alerts import FLEET, Comparison, Scope, read_comparison, read_scope
 
 
 def test_a_comparison_is_read_with_its_scope_operator_and_limit() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.settings.plug import Grid, PlugSource, read_grid, read_plug_sources
+from pertoken.settings.fleet import Grid, PlugSource, read_grid, read_plug_sources
 from pertoken.settings.values import plug_sources
 
 

@@ -4,9 +4,9 @@ from decimal import Decimal
 import pytest
 
 from pertoken.settings.alerts import masked, read_alerts
-from pertoken.settings.currency import Rate
 from pertoken.settings.fleet import GatewaySettings, TenantTeam
-from pertoken.settings.shown import secretless, shown
+from pertoken.settings.keys import secretless, shown
+from pertoken.settings.values import Rate
 
 
 @pytest.mark.parametrize(

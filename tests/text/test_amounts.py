@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.costs.served import Served
-from pertoken.settings.currency import Currency, Rate
+from pertoken.settings.values import Currency, Rate
 from pertoken.text import amounts
 from pertoken.text.amounts import amount, beside, caption, note, note_once, show_headline, show_in, show_of
 from pertoken.text.columns import Column, table

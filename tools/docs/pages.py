@@ -14,8 +14,7 @@ from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
 from pertoken.agent.engines.reader import MODEL_S
 from pertoken.cli import main as cli
-from pertoken.config import Settings
-from pertoken.config_file import meanings
+from pertoken.config import Settings, meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from pertoken.agent.exporter.totals import Totals
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.exposition.server import MetricsServer
+from pertoken.exposition import MetricsServer
 
 if TYPE_CHECKING:
-    from pertoken.exposition.otlp import Pusher
+    from pertoken.exposition import Pusher
 
 log = logging.getLogger("pertoken.agent")
 
@@ -18,7 +18,7 @@ def pusher_of(settings: Settings, totals: Totals) -> "Pusher | None":
     """Return what pushes to the collector that is set. Without the extra it is logged: recording goes on."""
     if settings.agent_otlp_endpoint is None:
         return None
-    from pertoken.exposition.otlp import Pusher
+    from pertoken.exposition import Pusher
 
     try:
         return Pusher(settings.agent_otlp_endpoint, totals.known(), totals.families)

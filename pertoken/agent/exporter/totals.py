@@ -4,7 +4,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from pertoken.exposition.page import Family, text_of
+from pertoken.exposition import Family, text_of
 from pertoken.metrics import DEVICE, STORED_GAUGES, DeviceMetric, EngineMetric
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow, HostSample, Tick
 from pertoken.store.schema.words import GATEWAY

@@ -22,7 +22,7 @@ from pertoken.agent.readings import PlugReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
-from pertoken.settings.plug import PlugSource
+from pertoken.settings.fleet import PlugSource
 
 READ_S = 20.0
 """Time between two readings. BMCs renew theirs every second to every few."""

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pertoken.agent.readings import DeviceProcess
-from pertoken.apportion import apportion
 from pertoken.provenance import Provenance
 from pertoken.store.schema.ids import OTHER
-from pertoken.units import SHARE
+from pertoken.units import SHARE, apportion
 
 _PARTS = 5040
 """Parts of one unit of SM time: so that up to ten engines in a process have whole ones."""

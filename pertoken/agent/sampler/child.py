@@ -20,7 +20,7 @@ from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, DriverEvent, DriversReading, Unavailable
 from pertoken.agent.sampler.wire import encode
-from pertoken.garbage import settle
+from pertoken.process import settle
 
 Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]]
 

@@ -13,8 +13,7 @@ from string import Template
 
 import psutil
 
-from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER, SERVICE_SETTINGS
-from pertoken.config_file import template
+from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER, SERVICE_SETTINGS, template
 from pertoken.errors import BadInput, PertokenError
 from pertoken.installed import install_source
 

@@ -24,7 +24,7 @@ def entered_amount(
 
     from pertoken.costs.prices.entered import Entered
     from pertoken.errors import BadInput
-    from pertoken.settings.currency import USD, read_code
+    from pertoken.settings.values import USD, read_code
 
     if currency is None:
         if (rate, rate_date, rate_source) != (None, None, None):

@@ -27,7 +27,7 @@ def exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
     dollars = Dollars(where, settings)
     with contextlib.ExitStack() as stack:
         if settings.advisor_metrics_listen is not None:
-            from pertoken.exposition.server import MetricsServer
+            from pertoken.exposition import MetricsServer
 
             server = MetricsServer(
                 settings.advisor_metrics_listen,
@@ -40,7 +40,7 @@ def exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
             stack.callback(server.stop)
         pushes: list[Job] = []
         if settings.advisor_otlp_endpoint is not None:
-            from pertoken.exposition.otlp import PUSH_EVERY_S, Pusher
+            from pertoken.exposition import PUSH_EVERY_S, Pusher
             from pertoken.schedule.jobs import Job
 
             pusher = Pusher(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)

@@ -12,7 +12,7 @@ from pertoken.cli.options import AsOf, echo
 if TYPE_CHECKING:
     from pertoken.config import Settings
     from pertoken.reports.gates.gate import Gate
-    from pertoken.settings.expression import Comparison
+    from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.open import Store
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pertoken.config import Settings
     from pertoken.reports.figures import ReportFigures
-    from pertoken.settings.expression import Comparison
+    from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.open import Store
 
 

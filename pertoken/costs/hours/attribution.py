@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pertoken.apportion import apportion
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import EQUAL, NO_TIMES, TokenWeights
 from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.units import apportion
 from pertoken.window.tenants.tokens import Tenant, TenantTokens
 
 MAX_CACHED = 1.1

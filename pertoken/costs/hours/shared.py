@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pertoken.apportion import apportion
 from pertoken.costs.hours.spend import UNATTRIBUTED, Spend, SpendLine
 from pertoken.settings.owners import UNOWNED_LINES, SharedLine
+from pertoken.units import apportion
 
 _NO_PAYER = (UNATTRIBUTED, *UNOWNED_LINES)
 

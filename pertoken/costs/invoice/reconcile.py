@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pertoken.apportion import apportion
 from pertoken.costs.invoice.computed import Computed, ComputedDay
 from pertoken.costs.invoice.read import COVERED, DISCOUNT, NEGATION, USAGE, Invoice, InvoiceLine
+from pertoken.units import apportion
 from pertoken.window.reading import DAY
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from pertoken.config import Settings
 from pertoken.costs.report.figure import Figure, per
-from pertoken.settings.plug import Grid
+from pertoken.settings.fleet import Grid
 from pertoken.units import MTOK
 from pertoken.window.epochs.energy import EpochEnergy
 

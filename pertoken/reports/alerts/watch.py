@@ -13,8 +13,7 @@ from pertoken.reports.alerts.send import Send, log, sender
 from pertoken.reports.alerts.state import AlertState, Event, Phase, advance
 from pertoken.reports.gates.measure import Figures
 from pertoken.reports.gates.written import check_figure
-from pertoken.settings.alerts import LOG, MAIL, AlertSettings, watched_alerts
-from pertoken.settings.expression import FLEET, Comparison
+from pertoken.settings.alerts import FLEET, LOG, MAIL, AlertSettings, Comparison, watched_alerts
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store

@@ -12,7 +12,7 @@ from pertoken.costs.report.figures import ModelFigures, model_figures
 from pertoken.costs.report.server_energy import EnergyTerms
 from pertoken.costs.spend.month import RecentMonths
 from pertoken.errors import StoreError
-from pertoken.exposition.page import Family, text_of
+from pertoken.exposition import Family, text_of
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.reports.gates.measure import Figures
 from pertoken.store.connect.location import StoreLocation

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from pertoken.apportion import apportion
 from pertoken.config import Settings
 from pertoken.costs.fleet import service_name
 from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, AllocatedLine
@@ -18,7 +17,7 @@ from pertoken.reports.figures import ReportFigures
 from pertoken.reports.focus.columns import columns
 from pertoken.reports.focus.energy import DailyEnergy
 from pertoken.reports.text.chargeback import dollars, utc
-from pertoken.units import HOUR_MS, NANO_USD
+from pertoken.units import HOUR_MS, NANO_USD, apportion
 
 METHOD = "pertoken-device-time-1"
 """Split by the time for which a device was allocated to each deployment, busy and idle apart."""

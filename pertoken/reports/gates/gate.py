@@ -6,7 +6,7 @@ from typing import Any
 
 from pertoken.metrics import FIGURES
 from pertoken.reports.gates.measure import NOTHING_SERVED, Figures
-from pertoken.settings.expression import FLEET, Comparison
+from pertoken.settings.alerts import FLEET, Comparison
 
 KEPT, BROKEN, UNKNOWN = 0, 1, 3
 """Exit status of the worst gate; broken is worse than not measurable."""

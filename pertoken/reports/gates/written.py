@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pertoken.errors import BadInput
 from pertoken.metrics import FIGURES
-from pertoken.settings.expression import FLEET, Comparison, read_comparison
+from pertoken.settings.alerts import FLEET, Comparison, read_comparison
 from pertoken.settings.owners import is_basis
 
 

@@ -10,8 +10,7 @@ from email.message import Message
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.reports.delivery.secret import read_secret
-from pertoken.settings.listen import is_loopback
-from pertoken.settings.pages import PageReader
+from pertoken.settings.pages import PageReader, is_loopback
 
 MIN_TOKEN_BYTES = 16
 ANYBODY = "*"

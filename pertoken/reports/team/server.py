@@ -5,7 +5,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from pertoken.errors import PertokenError, StoreError
-from pertoken.exposition.http_server import PageServer, Reply, Request, tls_context
+from pertoken.exposition import PageServer, Reply, Request, tls_context
 from pertoken.reports.page.html import POLICY
 from pertoken.reports.team.login import Login
 from pertoken.settings.pages import PageReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pertoken.settings.currency import USD
-from pertoken.settings.screens import BORDERS, REFRESHES_S, THEMES
+from pertoken.settings.pages import BORDERS, REFRESHES_S, THEMES
+from pertoken.settings.values import USD
 from pertoken.text.program.keys import WINDOWS_S
 from pertoken.text.words import literal
 from pertoken.units import format_duration, parse_duration_s

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from pertoken.metrics import DEVICE, SERIES
-from pertoken.metrics.computations import columns_of
+from pertoken.metrics.series import columns_of
 from pertoken.state.service import Slo
 from pertoken.store.query import read, rollups
 from pertoken.store.query.buckets import buckets

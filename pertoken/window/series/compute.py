@@ -14,7 +14,7 @@ import numpy as np
 
 from pertoken.evidence import Series
 from pertoken.metrics import SERIES
-from pertoken.metrics.computations import (
+from pertoken.metrics.series import (
     Computation,
     Counted,
     Dispersion,

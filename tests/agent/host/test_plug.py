@@ -13,7 +13,7 @@ from pertoken.agent.host.plug import MAX_AGE_S, PlugWatch, plug_watch, read_plug
 from pertoken.agent.readings import PlugReading, Unavailable
 from pertoken.agent.scrape.http import Limits
 from pertoken.config import Settings
-from pertoken.settings.plug import PlugSource
+from pertoken.settings.fleet import PlugSource
 from tests.agent.servers import Answer, answering, http, pages
 from tests.recorded import until
 

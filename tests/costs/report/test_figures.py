@@ -18,7 +18,7 @@ from pertoken.costs.report.figures import (
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.server_energy import NO_ENERGY, EnergyTerms
 from pertoken.provenance import Provenance
-from pertoken.settings.plug import Grid
+from pertoken.settings.fleet import Grid
 from pertoken.state.service import Slo
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store

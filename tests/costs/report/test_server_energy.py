@@ -5,7 +5,7 @@ import pytest
 from pertoken.costs.report.figure import Figure
 from pertoken.costs.report.server_energy import NO_ENERGY, NO_GRID, EnergyTerms, server_energy
 from pertoken.provenance import Provenance
-from pertoken.settings.plug import Grid
+from pertoken.settings.fleet import Grid
 from pertoken.window.epochs.energy import EpochEnergy, NodeEnergy
 
 HOUR_MS = 3_600_000

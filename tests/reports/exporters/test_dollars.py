@@ -7,9 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pertoken.config import Settings
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.spend import month
-from pertoken.exposition.server import MetricsServer
+from pertoken.exposition import MetricsServer
 from pertoken.reports.exporters.dollars import WINDOW_S, Dollars, known_dollars
-from pertoken.settings.plug import Grid
+from pertoken.settings.fleet import Grid
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from tests.browser import wait_for

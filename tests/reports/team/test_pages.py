@@ -14,8 +14,8 @@ from pertoken.proof.stored import write
 from pertoken.reports.team.login import EVERYTHING, Login
 from pertoken.reports.team.pages import KEPT_S, NAMES, TeamPages
 from pertoken.reports.team.server import TeamServer
-from pertoken.settings.currency import Currency, Rate
 from pertoken.settings.pages import PageReader
+from pertoken.settings.values import Currency, Rate
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.repository import AdviceRepository
 from pertoken.text import amounts

@@ -5,7 +5,7 @@ from pertoken.costs.report.figure import Figure
 from pertoken.costs.report.figures import GENERATION, POOLING, ModelFigures
 from pertoken.costs.report.goodput import GoodShare
 from pertoken.costs.report.server_energy import EnergyTerms, ServerEnergy
-from pertoken.settings.plug import Grid
+from pertoken.settings.fleet import Grid
 from pertoken.text.costs.model_figures import figures_text
 
 CHAT = ModelFigures(

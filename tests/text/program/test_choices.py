@@ -1,6 +1,6 @@
 """Choices of the settings screen."""
 
-from pertoken.settings.screens import REFRESHES_S
+from pertoken.settings.pages import REFRESHES_S
 from pertoken.text.program.choices import Choice, choices, value_of
 from pertoken.text.program.keys import WINDOWS_S
 

@@ -11,17 +11,7 @@ from hypothesis import strategies as st
 
 from pertoken.evidence import Series
 from pertoken.metrics import SERIES
-from pertoken.metrics.computations import (
-    Computation,
-    Counted,
-    Derived,
-    Gauge,
-    Quotient,
-    Rate,
-    Ratio,
-    columns_of,
-    counters_of,
-)
+from pertoken.metrics.series import Computation, Counted, Derived, Gauge, Quotient, Rate, Ratio, columns_of, counters_of
 from pertoken.store.query.buckets import NULL, SEPARATOR
 from pertoken.window.columns import Columns, columns, in_turn, stacked
 from pertoken.window.measured import COLUMNS, NEEDED, with_busy_bounds
