@@ -33,9 +33,9 @@ from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, Outcomes, estimate, prepare, spend
 from pertoken.savings.slo import has_objective
-from pertoken.state.errors import InvalidEdit
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
+from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service, Slo
 from pertoken.testing.builders import deployment, fleet
 from pertoken.testing.load import Load, service_of

@@ -39,7 +39,7 @@ from pertoken.costs.prices.stored import market_of
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import Forecasts
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.testing.builders import deployment, fleet

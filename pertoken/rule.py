@@ -81,15 +81,11 @@ from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
 from pertoken.metrics import SERIES
 from pertoken.settings.rules import option, options_of, read_options
-from pertoken.state.demand import Demand, times, to
-from pertoken.state.deployment import Deployment
-from pertoken.state.errors import InvalidEdit, UnknownKnob
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import LINKS, Device, Host, Partition
+from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
+from pertoken.state.knobs import InvalidEdit, UnknownKnob
 from pertoken.state.model import WEIGHT_BYTES, Model
-from pertoken.state.placement import Commitment, Placement
-from pertoken.state.schedule import Schedule, asleep, off
-from pertoken.state.service import FEWEST, Service
+from pertoken.state.service import FEWEST, Demand, Schedule, Service, asleep, off, times, to
 from pertoken.units import counted, format_duration, parse_duration_s
 
 __all__ = [

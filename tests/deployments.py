@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
 
 MARKET = load_market()
 

@@ -9,8 +9,7 @@ from benchmarks.site.engines.engine import Engine
 from benchmarks.site.engines.llama_cpp import LLAMA_CPP
 from benchmarks.site.models import Shape
 from pertoken.forecast.served import Load
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 
 SLOTS = (1, 2, 4, 8)
 CONTEXTS = (256, 512, 1024)

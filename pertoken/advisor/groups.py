@@ -6,13 +6,11 @@ from typing import Any
 
 from pertoken.by_identity import by_identity
 from pertoken.savings.placing import Placed
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
-from pertoken.state.schedule import Schedule
-from pertoken.state.service import FEWEST, Service
+from pertoken.state.service import FEWEST, Schedule, Service
 
 MAX_NAMES = 4
 """Maximum names in a list; the rest is counted."""

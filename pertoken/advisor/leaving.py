@@ -14,8 +14,8 @@ from pertoken.advisor.worker.wire import encoded
 from pertoken.proof.own_rules import LEAVE_HOST
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import RISKS, Proposal, propose
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.host import Host
+from pertoken.state.fleet import Host
+from pertoken.state.knobs import InvalidEdit
 
 
 def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Recommendation]:

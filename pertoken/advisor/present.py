@@ -26,10 +26,9 @@ from pertoken.evidence import Evidence, OperatingPoint
 from pertoken.proof.judging.recalibration import proven_verdicts, realised_by
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.savings.forecasts import Forecasts
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import WORKLOAD, Deployment, Workload, parsed
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
-from pertoken.state.workload import WORKLOAD, Workload, parsed
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
 from pertoken.window.inventory import Inventory

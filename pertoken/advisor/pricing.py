@@ -38,8 +38,7 @@ from pertoken.savings.saving import LIKELY, Saving
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Host
+from pertoken.state.fleet import Fleet, Host
 from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd

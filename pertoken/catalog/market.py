@@ -28,8 +28,8 @@ from pertoken.catalog.instances import InstanceSize, instance_size
 from pertoken.catalog.model_facts import model_facts, replacement_notes, replacement_refusal
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
 from pertoken.catalog.slices import fit_together, slices
+from pertoken.state.deployment import Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
-from pertoken.state.placement import Placement
 
 MIB = 2**20
 WEIGHTS_SHARE = 0.85

@@ -17,9 +17,8 @@ from pertoken.forecast.served import Load
 from pertoken.forecast.serving import forecast
 from pertoken.savings.size.ranking import size
 from pertoken.savings.size.workload import Workload
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
-from pertoken.state.placement import Placement
 from pertoken.state.service import Slo
 from pertoken.units import NANO_USD
 

@@ -13,8 +13,7 @@ from pertoken.claims.arithmetic import Range, value
 from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Change, compare, forecast
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.units import NANO_USD
 
 ROUNDING = 0.05

@@ -11,15 +11,11 @@ from pertoken.catalog.knobs import undetermined
 from pertoken.catalog.market import Market, cpu_name
 from pertoken.config import Settings
 from pertoken.settings.fleet import HostSettings, ServiceSettings
-from pertoken.state.demand import Demand
-from pertoken.state.deployment import Deployment
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import LINKS, Device, Host, Partition
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
+from pertoken.state.knobs import InvalidEdit, knobs
 from pertoken.state.model import Model
-from pertoken.state.placement import Commitment, Placement
-from pertoken.state.service import Service, Slo
+from pertoken.state.service import Demand, Service, Slo
 from pertoken.store.schema.ids import stable_id
 from pertoken.units import SHARE
 from pertoken.window.inventory import Inventory, device_name

@@ -13,8 +13,7 @@ from pertoken.demo.simulator.arrivals import Shape
 from pertoken.demo.simulator.physics import Truth, draw, engine, while_any
 from pertoken.demo.worth import worth
 from pertoken.forecast.served import Load
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 
 HEALTHY_SHARE = 0.25
 """Minimum share of healthy hosts."""

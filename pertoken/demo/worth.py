@@ -17,8 +17,7 @@ from pertoken.demo.scenes import HostType, host_types
 from pertoken.demo.simulator.arrivals import HOUR_S, WEEK_H, Floats, weekly
 from pertoken.demo.simulator.course import Course, course
 from pertoken.demo.simulator.physics import Engine, engine, while_any
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
 
 WEEK_TS = np.arange(WEEK_H) * HOUR_S

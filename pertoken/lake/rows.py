@@ -33,9 +33,7 @@ from pertoken.proof.judging.banked import off_the_bill, readable
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
-from pertoken.state.owner import bases_of
-from pertoken.state.placement import Placement
-from pertoken.state.workload import WORKLOAD, Workload, parsed
+from pertoken.state.deployment import WORKLOAD, Placement, Workload, bases_of, parsed
 from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.columns import NULL

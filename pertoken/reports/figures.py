@@ -26,7 +26,7 @@ from pertoken.proof.troubles import WINDOW_S, with_troubles
 from pertoken.proof.verdicts import Result, Verdict, verdicts_of
 from pertoken.reports.charges import Charges, charges
 from pertoken.reports.period import DAY, Period
-from pertoken.state.owner import bases_of
+from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more

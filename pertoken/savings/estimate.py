@@ -24,8 +24,8 @@ from pertoken.savings.slo import NO_OBJECTIVE, Latencies, Verdict, worst_of
 from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
-from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, NANO_USD, format_usd
 

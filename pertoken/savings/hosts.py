@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from pertoken.savings.context import Context
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Host
+from pertoken.state.fleet import Fleet, Host
 
 
 class NoPrice(Exception):

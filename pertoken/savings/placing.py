@@ -13,9 +13,8 @@ from pertoken.catalog.offers import ANYWHERE, Offer, Origin, marks
 from pertoken.forecast.serving import Range
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.units import counted, format_usd
 
 Counts = tuple[int, int, int]

@@ -12,7 +12,7 @@ from itertools import chain
 from pertoken.catalog.offers import Offer
 from pertoken.savings.context import Context
 from pertoken.savings.placing import Placed
-from pertoken.state.host import Host
+from pertoken.state.fleet import Host
 
 YEAR_DAYS = 365
 

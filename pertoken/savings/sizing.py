@@ -15,10 +15,9 @@ from pertoken.savings.hosts import host_price
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.slo import has_objective
 from pertoken.savings.speed import Speed
-from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
-from pertoken.state.service import FEWEST, Service, Slo
+from pertoken.state.service import FEWEST, Demand, Service, Slo
 
 
 @dataclass(frozen=True, slots=True)

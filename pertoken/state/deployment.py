@@ -1,16 +1,98 @@
 """One engine at one endpoint, with its knobs, devices and placement."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any
 
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.knobs import checked, knobs
+from pertoken.settings.owners import BASES, JOB, JOB_FACTS, LABEL, SLICE
+from pertoken.state.knobs import InvalidEdit, checked, is_name, knobs
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
+
+PURCHASES = ("on_demand", "spot", "reserved", "owned", "per_token")
+"""Ways a device-hour is paid for; `per_token` is a serverless API, which has no devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Provider, region, instance and purchase of devices. None is unknown, or not asked for in a proposal."""
+
+    provider: str | None = None
+    region: str | None = None
+    instance_type: str | None = None
+    accelerator: str | None = None
+    """Catalog name."""
+    devices_per_instance: int | None = None
+    purchase: str | None = None
+    """One of `PURCHASES`."""
+    offer: str | None = None
+    """Identifier of a listed offer, where a rule means one in particular."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if name == "devices_per_instance":
+                if type(value) is not int or value < 1:
+                    raise InvalidEdit(f"devices_per_instance={value!r} is not possible: use a whole number above 0")
+            elif not is_name(value):
+                raise InvalidEdit(f"{name}={value!r} of a placement is not a name")
+        if self.purchase is not None and self.purchase not in PURCHASES:
+            raise InvalidEdit(f"purchase={self.purchase!r} is not possible: use one of {', '.join(PURCHASES)}")
+
+    def over(self, present: Placement) -> Placement:
+        """Return this placement completed by the present one.
+
+        A proposal names what changes: the provider, region and purchase it leaves out stay. The instance (type, size,
+        offer) stays only while accelerator and provider do.
+        """
+        kept = {name: getattr(self, name) or getattr(present, name) for name in ("provider", "region", "purchase")}
+        if self.purchase == "per_token":  # an API has no devices, and its regions are its own
+            return replace(self, accelerator=None, instance_type=None, devices_per_instance=None)
+        accelerator = self.accelerator or present.accelerator
+        same = (accelerator, kept["provider"]) == (present.accelerator, present.provider)
+        instance: dict[str, Any] = {
+            name: getattr(self, name) or (getattr(present, name) if same else None)
+            for name in ("instance_type", "devices_per_instance")
+        }
+        # An offer is of one purchase and region: it is never carried over.
+        return Placement(**kept, accelerator=accelerator, **instance, offer=self.offer)
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """Instances paid for until a date, used or not; it belongs to the fleet, not to a deployment."""
+
+    provider: str
+    region: str | None
+    instance_type: str
+    count: int
+    nano_usd_per_instance_hour: int
+    end_ts: int | None = None
+    """Epoch seconds, UTC; None of one that is proposed, whose term starts when it is bought."""
+    years: int | None = None
+    """Term of one that is proposed."""
+
+    def __post_init__(self) -> None:
+        if (self.end_ts is None) == (self.years is None):
+            raise InvalidEdit("a commitment has either an end or a term in years")
+        if self.years is not None and (type(self.years) is not int or self.years < 1):
+            raise InvalidEdit(f"years={self.years!r} of a commitment is not possible: use a whole number above 0")
+        if type(self.count) is not int or self.count < 1:
+            raise InvalidEdit(f"count={self.count!r} of a commitment is not possible: use a whole number above 0")
+        if type(self.nano_usd_per_instance_hour) is not int or self.nano_usd_per_instance_hour < 0:
+            raise InvalidEdit("the price of a commitment is a whole number of nano-dollars, 0 or more")
+
+    def runs_after(self, ts: int) -> bool:
+        """Return whether it is paid for after an instant; one that is only proposed is."""
+        return self.end_ts is None or self.end_ts > ts
+
 
 NEW = 0
 """`deployment_id` of a deployment that is not part of a fleet yet; `Fleet.replace` numbers it."""
@@ -104,20 +186,20 @@ class Deployment:
             return len(self.device_ids) or None
         return (self.tp or 1) * (self.pp or 1) * (self.dp or 1)
 
-    def but(self, **changes: Any) -> "Deployment":
+    def but(self, **changes: Any) -> Deployment:
         """Return this deployment with other knobs: `now.but(weight_dtype="fp8", tp=1)`.
 
         Raises UnknownKnob for a name that is not a knob, InvalidEdit for a value outside its type or range.
         """
         return replace(self, **checked(changes), edited=(*self.edited, *changes))
 
-    def on(self, placement: Placement) -> "Deployment":
+    def on(self, placement: Placement) -> Deployment:
         """Return this deployment on another placement; fields that `placement` leaves out stay. Its devices are
         cleared."""
         moved = placement.over(self.placement)
         return self if moved == self.placement else replace(self, placement=moved, device_ids=())
 
-    def on_devices(self, device_ids: tuple[int, ...]) -> "Deployment":
+    def on_devices(self, device_ids: tuple[int, ...]) -> Deployment:
         """Return this deployment on other devices of the fleet.
 
         Raises InvalidEdit for no device or one named twice.
@@ -127,7 +209,7 @@ class Deployment:
             raise InvalidEdit(f"{self.name} cannot run on devices {ids}: name each device once, and at least one")
         return replace(self, device_ids=ids)
 
-    def serving_share(self, share: float, service: str | None = None, source: str | None = None) -> "Deployment":
+    def serving_share(self, share: float, service: str | None = None, source: str | None = None) -> Deployment:
         """Return this deployment taking `share` (0 to 1) of a service's demand; `service` where it serves several.
 
         `source` states who measured that it can take so much; without one the proposal has no money in it.
@@ -143,11 +225,11 @@ class Deployment:
         serves = tuple((name, share if name == service else old) for name, old in self.serves)
         return replace(self, serves=serves, share_source=source)
 
-    def restarted(self) -> "Deployment":
+    def restarted(self) -> Deployment:
         """Return this deployment restarted as it is."""
         return replace(self, restart=True)
 
-    def expecting(self, low: float, likely: float, high: float, source: str) -> "Deployment":
+    def expecting(self, low: float, likely: float, high: float, source: str) -> Deployment:
         """Return this deployment with a rule's own expectation of its speed; see `Expectation`."""
         return replace(self, expected=Expectation(low, likely, high, source))
 
@@ -156,7 +238,7 @@ class Deployment:
         """Served model name, else the model's name."""
         return self.served_model or self.model.name
 
-    def knob_changes(self, other: "Deployment") -> dict[str, tuple[Any, Any]]:
+    def knob_changes(self, other: Deployment) -> dict[str, tuple[Any, Any]]:
         """Return the knobs that differ, as `{knob: (here, there)}`, in the order of the knob table."""
         own, others = _knobs(self), _knobs(other)
         if own == others:
@@ -175,3 +257,60 @@ def _getter() -> Callable[[Deployment], tuple[Any, ...]]:
 def _knobs(of: Deployment) -> tuple[Any, ...]:
     """Return the knobs of a deployment, in the order of the knob table."""
     return _getter()(of)
+
+
+_TEXT = re.compile(r"(\S+) ([^\s/]+)/([^\s/]+)")
+UNKNOWN = "?"
+WORKLOAD = "workload"
+"""Knob of an epoch for the object that its pod belongs to, as the text of a `Workload`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An object that creates pods. Unknown fields are None."""
+
+    kind: str | None = None
+    """`Deployment`, `LLMInferenceService` or `DynamoGraphDeployment`; inferred from the name of the pod."""
+    namespace: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """Return the text that `parsed` reads: `Deployment prod/llama-70b`."""
+        return f"{self.kind or UNKNOWN} {self.namespace or UNKNOWN}/{self.name or UNKNOWN}"
+
+
+def parsed(text: object) -> Workload | None:
+    """Return the workload a text is of; None for any other value."""
+    match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    return None if match is None else Workload(*(None if group == UNKNOWN else group for group in match.groups()))
+
+
+def is_owner_knob(name: str) -> bool:
+    """Return whether a knob of an epoch names an owner: it changes nothing of what runs."""
+    return name in (WORKLOAD, JOB, *JOB_FACTS, SLICE) or name.startswith(LABEL)
+
+
+def owner_of(knobs: Mapping[str, Any], basis: str) -> str | None:
+    """Return the owner of a deployment by one of the bases; None where it has none that is known.
+
+    A workload is named with its namespace, as names repeat among them.
+    """
+    if basis not in ("namespace", "workload"):
+        return str(knobs[basis]) if knobs.get(basis) else None
+    workload = parsed(knobs.get(WORKLOAD)) or Workload()
+    if basis == "namespace":
+        return workload.namespace
+    return "/".join(filter(None, (workload.namespace, workload.name))) if workload.name else None
+
+
+def bases_of(all_knobs: Collection[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the bases by which any of these deployments has an owner, labels last."""
+    labels = sorted({name for knobs in all_knobs for name in knobs if name.startswith(LABEL)})
+    return tuple(basis for basis in (*BASES, *labels) if any(owner_of(knobs, basis) for knobs in all_knobs))
+
+
+def changed_owner(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether somebody else pays; an owner that is not known on either side has not changed."""
+    bases = (*BASES, *(name for name in before if name.startswith(LABEL)))
+    pairs = ((owner_of(before, basis), owner_of(after, basis)) for basis in bases)
+    return any(None not in pair and pair[0] != pair[1] for pair in pairs)

@@ -10,13 +10,10 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
-from pertoken.state.deployment import Deployment
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.host import Host
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import Deployment, Placement
+from pertoken.state.fleet import Fleet, Host, deployments_unlike, services_unlike
+from pertoken.state.knobs import InvalidEdit, knobs
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 
 

@@ -1,18 +1,87 @@
 """Fleet: all that runs and is paid for, as services, deployments, hosts, devices and commitments."""
 
+from __future__ import annotations
+
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations, count
 from typing import Any
 
-from pertoken.state.deployment import Deployment
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.host import LINKS, Device, Host, Partition, accelerators, divided
+from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.knobs import InvalidEdit
 from pertoken.state.model import Model
-from pertoken.state.placement import Commitment
 from pertoken.state.service import Service
+
+MAX_PARTITIONS = 8
+"""Source: 7 MIG instances of an NVIDIA GPU, 8 partitions of an AMD MI300X."""
+LINKS = ("nvlink", "pcie_switch", "pcie_host", "cross_socket", "network")
+"""How two devices reach each other, fastest first: directly, below one PCIe switch, through the host bridge or NUMA
+node they share, from one CPU socket to another, from host to host."""
+_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A part of a device (MIG instance, AMD partition); it is paid for with the whole device."""
+
+    partition_id: int
+    """Below 0 for one that a proposal would make: `partition` numbers these -1, -2, ..."""
+    profile: str
+    """`1g.10gb`, `CPX`, ..."""
+    share: float | None = None
+    """Part of the device's compute, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An accelerator, or the CPUs of a host."""
+
+    device_id: int
+    name: str
+    host_id: int
+    accelerator: str | None = None
+    """Catalog name; None if the catalog does not know it."""
+    kind: str = "gpu"
+    """`gpu` or `cpu`: the CPUs of a host are one device, whose price GPUs usually include."""
+    partitions: tuple[Partition, ...] = ()
+    links: tuple[tuple[int, str], ...] = ()
+    """(id of another device of this host, one of `LINKS`), as far as its driver reports them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The unit that can be released: an instance or a server with all its devices."""
+
+    host_id: int
+    name: str
+    device_ids: tuple[int, ...] = ()
+    placement: Placement = field(default_factory=Placement)
+    paid_until: int | None = None
+    """Epoch seconds until which it is paid for anyway; None where no term is known."""
+
+
+def divided(device: Device, profiles: Sequence[str], used: Container[int]) -> Device:
+    """Return a device with a partition of each profile, numbered -1, -2, ... without the `used` ids.
+
+    Raises InvalidEdit if it is divided already, for what is no profile, and for more than `MAX_PARTITIONS`.
+    """
+    if device.partitions:
+        raise InvalidEdit(f"{device.name} is divided already")
+    if not profiles or not all(isinstance(profile, str) and _PROFILE.fullmatch(profile) for profile in profiles):
+        raise InvalidEdit("name the profile of each partition, such as 3g.40gb")
+    if len(profiles) > MAX_PARTITIONS:
+        raise InvalidEdit(f"a device is divided into at most {MAX_PARTITIONS} partitions")
+    free = (-number for number in count(1) if -number not in used)
+    return replace(device, partitions=tuple(Partition(next(free), profile) for profile in profiles))
+
+
+def accelerators(devices: Sequence[Device]) -> frozenset[int]:
+    """Return the ids of those devices of a host that decide whether it is used: its CPUs if it has nothing else."""
+    chosen = [device for device in devices if device.kind != "cpu"] or devices
+    return frozenset(device.device_id for device in chosen)
 
 
 @dataclass(frozen=True)
@@ -215,7 +284,7 @@ class Fleet:
 
     # -- editing ---------------------------------------------------------------------------------------------------
 
-    def edit(self, edited: "Deployment | Service | Fleet") -> "Fleet":
+    def edit(self, edited: Deployment | Service | Fleet) -> Fleet:
         """Return this fleet with a service or deployment of the same identity replaced by `edited`.
 
         Raises InvalidEdit if the fleet has none of that identity.
@@ -238,7 +307,7 @@ class Fleet:
             fleet._refuse_twice()
         return fleet
 
-    def replace(self, now: Deployment, *to: Deployment) -> "Fleet":
+    def replace(self, now: Deployment, *to: Deployment) -> Fleet:
         """Return this fleet with `now` replaced by `to`: the first keeps its id, further ones are new deployments.
 
         Raises InvalidEdit if `now` is not part of the fleet, or nothing replaces it.
@@ -264,7 +333,7 @@ class Fleet:
                 edited[name] = replace(service, deployments=(*service.deployments, *more))
         return self._of(edited)
 
-    def merge(self, deployments: Iterable[Deployment], into: Deployment) -> "Fleet":
+    def merge(self, deployments: Iterable[Deployment], into: Deployment) -> Fleet:
         """Return this fleet with one new deployment in place of several; it serves all their services.
 
         Raises InvalidEdit for fewer than two, or one that is not part of the fleet.
@@ -283,7 +352,7 @@ class Fleet:
             edited[service.name] = replace(service, deployments=(*left, made))
         return self._of(edited)
 
-    def release(self, host: Host | int) -> "Fleet":
+    def release(self, host: Host | int) -> Fleet:
         """Return this fleet without a host and its devices.
 
         Raises InvalidEdit if the host is not part of the fleet, or deployments still run on it.
@@ -298,7 +367,7 @@ class Fleet:
             devices=tuple(device for device in self.devices if device.device_id not in known_host.device_ids),
         )
 
-    def partition(self, device: Device | int, *profiles: str) -> "Fleet":
+    def partition(self, device: Device | int, *profiles: str) -> Fleet:
         """Return this fleet with a device divided into partitions of these profiles.
 
         Deployments move onto them by `on_devices`, as onto any device. Raises InvalidEdit if the device is not part of
@@ -316,7 +385,7 @@ class Fleet:
             devices=tuple(parted if device.device_id == known_device.device_id else device for device in self.devices),
         )
 
-    def commit(self, commitment: Commitment) -> "Fleet":
+    def commit(self, commitment: Commitment) -> Fleet:
         """Return this fleet with one more commitment."""
         return replace(self, commitments=(*self.commitments, commitment))
 
@@ -329,7 +398,7 @@ class Fleet:
         names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
         return {name: _with(self.service_of[name], changed) for name in names}
 
-    def _of(self, edited: Mapping[str, Service]) -> "Fleet":
+    def _of(self, edited: Mapping[str, Service]) -> Fleet:
         """Return this fleet with edited services, by their names."""
         return replace(self, services=tuple(edited.get(service.name, service) for service in self.services))
 

@@ -1,5 +1,7 @@
 """Table of knobs: the settings of a deployment with type, range, risk, and the means to price them."""
 
+from __future__ import annotations
+
 import math
 import tomllib
 from collections.abc import Mapping
@@ -8,8 +10,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from pertoken.state.errors import InvalidEdit, UnknownKnob
 from pertoken.state.model import Model
+
+
+class InvalidEdit(ValueError):
+    """An edit names something that does not exist, or a value outside its type or range."""
+
+
+class UnknownKnob(InvalidEdit):
+    """A name that is not a knob of a deployment."""
+
 
 MAX_NAME = 255
 """Characters of a name."""

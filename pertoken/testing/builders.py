@@ -8,13 +8,10 @@ from typing import Any
 from pertoken.catalog.market import load_market
 from pertoken.evidence import Comparison, Epoch, Evidence, HoursOfWeek, Series
 from pertoken.provenance import Provenance
-from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity
-from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Device, Host
+from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.fleet import Device, Fleet, Host
 from pertoken.state.model import Model
-from pertoken.state.placement import Commitment, Placement
-from pertoken.state.service import Service
+from pertoken.state.service import HOURS_OF_WEEK, Demand, Quantity, Service
 
 MINUTES = 7 * 1440
 """Minutes of seven days, the default window of rules."""

@@ -9,8 +9,7 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import EPOCHS, Epoch, Evidence, Series
 from pertoken.metrics import HISTOGRAMS, SERIES
 from pertoken.rule import FleetEvidence
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Device
+from pertoken.state.fleet import Device, Fleet
 from pertoken.testing.builders import Week, evidence, series
 
 SubjectKey = tuple[str, int | str]

@@ -10,9 +10,8 @@ from functools import cache
 from typing import Any
 
 from pertoken.evidence import Series
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.model import Model
-from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Slo
 from pertoken.testing.builders import Week, deployment, evidence, fleet, series, service
 from pertoken.testing.load import CHAT, Load

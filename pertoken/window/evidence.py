@@ -13,7 +13,7 @@ from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, OperatingPoint,
 from pertoken.metrics import DEVICE, MIN_STUCK_S, PER_REQUEST_TPOT, SERIES
 from pertoken.metrics.series import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
-from pertoken.state.demand import Demand
+from pertoken.state.service import Demand
 from pertoken.units import HOUR_MS
 from pertoken.window import engine_counts
 from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.printable import natural_key
-from pertoken.state.owner import owner_of
+from pertoken.state.deployment import owner_of
 from pertoken.store.query import read
 from pertoken.store.query.checked import RowFault, checked_devices, checked_epochs, checked_hosts, refused
 from pertoken.store.query.fast_rows import pipelined

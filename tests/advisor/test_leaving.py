@@ -14,7 +14,7 @@ from pertoken.plugins.market.smaller_instance import smaller_instance
 from pertoken.proof.own_rules import LEAVE_HOST
 from pertoken.proof.recommendation import State
 from pertoken.rule import Fleet
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
 from tests.advisor.gathered import advised, gathered, source_of

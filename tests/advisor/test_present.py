@@ -15,7 +15,7 @@ from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.savings.context import EnergyPrice
 from pertoken.savings.estimate import estimate
-from pertoken.state.placement import Commitment, Placement
+from pertoken.state.deployment import Commitment, Placement
 from pertoken.state.service import Slo
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

@@ -43,7 +43,7 @@ def test_offers_at_a_placement_are_of_its_region_or_of_any() -> None:
 
 
 def _at(region: str):  # type: ignore[no-untyped-def]
-    from pertoken.state.placement import Placement
+    from pertoken.state.deployment import Placement
 
     return Placement("aws", region, accelerator="H100 SXM5")
 

@@ -14,9 +14,8 @@ from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import forecast
 from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
 from tests.forecast.builders import first_token_s
 from tests.savings.fleets import FOUR, chat, priced, usd_month
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from pertoken.catalog.market import load_market
 from pertoken.config import load
 from pertoken.costs.fleet import fleet, service_name
-from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
-from pertoken.state.service import Slo
+from pertoken.state.service import Demand, Slo
 from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window
 from tests.scenario import LOW_BATCH_70B, seed

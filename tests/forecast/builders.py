@@ -10,9 +10,8 @@ from pertoken.forecast.queue.replicas import SloMs, fewest_all
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Change, Forecast, compare, forecast
 from pertoken.forecast.steady import first_token_scaled, time_scale
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
 
 SHORT = Load(generated_tok_s=1, prompt_len=50, generated_len=100, running=1)
 MARKET = load_market()

@@ -19,9 +19,8 @@ from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.serving import Change, compare, forecast
 from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS, seconds
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
 from tests.examples import examples
 from tests.forecast.builders import first_token_s
 

@@ -8,9 +8,8 @@ from pertoken.catalog.market import load_market
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.memory import MemoryFit, memory_fits
 from pertoken.forecast.served import Abstained, Load
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
 
 MARKET = load_market()
 LOAD = Load(100.0, 1000, 250, 1.0)

@@ -25,8 +25,7 @@ from pertoken.forecast.power import (
 )
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.steady import steady
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 
 MARKET = load_market()
 H100 = Device(np.array([70.0]), np.array([700.0]))

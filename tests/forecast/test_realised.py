@@ -8,8 +8,7 @@ from pertoken.forecast.host import Calibration, Measured, calibrate_all
 from pertoken.forecast.realised import Realised
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import Change, compare
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 
 MARKET = load_market()
 MODEL = MARKET.model("Llama-3.1-8B")

@@ -10,7 +10,7 @@ from pertoken.forecast.served import image_flops, images_tag, resolve
 from pertoken.forecast.serving import forecast
 from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS, seconds
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, MOE, at, model, ratio
 
 SEEING = replace(LLAMA_8B, model=model("Qwen/Qwen3-VL-8B"))

@@ -8,8 +8,7 @@ from benchmarks.forecast.figures import UNSEEN
 from pertoken.forecast.calibration import MAX_SURPRISE
 from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.tiers import split_tier, tiers
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 from tests.forecast.builders import LLAMA_8B, MARKET
 from tools.docs.figures import RESULTS, newest, read_result
 from tools.docs.forecast import CPUS, POINTS, PROBES

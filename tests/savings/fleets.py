@@ -10,12 +10,9 @@ from pertoken.evidence import Evidence, Series
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
-from pertoken.state.demand import Demand, Quantity
-from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Device, Host
-from pertoken.state.placement import Placement
-from pertoken.state.service import Service
+from pertoken.state.deployment import Deployment, Placement
+from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.service import Demand, Quantity, Service
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
 from tests.deployments import MARKET, model
 

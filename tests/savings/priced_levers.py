@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.provenance import Provenance
-from pertoken.state.demand import Demand, Quantity
 from pertoken.state.fleet import Fleet
-from pertoken.state.service import Service
+from pertoken.state.service import Demand, Quantity, Service
 from tests.deployments import model
 from tests.savings.fleets import AWS, context, fleet_of, host, llama, low_batch
 from tests.state.levers import levers

@@ -16,8 +16,8 @@ from pertoken.savings.estimate import estimate, prepare, prepare_shown
 from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load
 from pertoken.savings.present import FIGURES
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Slo
 from tests.deployments import MARKET
 from tests.forecast.builders import latency

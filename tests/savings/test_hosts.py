@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.savings.context import NOTHING
 from pertoken.savings.estimate import estimate
-from pertoken.state.placement import Commitment
+from pertoken.state.deployment import Commitment
 from pertoken.state.service import Service
 from tests.savings.fleets import (
     AWS,

@@ -14,8 +14,8 @@ from pertoken.catalog.market import Market, MeasuredRates, load_market
 from pertoken.catalog.offers import Offer, Origin
 from pertoken.savings.estimate import estimate
 from pertoken.savings.placing import NO_PRICE, NOT_OFFERED, NotPlaced, Placed, paid_offer, place
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
 from tests.deployments import MARKET, model

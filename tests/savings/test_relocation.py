@@ -8,8 +8,8 @@ from pertoken.catalog.transfer import transfer_rate
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.savings.relocation import Relocation, Site, moving, relocations, repaid
+from pertoken.state.deployment import Commitment, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Commitment, Placement
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
 from tests.advisor.plan.fleets import present, small
 from tests.savings.fleets import AWS

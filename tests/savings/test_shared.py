@@ -8,8 +8,8 @@ from pertoken.evidence import Evidence
 from pertoken.savings.context import NOTHING, Context
 from pertoken.savings.estimate import estimate
 from pertoken.savings.shared import busy_cost
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from tests.savings.fleets import AWS_H100, context, fleet_of, host, llama, low_batch, usd_month
 

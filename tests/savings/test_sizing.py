@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.savings.context import NOTHING
 from pertoken.savings.sizing import redundancy
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.state.service import Slo
 from tests.savings.fleets import (
     FOUR,

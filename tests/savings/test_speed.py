@@ -8,7 +8,7 @@ from pertoken.forecast.calibration import MAX_SURPRISE
 from pertoken.forecast.host import Calibration
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.speed import MAX_HIGH_OVER_LOW, doubt, speed
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.state.service import Slo
 from tests.savings.fleets import FOUR, ONE, chat, context, low_batch, priced, slow_host
 

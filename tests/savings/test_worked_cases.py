@@ -11,7 +11,7 @@ import pytest
 from pertoken.costs.prices.owned import Ownership, device_hour
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.shared import busy_cost
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.state.service import Service
 from pertoken.units import NANO_USD
 from tests.deployments import MARKET

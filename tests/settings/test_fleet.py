@@ -21,9 +21,9 @@ from pertoken.settings.fleet import (
     HostSettings,
     ServiceSettings,
 )
-from pertoken.state.demand import EDITABLE
+from pertoken.state.deployment import PURCHASES, Placement
 from pertoken.state.knobs import knobs
-from pertoken.state.placement import PURCHASES, Placement
+from pertoken.state.service import EDITABLE
 from tests.values import written
 
 FLEET = """

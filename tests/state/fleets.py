@@ -3,13 +3,10 @@
 from dataclasses import replace
 
 from pertoken.provenance import Provenance
-from pertoken.state.demand import Demand, Quantity
-from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Device, Host
+from pertoken.state.deployment import Deployment, Placement
+from pertoken.state.fleet import Device, Fleet, Host
 from pertoken.state.model import Model
-from pertoken.state.placement import Placement
-from pertoken.state.service import Service
+from pertoken.state.service import Demand, Quantity, Service
 
 RENTED = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", 2, "on_demand")
 LARGE = Model("llama-70b", params_total=70_000_000_000, params_active=70_000_000_000)

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable
 
-from pertoken.state.demand import times, to
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.model import Model
-from pertoken.state.placement import Commitment, Placement
-from pertoken.state.schedule import Schedule, asleep, off
-from pertoken.state.service import Service
+from pertoken.state.service import Schedule, Service, asleep, off, times, to
 
 Proposal = Deployment | Service | Fleet
 SPOT, SERVERLESS = Placement(purchase="spot"), Placement(provider="bedrock", purchase="per_token")

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from pertoken.provenance import Provenance
-from pertoken.state.demand import times, to
 from pertoken.state.diff import diff
-from pertoken.state.errors import InvalidEdit
+from pertoken.state.knobs import InvalidEdit
+from pertoken.state.service import times, to
 from tests.state.fleets import CHAT, FLEET
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
+from pertoken.state.knobs import InvalidEdit
 from tests.state.fleets import NOW
 
 

@@ -7,9 +7,9 @@ from hashlib import blake2b
 
 import pytest
 
+from pertoken.state.deployment import Placement
 from pertoken.state.diff import Diff, diff, plain
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.placement import Placement
+from pertoken.state.knobs import InvalidEdit
 from tests.state.fleets import CHAT, CODE, FLEET, NOW
 
 

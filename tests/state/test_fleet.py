@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.state.demand import Demand
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.host import Device, Partition
-from pertoken.state.service import Service
+from pertoken.state.fleet import Device, Fleet, Partition, deployments_unlike, services_unlike
+from pertoken.state.knobs import InvalidEdit
+from pertoken.state.service import Demand, Service
 from tests.state.fleets import CHAT, CODE, FLEET, LARGE, NOW, fleet
 
 

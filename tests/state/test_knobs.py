@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.state.deployment import Deployment
-from pertoken.state.errors import InvalidEdit, UnknownKnob
-from pertoken.state.knobs import knobs
+from pertoken.state.knobs import InvalidEdit, UnknownKnob, knobs
 from tests.state.fleets import NOW
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pertoken.settings.owners import BASES
-from pertoken.state.owner import bases_of, changed_owner, is_owner_knob, owner_of
+from pertoken.state.deployment import bases_of, changed_owner, is_owner_knob, owner_of
 
 POD = {"workload": "Deployment prod/chat", "label:team": "search", "max_num_seqs": 8}
 JOB = {"job": "4711", "job:user": "ann", "job:account": "nlp", "job:partition": "h100", "slice": "ml.slice"}

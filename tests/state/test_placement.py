@@ -1,7 +1,7 @@
 import pytest
 
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
+from pertoken.state.knobs import InvalidEdit
 
 
 def test_a_purchase_that_does_not_exist_is_refused() -> None:

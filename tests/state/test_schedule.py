@@ -1,7 +1,7 @@
 import pytest
 
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.schedule import Schedule
+from pertoken.state.knobs import InvalidEdit
+from pertoken.state.service import Schedule
 
 
 def test_an_hour_is_of_the_week_and_stated_once() -> None:

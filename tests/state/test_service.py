@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
+from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import FEWEST
 from tests.state.fleets import CHAT, FLEET
 

@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.state.workload import Workload, parsed
+from pertoken.state.deployment import Workload, parsed
 
 
 @pytest.mark.parametrize(

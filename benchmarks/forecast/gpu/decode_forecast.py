@@ -23,8 +23,7 @@ from pertoken.catalog.market import load_market
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import forecast
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT = 512

@@ -27,8 +27,10 @@ from pertoken.forecast.efficiency import Efficiency, efficiency  # noqa: E402
 from pertoken.forecast.queue.service import forecast_under  # noqa: E402
 from pertoken.forecast.served import Abstained, Load, resolve  # noqa: E402
 from pertoken.forecast.steady import steady  # noqa: E402
-from pertoken.state.deployment import Deployment  # noqa: E402
-from pertoken.state.placement import Placement  # noqa: E402
+from pertoken.state.deployment import (
+    Deployment,
+    Placement,
+)
 
 CANDIDATES = 10_000
 LOOPED = 200

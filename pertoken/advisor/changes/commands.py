@@ -16,12 +16,10 @@ from pertoken.advisor.changes.serving import health_check, spelled
 from pertoken.advisor.groups import Chosen, Group, groups, listed, replica_words, share_of, shown
 from pertoken.catalog import knob_commands
 from pertoken.catalog.knobs import like
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Workload
 from pertoken.state.diff import Change, Diff
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Host
+from pertoken.state.fleet import Fleet, Host
 from pertoken.state.knobs import knobs
-from pertoken.state.workload import Workload
 from pertoken.units import counted
 
 Lines = tuple[str, ...]

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pertoken.state.workload import Workload
+from pertoken.state.deployment import Workload
 
 LAST_COUNTS = ("vllm", "sglang", "llama.cpp", "trtllm", "lmdeploy")
 """Engines whose parsers accept a repeated option (argparse, click, llama.cpp's own); TGI's rejects it."""

@@ -9,8 +9,7 @@ from pertoken.advisor.changes.serving import health_check, new_server_options, s
 from pertoken.advisor.groups import Chosen, Group, share_of
 from pertoken.catalog.offers import ANYWHERE
 from pertoken.savings.placing import Placed
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 
 
 def can_run_beside(old: Sequence[int], new: Sequence[int]) -> bool:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from pertoken.catalog.cloud_commands import cloud_commands
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Host
-from pertoken.state.placement import Commitment, Placement
+from pertoken.state.deployment import Commitment, Placement
+from pertoken.state.fleet import Fleet, Host
 from pertoken.units import NANO_USD, counted, format_usd
 
 PROCESSES = "nvidia-smi --query-compute-apps=pid --format=csv,noheader"

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pertoken.advisor.changes.purchases import Step
 from pertoken.advisor.changes.title import DEMAND
 from pertoken.advisor.groups import Chosen, hours, replica_words
-from pertoken.state.demand import HOURS_OF_WEEK, Quantity
 from pertoken.state.diff import Change
 from pertoken.state.fleet import Fleet
-from pertoken.state.schedule import Schedule
-from pertoken.state.service import FEWEST
+from pertoken.state.service import FEWEST, HOURS_OF_WEEK, Quantity, Schedule
 from pertoken.units import counted
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

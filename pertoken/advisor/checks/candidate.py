@@ -6,12 +6,11 @@ from pertoken.advisor.checks.possible import refuse_impossible, refuse_other_cha
 from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
 from pertoken.rule import Proposal
-from pertoken.state.demand import EDITABLE, Demand, Quantity, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
-from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, services_unlike
-from pertoken.state.service import Service
+from pertoken.state.knobs import InvalidEdit
+from pertoken.state.service import EDITABLE, Demand, Quantity, Service, to
 
 
 @dataclass(frozen=True, slots=True)

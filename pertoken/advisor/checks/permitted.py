@@ -11,11 +11,10 @@ from pertoken.proof.recommendation import LatencyLine, Refusal
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate
 from pertoken.settings.fleet import QUALITY_FIELDS
-from pertoken.state.demand import Quantity
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.model import Model
-from pertoken.state.service import Service
+from pertoken.state.service import Quantity, Service
 from pertoken.units import counted
 
 _FLEET_WIDE = frozenset(("commitments", "partitions"))

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from pertoken.catalog.market import Market
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
-from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.knobs import is_name, knobs
+from pertoken.state.knobs import InvalidEdit, is_name, knobs
 from pertoken.state.model import Model
 from pertoken.state.service import FEWEST, Service
 

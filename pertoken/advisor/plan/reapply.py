@@ -6,14 +6,10 @@ from typing import Any, TypeVar
 
 from pertoken.advisor.changes.title import DEMAND, with_unit
 from pertoken.advisor.groups import shown
-from pertoken.state.demand import Demand
-from pertoken.state.deployment import Deployment, Expectation
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.host import Device, Host
-from pertoken.state.knobs import knobs
-from pertoken.state.placement import Placement
-from pertoken.state.service import Service
+from pertoken.state.deployment import Deployment, Expectation, Placement
+from pertoken.state.fleet import Device, Fleet, Host, deployments_unlike, services_unlike
+from pertoken.state.knobs import InvalidEdit, knobs
+from pertoken.state.service import Demand, Service
 from pertoken.store.schema.ids import stable_id
 
 T = TypeVar("T", Service, Deployment, Demand, Device)

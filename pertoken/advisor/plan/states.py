@@ -13,8 +13,8 @@ from pertoken.savings.saving import Money, Saving
 from pertoken.savings.slo import has_objective
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
-from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, services_unlike
+from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 from pertoken.units import format_usd
 

@@ -12,9 +12,8 @@ from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
 from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.context import Context, EnergyPrice
-from pertoken.state.demand import Demand
 from pertoken.state.fleet import Fleet
-from pertoken.state.service import Service, Slo
+from pertoken.state.service import Demand, Service, Slo
 from pertoken.units import NANO_USD
 
 K = TypeVar("K")

@@ -23,9 +23,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pertoken.rule import Proposal, Skip, propose, skip, subject_key
 from pertoken.state.deployment import Deployment
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Device, Host
+from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 
 MAX_INT = 2**63 - 1

@@ -27,7 +27,7 @@ from pertoken.catalog.knobs import (
     variables,
 )
 from pertoken.printable import short
-from pertoken.state.workload import WORKLOAD
+from pertoken.state.deployment import WORKLOAD
 from pertoken.store.schema.words import CONNECTOR
 
 

@@ -29,7 +29,7 @@ from pertoken.agent.history.targets import (
 )
 from pertoken.agent.host.pods import workload_of_pod
 from pertoken.agent.scrape.page import Labels, Layout, Page
-from pertoken.state.workload import WORKLOAD
+from pertoken.state.deployment import WORKLOAD
 
 ENGINES = ("vllm", "sglang")
 """Engines whose pages name the model in a label: all that is known of the others comes from their API."""

@@ -9,7 +9,7 @@ Read November 2026.
 import re
 from collections.abc import Callable, Mapping
 
-from pertoken.state.workload import Workload
+from pertoken.state.deployment import Workload
 
 VARIABLES = (
     *("KUBERNETES_SERVICE_HOST", "HOSTNAME", "POD_NAME", "POD_NAMESPACE"),

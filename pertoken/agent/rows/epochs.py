@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pertoken.settings.owners import JOB, SLICE
-from pertoken.state.owner import changed_owner, is_owner_knob, owner_of
-from pertoken.state.workload import WORKLOAD
+from pertoken.state.deployment import WORKLOAD, changed_owner, is_owner_knob, owner_of
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EpochRow
 from pertoken.store.schema.words import DRIVER

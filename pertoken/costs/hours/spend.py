@@ -15,7 +15,7 @@ from pertoken.costs.money import Money
 from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.settings.owners import is_basis
-from pertoken.state.owner import bases_of
+from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour, format_count
 from pertoken.window.figures import per_mtok

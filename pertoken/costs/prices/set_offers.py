@@ -10,8 +10,7 @@ from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
 from pertoken.catalog.offers import ANYWHERE, Offer, Origin
 from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import KINDS, identity, rank
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Host
+from pertoken.state.fleet import Fleet, Host
 from pertoken.units import format_utc
 
 ORDERABLE = (None, "on_demand", "spot")

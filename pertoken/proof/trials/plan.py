@@ -10,7 +10,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.changes import seen_edits
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.trials.trial import Arm, Design, Trial
-from pertoken.state.owner import is_owner_knob
+from pertoken.state.deployment import is_owner_knob
 from pertoken.window.columns import Floats, Ints
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.inventory import Inventory

@@ -20,7 +20,7 @@ from pertoken.proof.stored import standing
 from pertoken.proof.troubles import is_silent, slo_ratios, stuck_s
 from pertoken.proof.verdicts import Result, verdicts_of
 from pertoken.settings.owners import is_basis, read_owner
-from pertoken.state.owner import bases_of
+from pertoken.state.deployment import bases_of
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD

@@ -11,11 +11,10 @@ from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import HIGH, LOW, Estimate, estimate, prepare
 from pertoken.savings.saving import Saving
-from pertoken.state.demand import EDITABLE, LIMITS, Demand, Quantity
 from pertoken.state.deployment import Deployment, Expectation
-from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.service import Service
+from pertoken.state.knobs import InvalidEdit
+from pertoken.state.service import EDITABLE, LIMITS, Demand, Quantity, Service
 
 K = TypeVar("K")
 LOAD = (0.8, 1.25)

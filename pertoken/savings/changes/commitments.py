@@ -11,8 +11,8 @@ from pertoken.savings.hosts import NoPrice, host_price
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.placing import Placed
 from pertoken.savings.price_error import price_error
+from pertoken.state.deployment import Commitment
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Commitment
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
 YEAR_S = 365 * 86_400

@@ -27,9 +27,8 @@ from pertoken.savings.sizing import (
     total_arrivals,
 )
 from pertoken.savings.speed import Speed, speed
-from pertoken.state.demand import EDITABLE, Demand, Quantity
 from pertoken.state.fleet import Fleet
-from pertoken.state.service import Service
+from pertoken.state.service import EDITABLE, Demand, Quantity, Service
 from pertoken.units import HOURS_PER_MONTH
 
 STEPS = 50

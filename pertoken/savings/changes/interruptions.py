@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pertoken.catalog.spot import interruption_rate
 from pertoken.evidence import Series
 from pertoken.forecast.serving import Range
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.units import HOURS_PER_MONTH
 
 NOTICE = "30 s to 2 min"

@@ -17,9 +17,8 @@ from pertoken.savings.placing import NotPlaced, Placed, place
 from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
 from pertoken.savings.slo import Verdict, unchanged, worst_of
 from pertoken.savings.speed import Speed
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Slo
 from pertoken.units import HOURS_PER_MONTH
 

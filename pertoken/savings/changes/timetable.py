@@ -13,11 +13,9 @@ from pertoken.savings.outcome import Kept, Outcome, same
 from pertoken.savings.sizing import Sizes, kept, objectives, redundancy, sizes, total_arrivals
 from pertoken.savings.slo import Verdict, unchanged
 from pertoken.savings.speed import Speed
-from pertoken.state.demand import HOURS_OF_WEEK
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
-from pertoken.state.schedule import Schedule
-from pertoken.state.service import Service
+from pertoken.state.service import HOURS_OF_WEEK, Schedule, Service
 from pertoken.units import HOURS_PER_MONTH, counted
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -14,7 +14,7 @@ from pertoken.savings.context import Money
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.slo import worst_of
 from pertoken.state.deployment import Deployment
-from pertoken.state.schedule import Schedule
+from pertoken.state.service import Schedule
 
 FIXED = "a schedule with numbers of replicas and deployments or replicas change at once: propose one, then the other"
 OTHER_DEVICES = (

@@ -6,9 +6,8 @@ from pertoken.catalog.engine_formats import runs
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.forecast.formats import defaults
 from pertoken.savings.size.workload import Workload
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
-from pertoken.state.placement import Placement
 
 ENGINE = "vllm"
 """Engine that is sized: it runs on NVIDIA and AMD devices, and the forecast was fitted on it."""

@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import Table, Text
 
 from pertoken.settings.owners import LABEL
+from pertoken.state.deployment import WORKLOAD, is_owner_knob
 from pertoken.state.knobs import knobs
-from pertoken.state.owner import is_owner_knob
-from pertoken.state.workload import WORKLOAD
 from pertoken.store.export.pseudonyms import SMALLEST_ID, Pseudonyms, is_loopback
 from pertoken.store.export.vocabulary import TOKEN, Vocabulary
 from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.state.host import LINKS
+from pertoken.state.fleet import LINKS
 
 _PACKAGE = Path(__file__).parents[2]
 _UNREAD = frozenset({"claims", "claims.py", "cli", "demo", "migrations", "testing", "tui"})

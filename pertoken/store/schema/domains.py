@@ -12,11 +12,10 @@ from functools import lru_cache
 from typing import Any
 
 from pertoken.printable import literal, short
-from pertoken.state.errors import InvalidEdit
-from pertoken.state.host import LINKS
-from pertoken.state.knobs import MAX_NAME, Knob, knobs
+from pertoken.state.deployment import PURCHASES
+from pertoken.state.fleet import LINKS
+from pertoken.state.knobs import MAX_NAME, InvalidEdit, Knob, knobs
 from pertoken.state.model import Model
-from pertoken.state.placement import PURCHASES
 
 MAX_NUMBER = 2**53
 """Largest whole number: JSON readers keep it exact, and a thousand of them fit into 64 bits."""

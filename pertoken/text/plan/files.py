@@ -15,8 +15,7 @@ from typing import Any
 from pertoken.errors import BadInput
 from pertoken.printable import literal
 from pertoken.proof.recommendation import Recommendation, Variant, short_id
-from pertoken.state.demand import HOURS_OF_WEEK
-from pertoken.state.schedule import Schedule
+from pertoken.state.service import HOURS_OF_WEEK, Schedule
 from pertoken.text.advice.sheet import HOW_TO_APPLY, HOW_TO_UNDO, advice_sheet
 from pertoken.text.plan.export import escaped, patch_of
 from pertoken.units import format_usd

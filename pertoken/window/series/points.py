@@ -10,7 +10,7 @@ import numpy as np
 
 from pertoken.evidence import Distribution, HoursOfWeek, Series
 from pertoken.provenance import Provenance, worst
-from pertoken.state.demand import HOURS_OF_WEEK
+from pertoken.state.service import HOURS_OF_WEEK
 from pertoken.window.columns import Floats, Ints
 from pertoken.window.series.histograms import quantiles
 

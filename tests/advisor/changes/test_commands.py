@@ -9,8 +9,8 @@ from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
 from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import target_of, touches
+from pertoken.state.deployment import Workload
 from pertoken.state.diff import diff
-from pertoken.state.workload import Workload
 from pertoken.testing import deployment, fleet, service
 from tests.advisor.builders import FLEET, LEVERS, after
 from tests.state.levers import H200

@@ -15,9 +15,9 @@ from pertoken.advisor.changes.commands import Addresses, commands
 from pertoken.advisor.changes.kubernetes import LAST_COUNTS, restarted
 from pertoken.advisor.changes.purchases import Step
 from pertoken.advisor.groups import Chosen
+from pertoken.state.deployment import Workload
 from pertoken.state.diff import diff
 from pertoken.state.fleet import Fleet
-from pertoken.state.workload import Workload
 from tests.plugins.proposals import chat
 
 SCHEMAS = json.loads(Path(__file__).with_name("kubernetes_schemas.json").read_text())

@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.advisor.changes.purchases import commit, order, release
-from pertoken.state.placement import Commitment, Placement
+from pertoken.state.deployment import Commitment, Placement
 from pertoken.testing import fleet
 
 P5 = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", 8, "on_demand")

@@ -1,5 +1,5 @@
 from pertoken.advisor.changes.services import Timer, timer_commands, timers
-from pertoken.state.schedule import Schedule, asleep, off
+from pertoken.state.service import Schedule, asleep, off
 
 NIGHTS = [hour for hour in range(168) if hour % 24 < 6 or hour % 24 >= 19]
 OFFICE = [hour for hour in range(168) if not (7 <= hour % 24 < 19 and hour < 120)]

@@ -13,8 +13,8 @@ from pertoken.rule import (
     Deployment,
     Placement,
 )
-from pertoken.state.demand import Quantity
-from pertoken.state.errors import InvalidEdit
+from pertoken.state.knobs import InvalidEdit
+from pertoken.state.service import Quantity
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import (
     FLEET,

@@ -11,7 +11,7 @@ from pertoken.advisor.checks.permitted import refusal
 from pertoken.proof.recommendation import State
 from pertoken.rule import Commitment, Fleet, Placement, Service, asleep, times, to
 from pertoken.state.diff import diff
-from pertoken.state.host import Partition
+from pertoken.state.fleet import Partition
 from pertoken.testing import regimes, run
 from tests.advisor.gathered import advised, gathered, own
 from tests.deployments import model

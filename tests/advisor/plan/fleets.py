@@ -18,12 +18,9 @@ from pertoken.advisor.worker.wire import encoded
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.provenance import Provenance
 from pertoken.rule import propose
-from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity, to
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Commitment, Placement
-from pertoken.state.schedule import off
-from pertoken.state.service import Service
+from pertoken.state.service import HOURS_OF_WEEK, Demand, Quantity, Service, off, to
 from tests.advisor.gathered import gathered
 from tests.deployments import model
 from tests.savings.fleets import AWS, AWS_H100, context, fleet_of, host, llama, low_batch

@@ -22,10 +22,8 @@ from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import propose
 from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.saving import Saving
-from pertoken.state.fleet import Fleet
-from pertoken.state.host import Device
-from pertoken.state.schedule import Schedule, asleep, off
-from pertoken.state.service import Slo
+from pertoken.state.fleet import Device, Fleet
+from pertoken.state.service import Schedule, Slo, asleep, off
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
 from tests.advisor.plan.fleets import (
     NIGHTS,

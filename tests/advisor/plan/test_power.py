@@ -12,8 +12,8 @@ from pertoken.advisor.plan.power import PowerBudget
 from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.estimate import Estimate
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Service, Slo
 from tests.advisor.plan.fleets import Asked, advice, present, quantize_kv, scale, small
 from tests.deployments import MARKET

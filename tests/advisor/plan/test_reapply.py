@@ -6,10 +6,9 @@ import pytest
 
 from pertoken.advisor.plan.reapply import Conflict, reapplied
 from pertoken.provenance import Provenance
-from pertoken.state.demand import Demand, Quantity, times
+from pertoken.state.deployment import Commitment, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Commitment, Placement
-from pertoken.state.service import Service
+from pertoken.state.service import Demand, Quantity, Service, times
 from tests.savings.fleets import fleet_of, host, llama
 
 BASE = fleet_of(

@@ -6,8 +6,7 @@ from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.what_if import WhatIf, price_of, slo_of, traffic_of, what_if_of
 from pertoken.errors import BadInput
 from pertoken.savings.context import EnergyPrice
-from pertoken.state.demand import Demand
-from pertoken.state.service import Slo
+from pertoken.state.service import Demand, Slo
 from pertoken.units import NANO_USD
 from tests.advisor.plan.fleets import advice, present, scale, small
 

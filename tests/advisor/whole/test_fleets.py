@@ -12,8 +12,8 @@ from pertoken.plugins.market.serverless_api import serverless_api
 from pertoken.plugins.market.use_spot import use_spot
 from pertoken.proof.recommendation import State, best_of_each_target, total
 from pertoken.savings.estimate import estimate
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.testing import Regime, regimes
 from pertoken.text.advice.columns import bankable

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from pertoken.cli import main
 from pertoken.costs.prices.stored import discounts_set, market_of
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

@@ -16,7 +16,7 @@ from pertoken.cli.prices import offers
 from pertoken.costs.prices.detected import detected_prices
 from pertoken.costs.prices.stored import market_of, offers_imported
 from pertoken.errors import BadInput
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

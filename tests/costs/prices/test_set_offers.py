@@ -7,8 +7,8 @@ import pytest
 from pertoken.catalog.offers import Origin
 from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
 from pertoken.costs.prices.set_offers import set_offers
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from tests.deployments import MARKET
 from tests.savings.fleets import NOW_TS, fleet_of, host
 

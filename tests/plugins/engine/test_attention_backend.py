@@ -7,7 +7,7 @@ from pertoken.catalog.knobs import read_argv, read_environment
 from pertoken.catalog.market import load_market
 from pertoken.plugins.engine.attention_backend import attention_backend
 from pertoken.rule import Proposal
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.testing import deployment, fleet, regime, run, service
 from pertoken.testing.builders import evidence
 

@@ -6,7 +6,7 @@ import pytest
 from pertoken.plugins.fleet.route_requests import Options, route_requests
 from pertoken.provenance import Provenance
 from pertoken.rule import Fleet, Model, Placement, Rule, times
-from pertoken.state.demand import Quantity
+from pertoken.state.service import Quantity
 from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, yielded
 from tests.savings.fleets import FOUR, low_batch, priced

@@ -6,7 +6,7 @@ import pytest
 from pertoken.catalog.offers import Offer
 from pertoken.plugins.market.commit_capacity import commit_capacity
 from pertoken.rule import Commitment, Fleet, FleetEvidence, Skip
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.testing import Regime, regimes, run, series
 from tests.deployments import MARKET
 from tests.plugins.proposals import yielded

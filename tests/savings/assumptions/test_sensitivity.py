@@ -7,10 +7,9 @@ import pytest
 from pertoken.savings.assumptions.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.savings.context import EnergyPrice
 from pertoken.savings.estimate import estimate
-from pertoken.state.demand import to
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
-from pertoken.state.service import Service, Slo
+from pertoken.state.service import Service, Slo, to
 from pertoken.units import NANO_USD
 from tests.savings.fleets import FOUR, ONE, context, evidence, fleet_of, host, llama, low_batch, usd_month
 

@@ -4,9 +4,9 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.provenance import Provenance
-from pertoken.state.errors import InvalidEdit
+from pertoken.state.deployment import Commitment
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Commitment
+from pertoken.state.knobs import InvalidEdit
 from tests.savings.fleets import (
     AWS,
     AWS_H100,

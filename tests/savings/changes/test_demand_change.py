@@ -5,7 +5,7 @@ import pytest
 from pertoken.savings.changes import demand_change
 from pertoken.savings.sizing import objectives, one_fewer_serves, sizes, total_arrivals
 from pertoken.savings.speed import speed
-from pertoken.state.demand import times, to
+from pertoken.state.service import times, to
 from pertoken.units import HOURS_PER_MONTH
 from tests.savings.fleets import AWS_H100, FOUR, ONE, chat, context, low_batch, priced
 

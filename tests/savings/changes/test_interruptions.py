@@ -8,7 +8,7 @@ from pertoken.catalog.spot import interruption_rate
 from pertoken.evidence import Series
 from pertoken.provenance import Provenance
 from pertoken.savings.changes.interruptions import interruptions
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
 from tests.savings.fleets import AWS, chat, fleet_of, host, llama, low_batch, priced

@@ -7,9 +7,8 @@ import pytest
 
 from pertoken.evidence import Evidence
 from pertoken.savings.estimate import Estimate, estimate
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Service, Slo
 from pertoken.units import HOURS_PER_MONTH
 from tests.savings.fleets import AWS, context, fleet_of, host, llama, low_batch, usd_month

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pertoken.savings.estimate import Estimate
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Commitment, Placement
 from tests.deployments import model
 from tests.savings.fleets import (
     AWS,

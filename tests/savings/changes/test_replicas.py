@@ -5,8 +5,7 @@ import pytest
 
 from pertoken.savings.changes.replicas import busiest
 from pertoken.savings.speed import Speed, speed
-from pertoken.state.deployment import Deployment
-from pertoken.state.placement import Placement
+from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.service import Service, Slo
 from tests.savings.fleets import (
     AWS,

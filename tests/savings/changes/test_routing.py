@@ -2,8 +2,8 @@
 
 from pertoken.catalog.market import load_market
 from pertoken.savings.estimate import Estimate
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
 from pertoken.state.service import Slo
 from tests.deployments import model
 from tests.savings.fleets import FOUR, ONE, chat, low_batch, priced

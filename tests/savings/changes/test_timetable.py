@@ -7,8 +7,7 @@ import pytest
 from pertoken.savings.context import NOTHING
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.fleet import Fleet
-from pertoken.state.schedule import Schedule, asleep, off
-from pertoken.state.service import Slo
+from pertoken.state.service import Schedule, Slo, asleep, off
 from tests.savings.fleets import (
     AWS_H100,
     ONE,

@@ -6,10 +6,9 @@ import pytest
 
 from pertoken.savings.changes.together import FIXED, OTHER_DEVICES, conflict
 from pertoken.savings.outcome import Outcome, same
-from pertoken.state.demand import to
+from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.placement import Placement
-from pertoken.state.schedule import Schedule, asleep, off
+from pertoken.state.service import Schedule, asleep, off, to
 from tests.savings.fleets import AWS_H100, FOUR, ONE, chat, priced, usd_month
 
 NIGHTS = [hour for hour in range(168) if hour % 24 < 6]

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pertoken.advisor.changes.kubernetes import changed
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
 from pertoken.forecast.tiers import tiers
-from pertoken.state.workload import Workload
+from pertoken.state.deployment import Workload
 from pertoken.text.plan.export import Format, exported
 from pertoken.units import NANO_USD
 

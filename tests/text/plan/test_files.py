@@ -11,7 +11,7 @@ import yaml
 from pertoken.advisor.changes.kubernetes import changed
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Edit, Recommendation, Variant
-from pertoken.state.workload import Workload
+from pertoken.state.deployment import Workload
 from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
 from pertoken.units import NANO_USD
 from tests.proof.rows import NOW, row

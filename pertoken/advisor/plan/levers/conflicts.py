@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.reapply import reapplied
-from pertoken.state.errors import InvalidEdit
+from pertoken.state.knobs import InvalidEdit
 
 Conflicts = dict[tuple[int, int], str]
 """Pairs of positions of levers that cannot be in one plan, in both orders, with the reason."""

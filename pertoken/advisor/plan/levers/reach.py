@@ -1,9 +1,8 @@
 """Devices and hosts affected by a change: those that it may free, add deployments to, release or commit to."""
 
 from pertoken.advisor.checks.candidate import Candidate
-from pertoken.state.fleet import Fleet, deployments_unlike
-from pertoken.state.host import Host
-from pertoken.state.placement import Commitment
+from pertoken.state.deployment import Commitment
+from pertoken.state.fleet import Fleet, Host, deployments_unlike
 
 
 def commitments(base: Fleet, change: Candidate) -> tuple[Commitment, ...]:

@@ -10,7 +10,7 @@ from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.errors import BadInput
 from pertoken.rule import propose
-from pertoken.state.placement import Commitment
+from pertoken.state.deployment import Commitment
 from tests.advisor.plan.fleets import (
     Asked,
     advice,

@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.agent.probes.nvidia.links import BY_ANCESTOR, NVLINK
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.state.host import LINKS
+from pertoken.state.fleet import LINKS
 from tests.standin_nvml import Machine, ManualClock, eight, installed
 
 
