@@ -1,5 +1,7 @@
 """Facts of `engine_lines.toml` on engines: whether they are developed, their releases, MTP, and their health page."""
 
+from __future__ import annotations
+
 import re
 import tomllib
 from collections.abc import Mapping
@@ -8,6 +10,8 @@ from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from pertoken.catalog.knobs import like
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +109,27 @@ def health_page(engine: str) -> str | None:
 @cache
 def _rows() -> Mapping[str, list[dict[str, Any]]]:
     return tomllib.loads(files("pertoken.catalog").joinpath("engine_lines.toml").read_text(encoding="utf-8"))
+
+
+def runs(engine: str, weight_dtype: str, arch: str) -> bool:
+    """Return whether a row lists that the engine runs weights of this dtype on an architecture of the catalog."""
+    return (like(engine), weight_dtype, arch.removesuffix("+Grace")) in _combinations()
+
+
+def not_run(engine: str, weight_dtype: str | None, arch: str | None) -> str | None:
+    """Return why a combination is refused, as a sentence; None for one that runs, or of which a part is unknown."""
+    if weight_dtype is None or arch is None or runs(engine, weight_dtype, arch):
+        return None
+    return f"no source lists that {engine} runs {weight_dtype} weights on {arch}"
+
+
+@cache
+def _combinations() -> frozenset[tuple[str, str, str]]:
+    rows = tomllib.loads(files("pertoken.catalog").joinpath("engine_formats.toml").read_text(encoding="utf-8"))["runs"]
+    return frozenset(
+        (engine, weight_dtype, arch)
+        for row in rows
+        for engine in row["engines"]
+        for weight_dtype in row["formats"]
+        for arch in row["architectures"]
+    )

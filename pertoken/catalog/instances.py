@@ -1,8 +1,15 @@
 """CPUs and memory of instance types: `instances.csv`, each with its source and date."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from pertoken.catalog.offers import rows
 
@@ -28,3 +35,128 @@ def _sizes() -> Mapping[tuple[str, str], InstanceSize]:
         (row["provider"], row["instance_type"]): InstanceSize(int(row["cpus"]), int(row["memory_gib"]) * GIB)
         for row in rows("instances.csv")
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A MIG profile, and its fractions of the device's compute and memory."""
+
+    profile: str
+    """Name for `nvidia-smi mig -cgi`."""
+    compute: int
+    compute_of: int
+    memory: int
+    memory_of: int
+
+    @property
+    def memory_share(self) -> float:
+        """Fraction of the device's memory and of its bandwidth, 0 to 1."""
+        return self.memory / self.memory_of
+
+
+def slices(accelerator: str) -> tuple[Slice, ...]:
+    """Return the MIG profiles of an accelerator by its catalog name, smallest first; empty if it has none."""
+    return _slices().get(accelerator, ())
+
+
+def fit_together(wanted: Iterable[Slice]) -> bool:
+    """Return whether one device has room for all of these profiles."""
+    known = tuple(wanted)
+    return all(
+        sum(getattr(profile, part) for profile in known) <= getattr(known[0], f"{part}_of")
+        for part in ("compute", "memory")
+    )
+
+
+@cache
+def _slices() -> dict[str, tuple[Slice, ...]]:
+    by_accelerator: dict[str, list[Slice]] = {}
+    with files("pertoken.catalog").joinpath("slices.csv").open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            parts = (int(row[name]) for name in ("compute", "compute_of", "memory", "memory_of"))
+            made = Slice(row["profile"], *parts)
+            for name in row["accelerators"].split(";"):
+                by_accelerator.setdefault(name, []).append(made)
+    return {
+        name: tuple(sorted(profiles, key=lambda profile: (profile.memory, profile.compute)))
+        for name, profiles in by_accelerator.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionRate:
+    """Part of the spot instances of a family that a cloud took back within a month."""
+
+    provider: str
+    family: str
+    """The instance type up to its first dot: `p5` for `p5.48xlarge`."""
+    low: float
+    high: float
+    as_of: date
+    source: str
+    confidence: str
+
+
+@cache
+def interruption_rates() -> tuple[InterruptionRate, ...]:
+    """Return all published rates."""
+    table = tomllib.loads(files("pertoken.catalog").joinpath("spot.toml").read_text(encoding="utf-8"))
+    return tuple(InterruptionRate(**{**row, "as_of": date.fromisoformat(row["as_of"])}) for row in table["rates"])
+
+
+def interruption_rate(provider: str | None, instance_type: str | None) -> InterruptionRate | None:
+    """Return the rate of an instance type; None where its cloud publishes none."""
+    family = (instance_type or "").partition(".")[0]
+    return next((rate for rate in interruption_rates() if (rate.provider, rate.family) == (provider, family)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One number of the cost of ownership that its owner may state."""
+
+    value: float
+    """Default value."""
+    low: float
+    high: float
+    usual: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodePower:
+    """Model of the power of a server at its plug."""
+
+    rest_share: float
+    """Watts of all but the accelerators without load, for each watt of their power limits."""
+    load_factor: float
+    """Watts at the plug for each watt of the accelerators."""
+
+    def watts(self, accelerator_w: float, power_limit_w: float) -> float:
+        """Return the watts at the plug."""
+        return self.rest_share * power_limit_w + self.load_factor * accelerator_w
+
+
+@cache
+def node_power() -> NodePower:
+    """Return the model where nothing was measured at the plug."""
+    node = _table()["node"]
+    return NodePower(node["rest_share"], node["load_factor"])
+
+
+def measured_servers() -> Sequence[tuple[str, float, float]]:
+    """Return published measurements: the server, its kilowatts at the plug, and the error of the model in kilowatts."""
+    model = node_power()
+    return [
+        (row["server"], row["plug_kw"], model.watts(row["accelerator_kw"], row["power_limit_kw"]) - row["plug_kw"])
+        for row in _table()["node"]["measured"]
+    ]
+
+
+@cache
+def terms() -> Mapping[str, Term]:
+    """Return the terms by name."""
+    return {name: Term(**row) for name, row in _table()["terms"].items()}
+
+
+def _table() -> Mapping[str, Any]:
+    return tomllib.loads(files("pertoken.catalog").joinpath("owned.toml").read_text(encoding="utf-8"))

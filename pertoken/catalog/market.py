@@ -14,7 +14,6 @@ from importlib.resources import files
 from math import inf, log
 from typing import Any
 
-from pertoken.catalog.engine_formats import not_run
 from pertoken.catalog.engine_lines import (
     EngineLine,
     EngineRelease,
@@ -22,12 +21,11 @@ from pertoken.catalog.engine_lines import (
     engine_lines,
     multi_token_prediction,
     newer_releases,
+    not_run,
 )
-from pertoken.catalog.images import image_encoder
-from pertoken.catalog.instances import InstanceSize, instance_size
-from pertoken.catalog.model_facts import model_facts, replacement_notes, replacement_refusal
+from pertoken.catalog.instances import InstanceSize, fit_together, instance_size, slices
+from pertoken.catalog.model_facts import image_encoder, model_facts, replacement_notes, replacement_refusal
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
-from pertoken.catalog.slices import fit_together, slices
 from pertoken.state.deployment import Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
 

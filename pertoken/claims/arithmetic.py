@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pertoken.arrivals import typical
+from pertoken.catalog.instances import terms
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.model_facts import quantized_scores
-from pertoken.catalog.owned import terms
 from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import forecast

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pertoken.by_identity import by_identity
-from pertoken.catalog.images import image_encoder, typical_flops
 from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, Market, MeasuredRates
+from pertoken.catalog.model_facts import image_encoder, typical_flops
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
 from pertoken.forecast.formats import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pertoken.catalog.cloud_commands import cloud_commands
+from pertoken.catalog.clouds import cloud_commands
 from pertoken.catalog.coverage import unpriced
 from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import ANYWHERE, Offer, Origin, marks

@@ -7,8 +7,7 @@ states is named as unknown and is in no figure.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pertoken.catalog.offers import ANYWHERE
-from pertoken.catalog.transfer import (
+from pertoken.catalog.clouds import (
     INTERNET,
     REGION,
     TransferRate,
@@ -17,6 +16,7 @@ from pertoken.catalog.transfer import (
     minimum_term,
     transfer_rate,
 )
+from pertoken.catalog.offers import ANYWHERE
 from pertoken.forecast.serving import Range
 from pertoken.savings.context import Context
 from pertoken.savings.placing import Placed

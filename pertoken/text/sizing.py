@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from datetime import date
 
-from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import commands
 from pertoken.catalog.offers import marks
 from pertoken.forecast.queue.replicas import MAX_REPLICAS
 from pertoken.savings.size.choices import Rented, Serverless

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.catalog.cloud_commands import CloudCommands, cloud_commands
+from pertoken.catalog.clouds import CloudCommands, cloud_commands
 
 OPTIONS = json.loads(Path(__file__).with_name("cloud_options.json").read_text())
 """Options that the commands use, found in the tools named by `source`; gcloud's in its reference."""

@@ -14,9 +14,9 @@ from pertoken.catalog.coverage import (
     unstated_tokens,
     unsupported,
 )
+from pertoken.catalog.instances import interruption_rates
 from pertoken.catalog.market import load_market
 from pertoken.catalog.offers import PURCHASES, newest
-from pertoken.catalog.spot import interruption_rates
 
 MARKET = load_market()
 ACCELERATORS = {accelerator.name for accelerator in MARKET.accelerators}

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.catalog.engine_formats import not_run, runs
+from pertoken.catalog.engine_lines import not_run, runs
 from pertoken.catalog.knobs import like
 from pertoken.catalog.market import load_market
 from pertoken.state.model import WEIGHT_BYTES

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import tools.engine_options
-from pertoken.catalog.knob_commands import commands
-from pertoken.catalog.knobs import Argument, Knob, Layout, table
+from pertoken.catalog.knobs import Argument, Knob, Layout, commands, table
 from pertoken.rule import Rule
 from pertoken.state.knobs import knobs
 from tests.testing.test_conformity import BUILT_IN

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.catalog.images import ImageEncoder, image_encoder
+from pertoken.catalog.model_facts import ImageEncoder, image_encoder
 
 NAMES = ("Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "google/gemma-3-27b-it", "Pixtral-12B-2409")
 SIDES = st.integers(1, 6000)

@@ -2,8 +2,7 @@ from dataclasses import asdict
 
 import pytest
 
-from pertoken.catalog.knob_commands import Commands, commands
-from pertoken.catalog.knobs import read_argv, table
+from pertoken.catalog.knobs import Commands, commands, read_argv, table
 from pertoken.state.model import Model
 from tests.catalog.test_knobs import LLAMA, VLLM
 

@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.catalog.model_types import EVERY_LAYER, LATENT, LAYER_LISTS, cache_kind
+from pertoken.catalog.model_facts import EVERY_LAYER, LATENT, LAYER_LISTS, cache_kind
 
 
 @pytest.mark.parametrize(

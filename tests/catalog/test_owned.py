@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.catalog.owned import measured_servers, node_power, terms
+from pertoken.catalog.instances import measured_servers, node_power, terms
 
 
 def test_each_default_is_within_its_range_and_has_a_usual_one_and_a_meaning() -> None:

@@ -5,10 +5,9 @@ from datetime import date
 
 import pytest
 
-from pertoken.catalog.coverage import priced_names
+from pertoken.catalog.coverage import faults, priced_names
 from pertoken.catalog.market import load_market
 from pertoken.catalog.offers import Offer, listed_offers
-from pertoken.catalog.sanity import faults
 from pertoken.units import NANO_USD
 
 TODAY = date(2026, 11, 28)

@@ -2,8 +2,8 @@ import csv
 from datetime import date
 from importlib.resources import files
 
+from pertoken.catalog.instances import fit_together, slices
 from pertoken.catalog.market import load_market
-from pertoken.catalog.slices import fit_together, slices
 from tests.deployments import model
 
 MARKET = load_market()

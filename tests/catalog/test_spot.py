@@ -2,7 +2,7 @@ from datetime import date
 
 import pytest
 
-from pertoken.catalog.spot import interruption_rate, interruption_rates
+from pertoken.catalog.instances import interruption_rate, interruption_rates
 
 
 def test_every_rate_is_a_band_of_a_share_with_source_and_date() -> None:

@@ -1,14 +1,7 @@
 """Rates of data that leaves a provider, and shortest terms: each has a source and a date."""
 
+from pertoken.catalog.clouds import INTERNET, REGION, bytes_per_token, hours_both_run, minimum_term, transfer_rate
 from pertoken.catalog.offers import CONFIDENCES, listed_offers
-from pertoken.catalog.transfer import (
-    INTERNET,
-    REGION,
-    bytes_per_token,
-    hours_both_run,
-    minimum_term,
-    transfer_rate,
-)
 
 PROVIDERS = sorted({offer.provider for offer in listed_offers()})
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pertoken.catalog.images import image_encoder
+from pertoken.catalog.model_facts import image_encoder
 from pertoken.forecast.served import resolve
 from pertoken.forecast.terms import OVERHEAD_S, TERMS, kv_bytes_per_token, seconds, touched_share
 from tests.forecast.builders import LLAMA_8B, LLAMA_70B, MARKET, MOE, SHORT, model

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.catalog.transfer import transfer_rate
+from pertoken.catalog.clouds import transfer_rate
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.savings.relocation import Relocation, Site, moving, relocations, repaid

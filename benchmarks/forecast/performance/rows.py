@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.forecast.performance.cells import Cells, first, names
 from benchmarks.forecast.performance.devices import device, stand_in
-from pertoken.catalog.images import image_encoder
 from pertoken.catalog.market import ROWS_OF_TILE, Accelerator, load_market
+from pertoken.catalog.model_facts import image_encoder
 from pertoken.forecast.efficiency import kernel_path, tag_row
 from pertoken.forecast.formats import (
     BLOCK_FP8,

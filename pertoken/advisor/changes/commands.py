@@ -14,7 +14,7 @@ from pertoken.advisor.changes.purchases import Step, commit, release
 from pertoken.advisor.changes.services import service_steps
 from pertoken.advisor.changes.serving import health_check, spelled
 from pertoken.advisor.groups import Chosen, Group, groups, listed, replica_words, share_of, shown
-from pertoken.catalog import knob_commands
+from pertoken.catalog import knobs as knob_commands
 from pertoken.catalog.knobs import like
 from pertoken.state.deployment import Deployment, Workload
 from pertoken.state.diff import Change, Diff

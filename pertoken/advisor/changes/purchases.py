@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pertoken.catalog.cloud_commands import cloud_commands
+from pertoken.catalog.clouds import cloud_commands
 from pertoken.state.deployment import Commitment, Placement
 from pertoken.state.fleet import Fleet, Host
 from pertoken.units import NANO_USD, counted, format_usd

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pertoken.advisor.groups import Group, shown
-from pertoken.catalog import knob_commands
+from pertoken.catalog import knobs as knob_commands
 from pertoken.catalog.engine_lines import health_page
 from pertoken.catalog.knobs import like
 from pertoken.state.deployment import Deployment

@@ -19,7 +19,7 @@ from pertoken.agent.checkpoints.facts import (
     fields_of,
 )
 from pertoken.agent.checkpoints.state import state_bytes
-from pertoken.catalog.model_types import EVERY_LAYER, LAYER_LISTS, cache_kind
+from pertoken.catalog.model_facts import EVERY_LAYER, LAYER_LISTS, cache_kind
 
 Config = Mapping[str, object]
 

@@ -17,7 +17,7 @@ from pertoken.agent.checkpoints.facts import (
     ShapeUnknown,
     fields_of,
 )
-from pertoken.catalog.model_types import EVERY_LAYER, cache_kind
+from pertoken.catalog.model_facts import EVERY_LAYER, cache_kind
 
 Fields = Mapping[str, object]
 """Metadata by key, without the architecture before it."""

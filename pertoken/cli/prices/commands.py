@@ -201,7 +201,7 @@ def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
 
 def _terms(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each term of the cost of ownership; its help has the default and the usual range."""
-    from pertoken.catalog.owned import terms
+    from pertoken.catalog.instances import terms
 
     for name, term in reversed(list(terms().items())):
         text = f"{term.meaning[0].upper()}{term.meaning[1:]} [default: {term.value:g}; usual: {term.usual}]."

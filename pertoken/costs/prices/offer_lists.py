@@ -8,10 +8,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from pertoken.catalog.coverage import priced_names
+from pertoken.catalog.coverage import Fault, faults, priced_names
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer, OfferKey, newest, per_device
-from pertoken.catalog.sanity import Fault, faults
 from pertoken.costs.csv_rows import csv_rows
 from pertoken.errors import BadInput
 from pertoken.printable import short

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from pertoken.catalog.owned import node_power, terms
+from pertoken.catalog.instances import node_power, terms
 from pertoken.costs.prices.book import Price
 from pertoken.units import NANO_USD, format_usd
 

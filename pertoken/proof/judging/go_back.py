@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pertoken.catalog import knob_commands
+from pertoken.catalog import knobs as knob_commands
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
 from pertoken.proof.own_rules import GO_BACK
 from pertoken.proof.receipts.receipt import Receipt

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pertoken.catalog.spot import interruption_rate
+from pertoken.catalog.instances import interruption_rate
 from pertoken.evidence import Series
 from pertoken.forecast.serving import Range
 from pertoken.state.deployment import Placement

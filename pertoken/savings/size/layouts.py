@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from pertoken.catalog.engine_formats import runs
+from pertoken.catalog.engine_lines import runs
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.forecast.formats import defaults
 from pertoken.savings.size.workload import Workload

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pertoken.arrivals import Arrivals, typical
-from pertoken.catalog.images import image_encoder
+from pertoken.catalog.model_facts import image_encoder
 from pertoken.errors import BadInput
 from pertoken.forecast.served import Load
 from pertoken.state.service import Slo

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pertoken.catalog.owned import node_power
+from pertoken.catalog.instances import node_power
 from pertoken.window.columns import Columns, Floats, Mask
 from pertoken.window.measured import Measured
 

@@ -10,7 +10,7 @@ import pytest
 from pertoken.advisor.changes.purchases import PROCESSES
 from pertoken.advisor.changes.serving import health_check
 from pertoken.advisor.plan.script import script, shell_lines
-from pertoken.catalog.cloud_commands import cloud_commands
+from pertoken.catalog.clouds import cloud_commands
 
 MOVE = (
     "chat: start 2 servers on A100 80GB SXM4, with --tensor-parallel-size 4",

@@ -8,8 +8,8 @@ from datetime import date
 
 import pytest
 
+from pertoken.catalog.coverage import faults
 from pertoken.catalog.market import load_market
-from pertoken.catalog.sanity import faults
 from pertoken.costs.prices.gpuhunt_list import TIMEOUT_S, convert, fetch
 from pertoken.errors import BadInput
 from pertoken.units import NANO_USD

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.owned import terms
+from pertoken.catalog.instances import terms
 from pertoken.costs.prices.owned import Ownership, device_hour, owned_prices, ownership_of, paid_power_w
 from pertoken.units import NANO_USD
 

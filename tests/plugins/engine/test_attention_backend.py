@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knob_commands import commands
-from pertoken.catalog.knobs import read_argv, read_environment
+from pertoken.catalog.knobs import commands, read_argv, read_environment
 from pertoken.catalog.market import load_market
 from pertoken.plugins.engine.attention_backend import attention_backend
 from pertoken.rule import Proposal

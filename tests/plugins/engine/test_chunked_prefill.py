@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import commands
 from pertoken.plugins.engine.chunked_prefill import chunked_prefill
 from pertoken.testing import deployment, fleet, regime, run, series, service
 from pertoken.testing.builders import evidence

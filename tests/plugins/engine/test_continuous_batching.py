@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import commands
 from pertoken.plugins.engine.batch_limit import batch_limit
 from pertoken.plugins.engine.continuous_batching import ENGINES, continuous_batching
 from pertoken.testing import run

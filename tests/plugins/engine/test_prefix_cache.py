@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knob_commands import Commands, commands
+from pertoken.catalog.knobs import Commands, commands
 from pertoken.plugins.engine.prefix_cache import ENGINES, Options, prefix_cache
 from pertoken.rule import Proposal
 from pertoken.testing import run

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import commands
 from pertoken.plugins.engine.quantize_kv import quantize_kv
 from pertoken.rule import FEWEST, Placement, Service
 from pertoken.testing import deployment, evidence, fleet, regime, run, service

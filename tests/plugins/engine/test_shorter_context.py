@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import commands
 from pertoken.plugins.engine.shorter_context import shorter_context
 from pertoken.rule import Proposal
 from pertoken.testing import deployment, fleet, regime, run, series, service

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import commands
 from pertoken.plugins.engine.speculative_decoding import METHODS, speculative_decoding
 from pertoken.testing import regimes, run
 from tests.deployments import model

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.catalog.spot import interruption_rate
+from pertoken.catalog.instances import interruption_rate
 from pertoken.evidence import Series
 from pertoken.provenance import Provenance
 from pertoken.savings.changes.interruptions import interruptions

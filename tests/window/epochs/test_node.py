@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pertoken.catalog.owned import node_power
+from pertoken.catalog.instances import node_power
 from pertoken.window.columns import NULL, Columns, columns
 from pertoken.window.epochs.energy import energy_by_epoch
 from pertoken.window.epochs.node import Node, nodes_of, power_by_device
