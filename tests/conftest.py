@@ -145,7 +145,7 @@ def server(owner_url: str) -> StoreLocation:
 @pytest.fixture
 def let_in(server: StoreLocation, request: pytest.FixtureRequest) -> str:
     """A login of its own for one test."""
-    from pertoken.store.central.logins import enroll
+    from pertoken.store.central.server import enroll
 
     name = f"t_{abs(hash(request.node.name)) % 10**12}"
     enroll(server, name, 1)

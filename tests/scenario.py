@@ -11,7 +11,6 @@ from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -24,6 +23,7 @@ from pertoken.store.schema.rows import (
     HostRow,
     Tick,
 )
+from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
 from tests.values import files_of, host_row, host_sample, is_new_folder, new_store, put_files

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
     DeploymentRow,
     EngineCounterSample,
@@ -13,7 +12,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
     Tick,
 )
-from pertoken.store.schema.words import GATEWAY
+from pertoken.store.schema.shared import GATEWAY, stable_id
 from pertoken.store.write.writer import Writer
 from tests.values import host_row
 

@@ -17,7 +17,7 @@ from sqlalchemy import Column, Table
 from pertoken.cli import main
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from tests.fleet.servers import host
 from tests.fleet.test_report import price
 

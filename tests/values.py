@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 from pertoken.migrations import upgrade
 from pertoken.store import repository
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
-from pertoken.store.integrity.high_water_mark import high_water_mark_file
+from pertoken.store.integrity.checksums import high_water_mark_file
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -24,6 +23,7 @@ from pertoken.store.schema.rows import (
     HostSample,
     Tick,
 )
+from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 
 HOST = stable_id("host", "machine-1")

@@ -18,8 +18,7 @@ from benchmarks.store.embedded import ingest, new_store
 from benchmarks.store.serving_day import Day
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.integrity.checksums import HOUR, ROLLED, SAMPLES
-from pertoken.store.integrity.high_water_mark import high_water_mark_file
+from pertoken.store.integrity.checksums import HOUR, ROLLED, SAMPLES, high_water_mark_file
 from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.writer import Writer

@@ -32,7 +32,7 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.schema.samples import SAMPLES
+from pertoken.store.schema.rows import STORED_SAMPLES
 from pertoken.store.write.writer import Writer
 
 US, THEM, BARE = "pertoken", "prometheus", "bare sqlite3"
@@ -140,7 +140,7 @@ class Bare:
         self._connection = sqlite3.connect(file, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
-        for sample in SAMPLES.values():
+        for sample in STORED_SAMPLES.values():
             columns = ", ".join(f"{column.name} BIGINT" for column in sample.table.columns)
             keys = ", ".join(column.name for column in sample.table.primary_key)
             self._connection.execute(
@@ -193,9 +193,9 @@ def _eighty(day: Day, values: Values) -> Any:
 def _bare_rows(samples: tuple[Any, ...]) -> list[tuple[str, list[tuple[Any, ...]]]]:
     by_type: defaultdict[type, list[tuple[Any, ...]]] = defaultdict(list)
     for sample in samples:
-        by_type[type(sample)].append(SAMPLES[type(sample)].values(sample))
+        by_type[type(sample)].append(STORED_SAMPLES[type(sample)].values(sample))
     return [
-        (f"INSERT INTO {SAMPLES[kind].table.name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        (f"INSERT INTO {STORED_SAMPLES[kind].table.name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         for kind, rows in by_type.items()
     ]
 

@@ -26,14 +26,12 @@ from pertoken.costs.hours.hourly import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
 from pertoken.migrations.fleet import init_fleet
-from pertoken.store.central.logins import enroll
-from pertoken.store.central.partitions import DAY
-from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.central.server import DAY, enroll
+from pertoken.store.connect.location import Server, StoreLocation, locate, server_url
 from pertoken.store.connect.open import Store, open_store, reading, writing
-from pertoken.store.connect.server import Server, server_url
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.sync.read import Batch, Local
-from pertoken.store.sync.read import Row as Stored
+from pertoken.store.schema.telemetry import HOUR
+from pertoken.store.sync import Batch, Local
+from pertoken.store.sync import Row as Stored
 from pertoken.window.course.course import Subject, read_course
 from tests.fleet.generated import Fleet, fill
 from tests.fleet.servers import host

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pertoken.provenance import Provenance
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -24,6 +23,7 @@ from pertoken.store.schema.rows import (
     HostSample,
     Tick,
 )
+from pertoken.store.schema.shared import stable_id
 from pertoken.units import SHARE
 
 INTERVAL_S = 10

@@ -20,12 +20,9 @@ from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.process import settle, when_parent_ends
 from pertoken.schedule.jobs import Job, JobState, write_states
-from pertoken.store.connect.create import create
-from pertoken.store.connect.location import AgentLock, StoreLocation, locate
-from pertoken.store.connect.open import REVISIONS, explained, revision, writing
-from pertoken.store.connect.server import shipping_server
-from pertoken.store.integrity.damaged import quarantine_database
-from pertoken.store.integrity.schema_check import check_header, check_revision_readable, has_schema
+from pertoken.store.connect.location import AgentLock, StoreLocation, locate, shipping_server
+from pertoken.store.connect.open import REVISIONS, create, explained, revision, writing
+from pertoken.store.integrity.verify import check_header, check_revision_readable, has_schema, quarantine_database
 from pertoken.store.schema.rows import Event
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from pertoken.schedule.jobs import ADVISOR, AGENT, JobState, read_states
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.connect.location import AgentLock, ProgramLock, StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.integrity.damaged import quarantined_databases
+from pertoken.store.integrity.verify import quarantined_databases
 from pertoken.store.query.read import first_and_last
-from pertoken.store.write import quarantine
+from pertoken.store.write import rollup
 from pertoken.units import format_duration
 
 _QUARANTINED = "all others are computed; it is tried again when its rows change and after an upgrade of pertoken"
@@ -171,7 +171,7 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
     running = f"an agent records here (pid {owner})" if owner else "no agent records here now"
     try:
         with open_store(where).read() as connection:
-            failed = list(quarantine.findings(connection))
+            failed = list(rollup.findings(connection))
             _, newest_ts = first_and_last(connection)
     except PertokenError as error:
         remedy = None if isinstance(error, StoreInaccessible) else "start one: `pertoken agent`"

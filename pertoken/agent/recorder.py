@@ -32,10 +32,9 @@ from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
 from pertoken.schedule.jobs import Job
-from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.server import shipping_server
-from pertoken.store.schema.rollup_tables import MINUTE, ROLL_UP_S
+from pertoken.store.connect.location import StoreLocation, shipping_server
 from pertoken.store.schema.rows import EpochRow, Event, Tick
+from pertoken.store.schema.telemetry import MINUTE, ROLL_UP_S
 from pertoken.store.write.writer import Writer
 
 log = logging.getLogger("pertoken.agent")

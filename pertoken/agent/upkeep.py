@@ -16,12 +16,11 @@ from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.sqlite import log_file
-from pertoken.store.integrity.high_water_mark import MISSING
+from pertoken.store.integrity.checksums import MISSING
 from pertoken.store.integrity.verify import Fault, steps, verify
-from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import Event, Tick
-from pertoken.store.write.disk_full import Ballast, free_space
-from pertoken.store.write.retention import MAX_STEPS, Ages, purging
+from pertoken.store.schema.telemetry import HOUR
+from pertoken.store.write.retention import MAX_STEPS, Ages, Ballast, free_space, purging
 from pertoken.store.write.writer import Writer
 from pertoken.units import format_utc
 

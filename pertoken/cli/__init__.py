@@ -87,7 +87,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (ImpossibleValues, ArithmeticError, LookupError, ValueError):
-            from pertoken.store.connect.possible import without_impossible_rows
+            from pertoken.store.connect.open import without_impossible_rows
 
             with without_impossible_rows() as is_repeated:
                 if not is_repeated:

@@ -24,8 +24,7 @@ def advisor(context: click.Context, config_file: str | None, db: str | None) -> 
         return
     from pertoken.cli.advise import serve_advice
     from pertoken.config import SERVICE_FOLDER
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.server import ADVISOR_CREDENTIAL, credential
+    from pertoken.store.connect.location import ADVISOR_CREDENTIAL, credential, locate
 
     settings = settings_of(config_file, db=db)
     under_manager = str(SERVICE_FOLDER) if os.environ.get("STATE_DIRECTORY") else None

@@ -40,7 +40,7 @@ def export(
     from pertoken.errors import BadInput, StoreError
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.store.export import columns as c
+    from pertoken.store.export import files as c
     from pertoken.store.export.files import FORMATS, csv_out, parquet_out
 
     if form in ("litellm", "langfuse"):

@@ -114,8 +114,8 @@ def enroll(
     """
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.store.central.logins import enroll as let_in
-    from pertoken.store.central.logins import let_read
+    from pertoken.store.central.server import enroll as let_in
+    from pertoken.store.central.server import let_read
 
     if reader and advisor:
         raise BadInput("--reader and --advisor: give only one of them")
@@ -151,7 +151,7 @@ def enroll(
 def remove_login(config_file: str | None, db: str | None, login: str) -> None:
     """Delete LOGIN and end its sessions. Hosts that it shipped keep their rows; another login may ship them."""
     from pertoken.cli.progress import Progress
-    from pertoken.store.central.logins import remove
+    from pertoken.store.central.server import remove
 
     where = _server(config_file, db)
     with Progress(f"Removing {login}"):
@@ -168,7 +168,7 @@ def disown(config_file: str | None, db: str | None, host: str) -> None:
     HOST is a name, or id:ID where several hosts have one name.
     """
     from pertoken.cli.progress import Progress
-    from pertoken.store.central.logins import disown as take
+    from pertoken.store.central.server import disown as take
 
     where = _server(config_file, db)
     with Progress(f"Releasing {host}"):
@@ -187,7 +187,7 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
 
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.store.central.logins import request_raw as ask
+    from pertoken.store.central.server import request_raw as ask
     from pertoken.units import parse_duration_s
 
     where = _server(config_file, db)

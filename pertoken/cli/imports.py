@@ -46,8 +46,7 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store.connect.location import AgentLock, locate
-    from pertoken.store.export.columns import columns, put
-    from pertoken.store.export.files import csv_in, parquet_in
+    from pertoken.store.export.files import columns, csv_in, parquet_in, put
     from pertoken.store.write.writer import Writer
 
     settings = settings_of(config_file, db=db)

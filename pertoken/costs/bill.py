@@ -14,7 +14,7 @@ from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.prices.discounts import Discount
 from pertoken.costs.prices.stored import price_book
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import MINUTE
+from pertoken.store.schema.telemetry import MINUTE
 from pertoken.window.inventory import Inventory
 from pertoken.window.observed import counted_ms, observed_share
 from pertoken.window.reading import DAY, Piece, Window

@@ -16,7 +16,7 @@ from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
 from pertoken.state.knobs import InvalidEdit, knobs
 from pertoken.state.model import Model
 from pertoken.state.service import Demand, Service, Slo
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from pertoken.units import SHARE
 from pertoken.window.inventory import Inventory, device_name
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pertoken.store.schema.ids import OTHER
+from pertoken.store.schema.shared import OTHER
 from pertoken.units import HOUR_MS, apportion
 
 _NS_PER_MS = 1_000_000

@@ -16,7 +16,7 @@ from pertoken.costs.ledger import Allocation
 from pertoken.costs.money import allocations
 from pertoken.costs.prices.book import PriceBook
 from pertoken.store.schema.domains import MAX_DURATION_MS
-from pertoken.store.schema.ids import OTHER
+from pertoken.store.schema.shared import OTHER
 from pertoken.units import SHARE
 from pertoken.window.columns import NULL, Columns, Ints
 from pertoken.window.inventory import Inventory

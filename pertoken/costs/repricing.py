@@ -11,7 +11,7 @@ from pertoken.costs.prices.selectors import accelerators, formerly, identity, ra
 from pertoken.costs.prices.stored import discounts_set, prices_set
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.reading import Window
 
 

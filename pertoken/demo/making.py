@@ -27,7 +27,7 @@ from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.integrity.checksums import CHECKSUMMED
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 

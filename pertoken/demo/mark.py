@@ -1,6 +1,6 @@
 """Recognition of demos: all hosts of a demo have a machine id that marks them as generated."""
 
-from pertoken.store.schema.words import DEMO_MACHINE
+from pertoken.store.schema.shared import DEMO_MACHINE
 
 
 def machine_id(host: str) -> str:

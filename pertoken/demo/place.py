@@ -12,7 +12,7 @@ from pertoken.demo.mark import is_demo
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import GROUPS, StoreLocation, person_folder
 from pertoken.store.connect.open import altering, explained, open_store, reading, revision
-from pertoken.store.integrity.high_water_mark import high_water_mark_file
+from pertoken.store.integrity.checksums import high_water_mark_file
 from pertoken.store.schema import telemetry as t
 
 FOLDER, SERVER_FOLDER = "demo", "demo-server"

@@ -15,7 +15,7 @@ from pertoken.demo.simulator.course import Course, course
 from pertoken.demo.simulator.devices import DeviceReadings, idling, working
 from pertoken.demo.simulator.physics import engine
 from pertoken.state.deployment import Deployment
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 HOUR_S = 3600
 DEMAND_SD = 0.06

@@ -20,7 +20,7 @@ from pertoken.lake.manifest import DayFile, Manifest, ManifestFault, day_of, dig
 from pertoken.lake.rows import DayRows, advice_rows, copied_rows, count_of, day_end, savings_rows
 from pertoken.lake.tables import ADVICE, COPIED, ROLLED_UP, SAVINGS, SNAPSHOTS
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.reading import DAY, Window, first_recorded
 
 SETTLE_S = 300

@@ -16,7 +16,7 @@ from pertoken.lake.manifest import day_of
 from pertoken.lake.reading import Range, Tables
 from pertoken.lake.tables import ADVICE, COSTS, KINDS, MAX_NANO_USD, OWNERS, SAVINGS, TOKENS, UNPRICED, WORK
 from pertoken.settings.owners import is_basis
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.reading import DAY
 
 GROUPS = ("cell", "model", "service", "provider", "region", "accelerator", "namespace", "workload")

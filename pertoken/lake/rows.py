@@ -34,8 +34,8 @@ from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
 from pertoken.state.deployment import WORKLOAD, Placement, Workload, bases_of, parsed
-from pertoken.store.schema.ids import OTHER
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.shared import OTHER
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.columns import NULL
 from pertoken.window.inventory import Inventory
 from pertoken.window.ranks import follows

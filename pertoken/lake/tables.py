@@ -15,7 +15,7 @@ from sqlalchemy import Boolean, Table, Text
 
 from pertoken.costs.kinds import KindDollars
 from pertoken.store.schema import advice, telemetry
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 
 COSTS, TOKENS, KINDS, OWNERS, SAVINGS, ADVICE = "costs", "tokens", "kinds", "owners", "savings", "advice"
 UNPRICED = "unpriced"

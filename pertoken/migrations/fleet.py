@@ -8,7 +8,7 @@ from sqlalchemy import Connection, event
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import refuse_newer, upgrade_within
-from pertoken.store.central.partitions import (
+from pertoken.store.central.server import (
     AGES,
     LOCK_S,
     Progress,
@@ -17,11 +17,12 @@ from pertoken.store.central.partitions import (
     keeping,
     no_progress,
     partitioning,
+    rights,
+    roles,
 )
-from pertoken.store.central.roles import rights, roles
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import explained, revision, upsert, writing
-from pertoken.store.connect.postgres import catalog, commands, set_local
+from pertoken.store.connect.sqlite import catalog, commands, set_local
 from pertoken.store.schema.fleet import kept
 
 GROUPS = ("telemetry", "advice", "fleet")

@@ -15,7 +15,7 @@ from pertoken.state.diff import diff, plain
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
 from pertoken.state.service import Service
-from pertoken.store.schema.words import DRIVER
+from pertoken.store.schema.shared import DRIVER
 from pertoken.window.inventory import Inventory
 
 ACCELERATOR = "placement.accelerator"

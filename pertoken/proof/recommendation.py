@@ -8,7 +8,7 @@ from typing import Any
 from pertoken.forecast.tiers import Tier
 from pertoken.savings.saving import Money as Money
 from pertoken.savings.saving import Saving, surest
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 
 class State(StrEnum):

@@ -28,7 +28,7 @@ from pertoken.reports.charges import Charges, charges
 from pertoken.reports.period import DAY, Period
 from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.advice.folds import Folded, folded
 from pertoken.text.amounts import in_dollars, price

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pertoken.errors import BadInput
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.units import format_utc, parse_time
 
 DAY = 86_400

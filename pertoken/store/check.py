@@ -14,7 +14,7 @@ from pertoken.store.connect.sqlite import check_pages
 from pertoken.store.integrity.verify import verify
 from pertoken.store.query.read import first_and_last
 from pertoken.store.schema import advice, telemetry
-from pertoken.store.write import quarantine
+from pertoken.store.write import rollup
 from pertoken.units import MAX_DATED_S
 
 FIXED_WAL_RESET = (3, 51, 3)
@@ -40,7 +40,7 @@ def faults(location: StoreLocation) -> Iterator[str | None]:
                     for fault in verify(location):
                         yield None if fault is None else f"{location.file(group)}: {fault}"
                     with engine.connect() as connection:
-                        for finding in quarantine.findings(connection):
+                        for finding in rollup.findings(connection):
                             yield f"{location.file(group)}: {finding}"
                 elif location.url is None:
                     with engine.connect() as connection:

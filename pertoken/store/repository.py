@@ -12,7 +12,7 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
 from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.schema import advice as a
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 
 class AdviceRepository:

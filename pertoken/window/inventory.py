@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 from pertoken.printable import natural_key
 from pertoken.state.deployment import owner_of
 from pertoken.store.query import read
-from pertoken.store.query.checked import RowFault, checked_devices, checked_epochs, checked_hosts, refused
 from pertoken.store.query.fast_rows import pipelined
-from pertoken.store.schema.rollup_tables import MINUTE
-from pertoken.store.schema.words import DEMO_MACHINE
+from pertoken.store.query.read import RowFault, checked_devices, checked_epochs, checked_hosts, refused
+from pertoken.store.schema.shared import DEMO_MACHINE
+from pertoken.store.schema.telemetry import MINUTE
 from pertoken.window import ranks
 from pertoken.window.observed import STALE_TICKS
 

@@ -13,8 +13,8 @@ from pertoken.metrics import ENDED, ENGINE_COUNTERS, SERIES, STORED_GAUGES, Roll
 from pertoken.metrics.series import Counted, Derived, Histogram, Owner, Quotient, TimeShare, columns_of, counters_of
 from pertoken.store.query import rollups
 from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter_buckets
-from pertoken.store.query.segments import Segment, Segments, segments
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
+from pertoken.store.query.rollups import Segment, Segments, segments
+from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
 from pertoken.window.progress import Progress, no_progress, ticking

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 
 from pertoken.metrics import HISTOGRAMS
 from pertoken.store.connect.open import Store
-from pertoken.store.query import read, rollups, sums
+from pertoken.store.query import buckets as sums
+from pertoken.store.query import read, rollups
 from pertoken.store.query.buckets import (
     buckets,
     counted_metrics,
@@ -21,12 +22,12 @@ from pertoken.store.query.buckets import (
     deployment_histograms,
     histogram_buckets,
     histogram_sets,
+    weekly_energy,
+    weekly_plug_energy,
 )
 from pertoken.store.query.fast_rows import Rows, pipelined
-from pertoken.store.query.segments import Segment, Segments, divided_hours, stretches
-from pertoken.store.query.slices import histogram_slices
-from pertoken.store.query.sums import weekly_energy, weekly_plug_energy
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE, histogram_rollup
+from pertoken.store.query.rollups import Segment, Segments, divided_hours, histogram_slices, stretches
+from pertoken.store.schema.telemetry import HOUR, MINUTE, histogram_rollup
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.totals import (

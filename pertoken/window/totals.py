@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from pertoken.provenance import Provenance
-from pertoken.store.query import read, rollups, sums
+from pertoken.store.query import buckets, read, rollups
 from pertoken.store.query.fast_rows import Rows
-from pertoken.store.query.rollups import allocated_ns
-from pertoken.store.query.segments import Segment, Segments, scaled
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.query.rollups import Segment, Segments, allocated_ns, scaled
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window import ranks
 from pertoken.window.engine_counts import Counts, by_epoch
 from pertoken.window.inventory import Inventory
@@ -109,9 +108,9 @@ def stretch(connection: Connection, segments: Segments, followers: Following) ->
     return Stretch(
         segments[0].begin,
         segments[0].begin > segments[0].start,
-        sums.device_time(connection, segments),
-        sums.deployment_totals(connection, segments),
-        sums.shared_time(connection, segments),
+        buckets.device_time(connection, segments),
+        buckets.deployment_totals(connection, segments),
+        buckets.shared_time(connection, segments),
         followers,
     )
 
@@ -164,7 +163,7 @@ class Details:
 
     def slices(self, epoch_id: int) -> Iterator[tuple[int, ...]]:
         """Yield (start, generated tokens, observed ms, newest row with a token, or 0) of slices with known tokens."""
-        return sums.unpacked(self._slices.get(epoch_id, ""))
+        return buckets.unpacked(self._slices.get(epoch_id, ""))
 
     @cached_property
     def _latencies(self) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
@@ -176,7 +175,7 @@ class Details:
     def histogram(self, deployment_id: int, metric: str) -> dict[tuple[float, ...], list[int]]:
         """Return the counts of a latency (`ttft_s`, `tpot_s`) in buckets, by their upper bounds in seconds."""
         parts = self._latencies.get((deployment_id, metric), ())
-        return histogram((upper_bounds, sums.unpacked(counts)) for upper_bounds, counts in parts)
+        return histogram((upper_bounds, buckets.unpacked(counts)) for upper_bounds, counts in parts)
 
     def latency(self, deployment_id: int, metric: str, q: float) -> float | None:
         """Return a quantile over the window, in seconds."""
@@ -314,10 +313,10 @@ def read_recent(connection: Connection, inventory: Inventory, start: int, as_of:
     newest = (Segment(MINUTE, until - read.recent_s(connection), last + 1 if as_of is None else until),)
     return Recent(
         inventory,
-        sums.deployment_totals(connection, newest),
-        sums.shared_time(connection, newest),
-        sums.device_totals(connection, newest),
-        sums.host_totals(connection, newest),
+        buckets.deployment_totals(connection, newest),
+        buckets.shared_time(connection, newest),
+        buckets.device_totals(connection, newest),
+        buckets.host_totals(connection, newest),
         read.missing(connection, as_of),
         read.events(connection, start, as_of),
         read.newest_agent_samples(connection, as_of),

@@ -16,7 +16,7 @@ from pertoken.config import load
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import MINUTE
+from pertoken.store.schema.telemetry import MINUTE
 from tests.agent.servers import answering, pages
 from tests.agent.values import probe
 from tests.agent.world import World

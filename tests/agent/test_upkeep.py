@@ -15,12 +15,10 @@ from pertoken.config import Settings
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.sqlite import log_file
-from pertoken.store.integrity.checksums import HOUR
-from pertoken.store.integrity.damaged import quarantined_databases
-from pertoken.store.integrity.high_water_mark import acknowledged, high_water_mark_file
-from pertoken.store.integrity.verify import steps, verify
+from pertoken.store.integrity.checksums import HOUR, acknowledged, high_water_mark_file
+from pertoken.store.integrity.verify import quarantined_databases, steps, verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.sync.read import Local
+from pertoken.store.sync import Local
 from pertoken.store.write.writer import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick

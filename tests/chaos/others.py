@@ -10,12 +10,11 @@ from typing import Any
 from sqlalchemy import text
 
 from pertoken.errors import StoreError
-from pertoken.store.central.partitions import TIMED
-from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.central.server import TIMED
+from pertoken.store.connect.location import Server, StoreLocation, locate
 from pertoken.store.connect.open import reading, writing
-from pertoken.store.connect.server import Server
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import DeviceRow, DeviceSample, Tick
+from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from tests.chaos.recorder import CARDS, tick_at
 from tests.fleet.servers import local_rows, rolled, shipper

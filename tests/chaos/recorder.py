@@ -16,9 +16,7 @@ from pertoken.agent.shipper.supervisor import RETRY_S, Shipping
 from pertoken.provenance import Provenance
 from pertoken.schedule.jobs import Job
 from pertoken.schedule.scheduler import Scheduler
-from pertoken.store.connect.location import locate
-from pertoken.store.connect.server import Server, server_url
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.connect.location import Server, locate, server_url
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -30,6 +28,7 @@ from pertoken.store.schema.rows import (
     HistogramSample,
     Tick,
 )
+from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from tests.values import HOST, host_row, host_sample
 

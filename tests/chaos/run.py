@@ -20,10 +20,10 @@ from sqlalchemy import text
 
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
-from pertoken.store.central.logins import enroll
+from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
-from pertoken.store.sync.read import Local
+from pertoken.store.sync import Local
 from tests.chaos.others import card_moves, clone_ships, copied, partition_is_dropped, silence
 from tests.chaos.proxy import Proxy
 from tests.chaos.recorder import BEGIN

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pertoken.cli import main
 from pertoken.installed import install_command
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.export.columns import TABLES, columns
-from pertoken.store.export.files import csv_in, csv_out, parquet_in, parquet_out
+from pertoken.store.export.files import TABLES, columns, csv_in, csv_out, parquet_in, parquet_out
 from pertoken.store.integrity.verify import verify
 from pertoken.units import format_utc
 from tests.examples import examples

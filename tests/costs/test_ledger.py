@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.costs.ledger import DeviceTime, Share, allocate, divide
-from pertoken.store.schema.ids import OTHER
+from pertoken.store.schema.shared import OTHER
 from pertoken.units import apportion
 
 

@@ -22,7 +22,7 @@ from pertoken.store.check import faults
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.store.write.writer import Writer
 from tests.demo.made import DAYS, END, HOSTS, demo, kinds
 

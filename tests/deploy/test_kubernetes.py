@@ -11,7 +11,7 @@ import pytest
 from pertoken import __version__
 from pertoken.cli import main
 from pertoken.config import load
-from pertoken.store.connect.server import ADVISOR_CREDENTIAL
+from pertoken.store.connect.location import ADVISOR_CREDENTIAL
 from tests.deploy.kustomize import Manifest, by_kustomize, rendered
 
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"

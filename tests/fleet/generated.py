@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
-from pertoken.store.central.partitions import DAY, TIMED, Progress, no_progress, partitions
+from pertoken.store.central.server import DAY, TIMED, Progress, no_progress, partitions
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import writing
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 
 GPUS_OF_A_DEPLOYMENT = 4
 _IDENTITIES = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device, t.histogram_set, t.capability)

@@ -8,10 +8,9 @@ from typing import Any
 from sqlalchemy import URL, Connection, make_url, select, text
 
 from pertoken.agent.shipper.child import Shipper
-from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.location import Server, StoreLocation, server_url
 from pertoken.store.connect.open import reading, writing
-from pertoken.store.connect.server import Server, server_url
-from pertoken.store.sync.read import Local
+from pertoken.store.sync import Local
 from pertoken.store.write.outbox import ROLLED
 from pertoken.store.write.writer import Writer
 from tests.scenario import LOW_BATCH_70B, seed

@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 from sqlalchemy import select
 
-from pertoken.store.central.logins import enroll
+from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.schema import telemetry as t
-from pertoken.store.sync.read import Local
+from pertoken.store.sync import Local
 from tests.fleet.servers import login
 from tests.fleet.servers import scalar as server_scalar
 from tests.recorded import agent, kinds, scalar, until

@@ -19,15 +19,13 @@ from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.reports.exporters.dollars import Dollars
 from pertoken.reports.mcp.replies import Replies
-from pertoken.store.central.door import MAX_ROWS_OF_HOST
-from pertoken.store.central.functions import UNTIMED
-from pertoken.store.central.logins import enroll
+from pertoken.store.central.functions import MAX_ROWS_OF_HOST, UNTIMED
+from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import locate
-from pertoken.store.query.checked import MAX_DEPLOYMENTS
+from pertoken.store.query.read import MAX_DEPLOYMENTS
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.sync.read import Batch, Row
-from pertoken.store.sync.write import Session
+from pertoken.store.schema.telemetry import HOUR
+from pertoken.store.sync import Batch, Row, Session
 from tests.fleet.servers import execute, host, login, scalar, shipper
 from tests.fleet.test_report import price
 from tests.postgres import server_url

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import make_url
 
-from pertoken.store.connect.server import tls_defaults
+from pertoken.store.connect.location import tls_defaults
 
 SECRET = "planted-secret"
 _ASK_FOR_PASSWORD = b"R\0\0\0\x08\0\0\0\x03"

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from sqlalchemy import make_url
 
 from pertoken.cli import main
-from pertoken.store.central.logins import enroll, let_read
-from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.server import Server, server_url
+from pertoken.store.central.server import enroll, let_read
+from pertoken.store.connect.location import Server, StoreLocation, server_url
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer_of
 from tests.fleet.servers import execute, host, login, scalar, shipper
 from tests.fleet.tls import behind_tls

@@ -9,10 +9,9 @@ import pytest
 
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
-from pertoken.store.central.logins import enroll
-from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.central.server import enroll
+from pertoken.store.connect.location import Server, StoreLocation, locate, server_url
 from pertoken.store.connect.open import open_store
-from pertoken.store.connect.server import Server, server_url
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer
 from tests.fleet.servers import NOW, host, local_rows, scalar, server_rows, shipper
 

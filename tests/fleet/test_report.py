@@ -15,7 +15,7 @@ from pertoken.costs.report.lines import FleetReport
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store import repository
-from pertoken.store.central.logins import enroll
+from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.query.fast_rows import fetch, pipelined

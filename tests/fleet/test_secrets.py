@@ -13,8 +13,7 @@ from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.cli import main
 from pertoken.config import load
 from pertoken.errors import PertokenError
-from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.connect.server import Server, server_url, shipping_server
+from pertoken.store.connect.location import Server, StoreLocation, locate, server_url, shipping_server
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import host, shipper
 from tests.values import new_store

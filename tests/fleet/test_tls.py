@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import make_url
 
 from pertoken.errors import StoreError
-from pertoken.store.central.logins import enroll
-from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.server import Server
+from pertoken.store.central.server import enroll
+from pertoken.store.connect.location import Server, StoreLocation
 from tests.fleet.servers import host, local_rows, login, server_rows, shipper
 from tests.fleet.tls import behind_tls
 

@@ -154,8 +154,7 @@ def exported_parquet(file: Path) -> Any:
 
 
 def test_exported_rows_with_damaged_bytes_are_read_or_refused(tmp_path: Path) -> None:
-    from pertoken.store.export.columns import columns
-    from pertoken.store.export.files import csv_out, parquet_out
+    from pertoken.store.export.files import columns, csv_out, parquet_out
 
     names = columns("event")
     row = tuple(

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from pertoken.cli import main
 from pertoken.errors import StoreError
 from pertoken.migrations import _configured, drift, fleet
-from pertoken.store.central.logins import enroll
+from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from tests.fleet.servers import NOW, execute, host, local_rows, login, scalar, server_rows, shipper

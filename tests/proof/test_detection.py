@@ -21,8 +21,8 @@ from pertoken.savings.saving import Saving
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import open_store, writing
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
 from tests.proof.rows import FP8, row
 from tests.values import new_store, tick

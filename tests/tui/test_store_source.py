@@ -17,7 +17,7 @@ from pertoken.reports.alerts.state import Event
 from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceChanged, AdviceRepository, add_alert_delivery
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from pertoken.tui.store_source import StoreSource
 from pertoken.units import NANO_USD
 from pertoken.window.progress import no_progress

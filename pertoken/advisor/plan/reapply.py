@@ -10,7 +10,7 @@ from pertoken.state.deployment import Deployment, Expectation, Placement
 from pertoken.state.fleet import Device, Fleet, Host, deployments_unlike, services_unlike
 from pertoken.state.knobs import InvalidEdit, knobs
 from pertoken.state.service import Demand, Service
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 T = TypeVar("T", Service, Deployment, Demand, Device)
 MAX_SHOWN = 60

@@ -14,7 +14,7 @@ from pertoken.advisor.worker.child import Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 OWN_RULES = "pertoken.plugins."
 """Where the modules of this program's rules are."""

@@ -28,7 +28,7 @@ from pertoken.catalog.knobs import (
 )
 from pertoken.printable import short
 from pertoken.state.deployment import WORKLOAD
-from pertoken.store.schema.words import CONNECTOR
+from pertoken.store.schema.shared import CONNECTOR
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:

@@ -24,7 +24,7 @@ from pertoken.agent.readings import LATE, SLEEP_AFTER, Endpoint, EngineReading, 
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
 from pertoken.catalog.knobs import merged, undetermined
-from pertoken.store.schema.words import CONNECTOR
+from pertoken.store.schema.shared import CONNECTOR
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""

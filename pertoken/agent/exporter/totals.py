@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pertoken.exposition import Family, text_of
 from pertoken.metrics import DEVICE, STORED_GAUGES, DeviceMetric, EngineMetric
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow, HostSample, Tick
-from pertoken.store.schema.words import GATEWAY
+from pertoken.store.schema.shared import GATEWAY
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -19,7 +19,7 @@ from pertoken.agent.gateways.reader import tenant_of
 from pertoken.errors import BadInput
 from pertoken.printable import short
 from pertoken.settings.fleet import GatewaySettings
-from pertoken.store.schema.rollup_tables import MINUTE
+from pertoken.store.schema.telemetry import MINUTE
 
 MAX_BYTES = 512 * 2**20
 

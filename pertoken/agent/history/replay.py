@@ -27,9 +27,8 @@ from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.scrape.page import Page, PageError
 from pertoken.metrics import DEVICE
 from pertoken.provenance import Provenance
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import AgentSample, DeviceShare, Tick
-from pertoken.store.schema.words import IMPORTED_MACHINE
+from pertoken.store.schema.shared import IMPORTED_MACHINE, stable_id
 
 FOUND_BY = "prometheus"
 MAX_UNSCRAPED_STEPS = 5

@@ -15,10 +15,10 @@ from pertoken.agent.history.series import Chunk, Source, found_names, read_chunk
 from pertoken.metrics import label_of
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store
-from pertoken.store.query import recorded
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.query import read
 from pertoken.store.schema.rows import DeploymentSample, Tick
-from pertoken.store.schema.words import IMPORTED_MACHINE
+from pertoken.store.schema.shared import IMPORTED_MACHINE
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.writer import Writer
 from pertoken.units import format_utc
@@ -78,7 +78,7 @@ def import_prometheus(
     Raises BadInput where the server cannot be read, StoreError where the folder cannot be written.
     """
     with store.read() as connection:
-        known = recorded.hosts(connection)
+        known = read.recorded_hosts(connection)
     imported = {host_id.name: host_id for host_id in known if (host_id.machine_id or "").startswith(IMPORTED_MACHINE)}
     run = _Run(start, imported, [host_id for host_id in known if host_id not in imported.values()])
     with Writer(place) as writer:
@@ -113,7 +113,7 @@ class _Run:
     """State of one import."""
 
     def __init__(
-        self, start: int, imported: Mapping[str, recorded.RecordedHost], agents: Sequence[recorded.RecordedHost]
+        self, start: int, imported: Mapping[str, read.RecordedHost], agents: Sequence[read.RecordedHost]
     ) -> None:
         self._start, self._imported, self._agents = start, imported, agents
         self._hosts: dict[str, ImportedHost] = {}
@@ -132,7 +132,7 @@ class _Run:
                 known = self._imported.get(name)
                 if known is not None:
                     with store.read() as connection:
-                        epochs = recorded.open_epochs(connection, host_id_of_name(name))
+                        epochs = read.open_epochs(connection, host_id_of_name(name))
                     host.state = replace(host.state, epochs={epoch.deployment_id: epoch for epoch in epochs})
             yield self._hosts[name]
 

@@ -11,9 +11,7 @@ from pertoken.agent.gateways.spend_log import SpendLog
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store
-from pertoken.store.query.recorded import gateway_counted_until, newest_host
-from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rollup_tables import MINUTE
+from pertoken.store.query.read import gateway_counted_until, newest_host
 from pertoken.store.schema.rows import (
     DeploymentRow,
     EngineCounterSample,
@@ -21,7 +19,8 @@ from pertoken.store.schema.rows import (
     EpochRow,
     Tick,
 )
-from pertoken.store.schema.words import GATEWAY
+from pertoken.store.schema.shared import GATEWAY, stable_id
+from pertoken.store.schema.telemetry import MINUTE
 from pertoken.store.write.writer import Writer
 
 _LOG = "spend log"

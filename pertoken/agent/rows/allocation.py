@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pertoken.agent.readings import DeviceProcess
 from pertoken.provenance import Provenance
-from pertoken.store.schema.ids import OTHER
+from pertoken.store.schema.shared import OTHER
 from pertoken.units import SHARE, apportion
 
 _PARTS = 5040

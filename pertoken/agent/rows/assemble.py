@@ -41,7 +41,6 @@ from pertoken.agent.rows.spread import spread
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.catalog.knobs import layout
 from pertoken.settings.owners import JOB
-from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     AgentSample,
     Capability,
@@ -52,6 +51,7 @@ from pertoken.store.schema.rows import (
     Event,
     Tick,
 )
+from pertoken.store.schema.shared import OTHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.lost_metrics import metric_events
 from pertoken.agent.rows.tick_state import Moment, Span, TickState
 from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
+from pertoken.store.schema.shared import stable_id
 
 ENERGY = "energy_mj"
 """Series of a device's energy counter."""

@@ -5,7 +5,7 @@ from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from pertoken.agent.readings import Endpoint
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 
 def engine_id_of(host_id: int, endpoint: Endpoint, stored: Mapping[int, str]) -> int:

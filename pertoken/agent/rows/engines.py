@@ -17,8 +17,8 @@ from pertoken.agent.rows.engine_step import EngineStep
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
 from pertoken.metrics import ENGINE_COUNTERS
 from pertoken.provenance import Provenance
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import CounterState, DeploymentRow, EngineRow, Event
+from pertoken.store.schema.shared import stable_id
 
 PAGE = "metrics_page"
 """Name under which an engine's fault is kept among the capabilities."""

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from pertoken.settings.owners import JOB, SLICE
 from pertoken.state.deployment import WORKLOAD, changed_owner, is_owner_knob, owner_of
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EpochRow
-from pertoken.store.schema.words import DRIVER
+from pertoken.store.schema.shared import DRIVER, stable_id
 
 KEPT_UP_TO_DATE = frozenset({"lora_adapters"})
 """Knobs that begin no epoch. Clients load adapters as often as they like: an epoch for each would leave rules nothing

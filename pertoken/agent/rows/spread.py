@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, TickState
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EpochRow, HostSample
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 
 DAY = 24 * HOUR
 _WORK = ("busy_ms", "split_ms", "prefill_ms", "decode_ms")

@@ -25,16 +25,27 @@ from sqlalchemy.pool import NullPool
 from pertoken.agent.host.proc import own_boot_id
 from pertoken.errors import PertokenError, StoreError
 from pertoken.installed import install_command
-from pertoken.store.central.partitions import Maintained, keep_partitions
-from pertoken.store.connect.location import StoreLocation
+from pertoken.store.central.server import Maintained, keep_partitions
+from pertoken.store.connect.location import Server, StoreLocation
 from pertoken.store.connect.open import REVISIONS
-from pertoken.store.connect.postgres import catalog
-from pertoken.store.connect.server import Server
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.sync.check import DAY, Stretch, closed_until, differing
-from pertoken.store.sync.read import Batch, Local, LocalState, Row
-from pertoken.store.sync.write import OlderServer, Session, Standing, enter, take
-from pertoken.store.sync.write import Shipper as Identity
+from pertoken.store.connect.sqlite import catalog
+from pertoken.store.schema.telemetry import HOUR
+from pertoken.store.sync import (
+    DAY,
+    Batch,
+    Local,
+    LocalState,
+    OlderServer,
+    Row,
+    Session,
+    Standing,
+    Stretch,
+    closed_until,
+    differing,
+    enter,
+    take,
+)
+from pertoken.store.sync import Shipper as Identity
 from pertoken.store.write.outbox import RAW, ROLLED
 
 if TYPE_CHECKING:

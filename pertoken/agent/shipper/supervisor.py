@@ -13,7 +13,7 @@ from typing import Any
 
 import pertoken
 from pertoken.errors import StoreError
-from pertoken.store.connect.server import Server
+from pertoken.store.connect.location import Server
 from pertoken.store.schema.rows import Event
 from pertoken.store.write.writer import Writer
 

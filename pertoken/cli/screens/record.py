@@ -95,9 +95,7 @@ def _anonymizer(key_file: Path | None) -> Anonymizer:
     import secrets
 
     from pertoken.errors import BadInput
-    from pertoken.store.export.anonymous import Anonymizer
-    from pertoken.store.export.pseudonyms import Pseudonyms
-    from pertoken.store.export.vocabulary import public_vocabulary, published
+    from pertoken.store.export.anonymous import Anonymizer, Pseudonyms, public_vocabulary, published
 
     key = secrets.token_bytes(32)
     if key_file is not None:

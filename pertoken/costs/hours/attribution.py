@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import EQUAL, NO_TIMES, TokenWeights
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.units import apportion
 from pertoken.window.tenants.tokens import Tenant, TenantTokens
 

@@ -12,7 +12,7 @@ from pertoken.costs.bill import Bill
 from pertoken.costs.hours.hour import ModelHour
 from pertoken.costs.lines import BilledBuckets
 from pertoken.costs.prices.book import PriceBook
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import NULL, Ints, Mask
 from pertoken.window.inventory import Inventory

@@ -12,7 +12,7 @@ from pertoken.costs.report.lines import DeploymentLine
 from pertoken.costs.served import Served
 from pertoken.provenance import Provenance
 from pertoken.state.service import Slo
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window.engine_counts import engine_counts
 from pertoken.window.figures import newest, per_mtok, rate, ratio
 from pertoken.window.observed import observed_share

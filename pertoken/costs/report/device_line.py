@@ -6,8 +6,7 @@ from pertoken.costs.bill import Bill
 from pertoken.costs.report.lines import DeviceLine, HostLine
 from pertoken.metrics import RollUp, rolled
 from pertoken.printable import natural_key
-from pertoken.store.schema.ids import OTHER
-from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE
+from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, OTHER
 from pertoken.units import SHARE
 from pertoken.window.figures import mean, newest, rate, whole
 

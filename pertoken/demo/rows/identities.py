@@ -10,8 +10,8 @@ from pertoken.demo.fleet import DrawnEngine, DrawnFleet, DrawnHost
 from pertoken.demo.mark import machine_id
 from pertoken.metrics import DEVICE
 from pertoken.state.deployment import Deployment
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import Capability, DeploymentRow, DeviceRow, EngineRow, EpochRow, HostRow
+from pertoken.store.schema.shared import stable_id
 
 INTERVAL_S = 10
 DRIVER_VERSION = "580.95.05"

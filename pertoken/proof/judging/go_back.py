@@ -23,7 +23,7 @@ from pertoken.proof.recommendation import (
 )
 from pertoken.proof.verdicts import Result, Verdict
 from pertoken.state.knobs import knobs
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from pertoken.units import format_utc
 from pertoken.window.inventory import Inventory
 

@@ -23,7 +23,7 @@ from pertoken.proof.verification.release import Release, ReleaseQuestion, Served
 from pertoken.proof.verification.windows import MAX_BASELINE_DAYS
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import MINUTE
+from pertoken.store.schema.telemetry import MINUTE
 from pertoken.units import format_utc
 from pertoken.window.inventory import STOPPED_S, Inventory
 from pertoken.window.reading import Window

@@ -12,7 +12,7 @@ from pertoken.proof.trials.answers import PromptOutput
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial, TrialResult
 from pertoken.proof.verdicts import Result
 from pertoken.store import repository
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 _COLUMNS = ("trial_id", "recommendation_id", "design", "status", "started_ts", "ended_ts", "version")
 

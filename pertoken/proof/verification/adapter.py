@@ -19,7 +19,7 @@ from pertoken.proof.verification.question import (
 )
 from pertoken.proof.verification.windows import WASHOUT_DAYS, Refused
 from pertoken.state.knobs import knobs
-from pertoken.store.schema.words import CONNECTOR, DRIVER
+from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
 from pertoken.window.epochs.history import in_turn
 from pertoken.window.epochs.like_for_like import HourlyOutcomes

@@ -18,7 +18,7 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 JOB = "alerts"
 """Name of the job of the advisor that evaluates alerts."""

@@ -18,7 +18,7 @@ from pertoken.reports.values import advice_values, bill_values, trouble_values, 
 from pertoken.settings.owners import BASES, is_basis
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.advice.folds import folded
 from pertoken.units import NANO_USD

@@ -1,15 +1,22 @@
 """Opening a database: readers never write, telemetry has one writer, and a newer schema is refused."""
 
+from __future__ import annotations
+
 import logging
 import os
 import sqlite3
+import tempfile
+import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -22,6 +29,7 @@ from sqlalchemy import (
     Table,
     create_engine,
     event,
+    insert,
     select,
 )
 from sqlalchemy.engine import make_url
@@ -40,12 +48,157 @@ from pertoken.errors import (
 )
 from pertoken.installed import install_command
 from pertoken.store.connect import sqlite
-from pertoken.store.connect.location import GROUPS, StoreLocation, trouble
-from pertoken.store.connect.possible import readable
-from pertoken.store.connect.postgres import set_local
-from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, without_secret
-from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
-from pertoken.store.connect.unchanged import Unchanged
+from pertoken.store.connect.location import (
+    GROUPS,
+    StoreLocation,
+    not_allowed,
+    tls_defaults,
+    tls_hint,
+    trouble,
+    without_secret,
+)
+from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver, set_local
+from pertoken.store.schema import telemetry
+
+MAX_VALUE = 2**53
+"""Largest value of a row: sums of a thousand rows fit into 64 bits. Memory summed over an hour comes nearest."""
+LARGEST = {"bucket": 10_000, "duration_ms": 40 * 86_400_000, "observed_ms": 40 * 86_400_000, "interval_ms": 2**31}
+"""Largest values of some columns: a page has hundreds of buckets, and an agent was away for 40 days."""
+MAX_TS = 2**40
+"""Largest time: beyond it a calendar has no date for it."""
+
+_opened: set[Path] = set()
+_copies: dict[Path, Path] = {}
+_left_out: dict[Path, Mapping[int, frozenset[str]]] = {}
+_HOST_OF = """CREATE TEMP TABLE host_of AS SELECT host_id AS id, host_id FROM host
+UNION ALL SELECT device_id, host_id FROM device JOIN host USING (host_id)
+UNION ALL SELECT epoch_id, deployment.host_id FROM epoch JOIN deployment USING (deployment_id)
+JOIN engine USING (engine_id) JOIN host ON host.host_id = deployment.host_id"""
+
+
+def readable(file: Path) -> Path:
+    """Return the file that a reader of a host's file opens: its copy where there is one."""
+    _opened.add(file)
+    return _copies.get(file, file)
+
+
+@contextmanager
+def without_impossible_rows() -> Iterator[bool]:
+    """Have files that this process has read be read without impossible rows; yield whether any has some.
+
+    A file that cannot be copied is read as it is. Raises OSError.
+    """
+    with tempfile.TemporaryDirectory(prefix="pertoken-") as folder:
+        for number, file in enumerate(path for path in _opened if path.exists()):
+            copy = Path(folder) / f"{number}.db"
+            with suppress(sqlite3.Error):
+                faults, is_changed = _copied(file, copy)
+                if is_changed:
+                    _copies[file], _left_out[copy] = copy, faults
+        try:
+            yield bool(_copies)
+        finally:
+            _opened.clear()
+            _copies.clear()
+            _left_out.clear()
+
+
+def left_out(file: Path) -> Mapping[int, frozenset[str]]:
+    """Return the tables of which rows were left out in a copy, by host; nothing for any other file."""
+    return _left_out.get(file, {})
+
+
+def _copied(file: Path, copy: Path) -> tuple[Mapping[int, frozenset[str]], bool]:
+    """Write a copy of a file without its impossible rows; return the tables by host, and whether it had any."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as source:
+        source.execute("VACUUM INTO ?", (str(copy),))
+    with closing(sqlite3.connect(copy)) as target, target:
+        target.execute(_HOST_OF)
+        before = target.total_changes
+        faults = _deleted(target)
+        return faults, target.total_changes > before
+
+
+def _deleted(copy: sqlite3.Connection) -> Mapping[int, frozenset[str]]:
+    tables: dict[int, set[str]] = defaultdict(set)
+    for table, owner, impossible in _conditions(copy):
+        hosts = f"SELECT DISTINCT h.host_id FROM {table} r JOIN host_of h ON id = r.{owner} WHERE {impossible}"
+        for (host_id,) in copy.execute(hosts).fetchall():
+            tables[host_id].add(table)
+        copy.execute(f"DELETE FROM {table} AS r WHERE {impossible}")
+    copy.create_function("is_bounds", 1, _is_bounds)
+    copy.execute("DELETE FROM histogram_set WHERE NOT is_bounds(upper_bounds)")
+    return {host_id: frozenset(names) for host_id, names in tables.items()}
+
+
+def _is_bounds(upper_bounds: object) -> bool:
+    try:
+        bounds = [float(bound) for bound in str(upper_bounds).split(",") if bound]
+    except ValueError:
+        return False
+    return all(map(isfinite, bounds)) and all(low < high for low, high in pairwise(bounds))
+
+
+def _conditions(copy: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
+    """Yield (table, column of the owner, condition of an impossible row) of each table of rows by time."""
+    names = copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    for (table,) in names:
+        columns = copy.execute(f"PRAGMA table_info({table})").fetchall()
+        keys = [name for _, name, *_, key in sorted(columns, key=lambda column: column[-1]) if key]
+        numbers = [name for _, name, kind, *_ in columns if "INT" in kind and name != "ts" and name[-3:] != "_id"]
+        if "ts" in keys and keys[0] in ("host_id", "device_id", "epoch_id"):
+            bounds = [f"r.ts NOT BETWEEN 0 AND {MAX_TS}"]
+            owners = (name for _, name, *_ in columns if name in ("host_id", "device_id", "epoch_id"))
+            bounds += [f"r.{name} NOT IN (SELECT id FROM host_of)" for name in owners]
+            bounds += [f"r.{name} NOT BETWEEN 0 AND {LARGEST.get(name, MAX_VALUE)}" for name in numbers]
+            yield table, keys[0], " OR ".join(bounds)
+
+
+T = TypeVar("T")
+
+SETTLED_NS = 2_000_000_000
+"""Age of a change from which on a later one surely has another time: file systems keep times by 4 ms to 2 s."""
+
+
+class _Kept(NamedTuple):
+    stamp: tuple[int, int, int]
+    value: Any
+
+
+class Unchanged:
+    """Results of functions about a file, by function, as long as the file stays the same.
+
+    A file that changed within the last `SETTLED_NS` is read each time: it may change again and keep its stamp.
+    """
+
+    def __init__(self, file: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._file, self._clock_ns = file, clock_ns
+        self._kept: dict[Callable[[], Any], _Kept] = {}
+
+    def get(self, key: Any, read: Callable[[], T]) -> T:
+        """Return what was kept under `key`, or else what `read` returns. Raises what `read` raises."""
+        stamp = self._stamp()
+        kept = self._kept.get(key)
+        if kept is not None and kept.stamp == stamp:
+            value: T = kept.value
+            return value
+        # The stamp was taken before: a change meanwhile is seen the next time.
+        now_ns = self._clock_ns()
+        value = read()
+        if stamp is not None and stamp[2] < now_ns - SETTLED_NS:
+            self._kept[key] = _Kept(stamp, value)
+        else:
+            self._kept.pop(key, None)
+        return value
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Return inode, size and time of the last change in ns; None where the file cannot be looked at."""
+        try:
+            status = self._file.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
 
 # A connection that fails as it is given back follows the error that is reported: its traceback would hide that line.
 logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
@@ -55,8 +208,6 @@ REVISIONS = {
     for group in ("telemetry", "advice", "fleet")
 }
 """Schema revisions this pertoken knows, oldest first, by their files; the last is the one it reads and writes."""
-
-T = TypeVar("T")
 _INSUFFICIENT_PRIVILEGE = "42501"
 _BEGIN = "BEGIN IMMEDIATE"
 
@@ -330,7 +481,7 @@ class Store:
                 yield connection
 
     @contextmanager
-    def hold(self, *groups: str) -> Iterator["Store"]:
+    def hold(self, *groups: str) -> Iterator[Store]:
         """Yield this store with a transaction of each group, in which all is read; of a server both groups share one.
 
         Advice that was never written is not held. While advice in a file is held, nobody can write it.
@@ -425,3 +576,47 @@ def upsert(dialect: str, table: Any) -> Any:
     from sqlalchemy.dialects.postgresql import insert as postgres_insert
 
     return postgres_insert(table)
+
+
+def create(location: StoreLocation) -> None:
+    """Make the tables of a place that has no telemetry yet, in one transaction.
+
+    Raises StoreError if that cannot be written.
+    """
+    version = version_table("telemetry")
+    with explained(location), writing(location, "telemetry").begin() as connection:
+        telemetry.metadata.create_all(connection, checkfirst=False)
+        version.create(connection)
+        connection.execute(insert(version).values(version_num=REVISIONS["telemetry"][-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Two values of a database that are compared with those of another time."""
+
+    commits: tuple[object, ...]
+    """Equal as long as nobody else commits."""
+    tables: tuple[object, ...]
+    """Equal as long as nobody alters a table, as a migration does."""
+
+
+def changes(store: Store) -> Changes | None:
+    """Return what changes with every commit; None for a server, which does not count them. Raises StoreError."""
+    engines = {"telemetry": store.telemetry, "advice": store.advice}
+    opened = {group: engine for group, engine in engines.items() if engine is not None}
+    if any(engine.dialect.name != "sqlite" for engine in opened.values()):
+        return None
+    with explained(store.location):
+        counters = [number for group, engine in opened.items() for number in _counters(group, engine)]
+    return Changes(tuple(commits for commits, _ in counters), tuple(tables for _, tables in counters))
+
+
+def _counters(group: str, engine: Engine) -> Iterator[tuple[object, object]]:
+    with engine.connect() as connection:
+        raw = driver(connection)
+        # Counters of two connections cannot be compared: they may be of different files.
+        own = connection.connection.info.setdefault("own", object())
+        yield own, own
+        (commits,) = raw.execute(f"PRAGMA {group}.data_version").fetchone()
+        (tables,) = raw.execute(f"PRAGMA {group}.schema_version").fetchone()
+        yield commits, tables

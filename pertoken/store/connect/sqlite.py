@@ -9,14 +9,20 @@ Only one file is written over a connection, so that a commit is atomic as it is 
 would mean the empty database: name the schema.
 """
 
+from __future__ import annotations
+
 import resource
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Executable, Table, text
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DatabaseError
 
 BUSY_S = 5
 """How long to wait for a lock: writers of advice take turns in milliseconds, and telemetry has only one."""
@@ -165,3 +171,68 @@ def columns(connection: Connection, group: str) -> dict[str, set[str]]:
     for table, column in driver(connection).execute(query):
         by_table.setdefault(table, set()).add(column)
     return by_table
+
+
+Values = tuple[Any, ...]
+
+
+def run_many(connection: Connection, statement: Executable, names: tuple[str, ...], rows: Sequence[Values]) -> int:
+    """Run a statement for each row, within the transaction; return how many rows were changed (-1: not known).
+
+    `names` are the statement's parameters, in the order of a row's values. The statement has to be one that is kept,
+    as its text is. Raises the driver's own error, or SQLAlchemy's: `store.connect.open.explained` knows both.
+    """
+    if not rows:
+        return 0
+    if connection.dialect.name != "sqlite":
+        return connection.execute(statement, [dict(zip(names, row, strict=True)) for row in rows]).rowcount
+    text, arrange = _compiled(statement, names)
+    return driver(connection).executemany(text, rows if arrange is None else map(arrange, rows)).rowcount
+
+
+def copy_rows(connection: Connection, table: Table, rows: Iterable[Values]) -> None:
+    """Add rows, given as the values of all columns, to a table of a server, within the transaction.
+
+    Raises SQLAlchemy's DatabaseError.
+    """
+    preparer = connection.dialect.identifier_preparer
+    columns = ", ".join(preparer.quote(column.name) for column in table.columns)
+    statement = f"COPY {preparer.format_table(table)} ({columns}) FROM STDIN"
+    server: Any = connection.connection.driver_connection
+    try:
+        with server.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise DatabaseError(None, None, error, hide_parameters=True) from error
+
+
+@lru_cache(maxsize=128)
+def _compiled(statement: Any, names: tuple[str, ...]) -> tuple[str, Callable[[Values], Values] | None]:
+    """Return the statement's text, and how a row becomes its parameters (None: as it is)."""
+    compiled = statement.compile(dialect=sqlite.dialect())
+    positions, constants = tuple(compiled.positiontup), compiled.params
+    if positions == names:
+        return str(compiled), None
+    at = {name: i for i, name in enumerate(names)}
+
+    def arrange(row: Values) -> Values:
+        return tuple([row[at[name]] if name in at else constants[name] for name in positions])
+
+    return str(compiled), arrange
+
+
+def commands(connection: Connection, *statements: str) -> None:
+    """Run statements as they are written, in the caller's transaction."""
+    for statement in statements:
+        connection.exec_driver_sql(statement.replace("%", "%%"))  # which stands for a value otherwise
+
+
+def set_local(connection: Connection, **settings: str) -> None:
+    """Set what holds until the end of the transaction: a pooler may hand the next one to another session."""
+    commands(connection, "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in settings.items()))
+
+
+def catalog(connection: Connection, query: str, **values: Any) -> Sequence[Any]:
+    """Ask the server's own catalogs and functions; `:name` stands for a value."""
+    return connection.execute(text(query), values).all()

@@ -8,7 +8,7 @@ from pertoken.errors import StoreError, StoreInaccessible
 from pertoken.schedule.jobs import ADVISOR
 from pertoken.store.connect.location import ProgramLock, StoreLocation
 from pertoken.store.connect.open import explained, reading, writing
-from pertoken.store.connect.postgres import catalog, set_local
+from pertoken.store.connect.sqlite import catalog, set_local
 from pertoken.store.schema.fleet import ADVISOR as ADVISOR_ROLE
 
 if TYPE_CHECKING:

@@ -1,18 +1,238 @@
 """Rows without names: an allow-list for each column, and pseudonyms for everything else."""
 
+from __future__ import annotations
+
+import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table, Text
 
+from pertoken.catalog.market import load_market
 from pertoken.settings.owners import LABEL
 from pertoken.state.deployment import WORKLOAD, is_owner_knob
+from pertoken.state.fleet import LINKS
 from pertoken.state.knobs import knobs
-from pertoken.store.export.pseudonyms import SMALLEST_ID, Pseudonyms, is_loopback
-from pertoken.store.export.vocabulary import TOKEN, Vocabulary
-from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE
+from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, stable_id
+
+SMALLEST_ID = 2**31
+"""Numbers below are counts or positions: a deterministic id has 64 bits."""
+SMALLEST_UNKNOWN_ID = 2**60
+"""Numbers in JSON from here on are ids of something that is not stored: no amount or size is that large."""
+_DIGITS = 12
+_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[?::1\]?|0\.0\.0\.0|\[?::\]?", re.IGNORECASE)
+_PORT = re.compile(r"(.*?)((?::\d{1,5})?)")
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.DOTALL)
+_SCHEMES = frozenset({"http", "https", "rendezvous"})
+_PAGES = frozenset({"", "metrics", "v1", "health", "models", "chat", "completions"})
+_VERSION = re.compile(r"v?\d{1,9}(?:\.\d{1,9}){0,3}(?:[-.]?(?:a|b|rc|alpha|beta|post|dev)\.?\d{1,9})*")
+Published = Callable[[str], str | None]
+"""The published form of a name or path: itself where it is public, the model that it ends in, None for any other."""
+
+
+class Pseudonyms:
+    """Replaces names by `kind-` and a keyed hash of the name."""
+
+    def __init__(self, key: bytes, published: Published) -> None:
+        self._key = blake2b(key).digest()
+        self._published = published
+        self._kinds: dict[str, str] = {}
+        self._ids: dict[int, int] = {}
+
+    @property
+    def names(self) -> Iterable[str]:
+        """All names that were learned."""
+        return self._kinds.keys()
+
+    def learn(self, kind: str, name: str) -> None:
+        """Replace a name in every text from now on; the first kind of a name counts."""
+        if name and self._published(name) != name:
+            self._kinds.setdefault(name, kind)
+
+    def learned(self, text: str) -> str | None:
+        """Return the pseudonym of a learned name; None for any other text."""
+        return self.name(text) if text in self._kinds else None
+
+    def name(self, text: str, kind: str = "name") -> str:
+        """Return the pseudonym of a name. The published name of a model stays, also as the end of a path."""
+        published = self._published(text)
+        if published == text:
+            return text
+        digest = blake2b(text.rstrip("/").encode(errors="surrogatepass"), key=self._key, digest_size=_DIGITS // 2)
+        pseudonym = f"{self._kinds.get(text, kind)}-{digest.hexdigest()}"
+        return pseudonym if published is None else f"{pseudonym}/{published.rpartition('/')[2]}"
+
+    def learn_id(self, number: int) -> None:
+        """Recognize an id in numbers and texts that may hold others."""
+        if abs(number) >= SMALLEST_ID:
+            self.id(number)
+
+    def learn_device(self, device_id: int, uuid: str) -> None:
+        """Make the id of a device from its pseudonym, as links to devices name their UUIDs alone."""
+        self._ids[device_id] = stable_id("device", self.name(uuid, "device"))
+
+    def id(self, number: int) -> int:
+        """Return another id instead of a 64-bit id, and small numbers as they are."""
+        if abs(number) < SMALLEST_ID:
+            return number
+        if number not in self._ids:
+            digest = blake2b(b"id %d" % number, key=self._key, digest_size=8).digest()
+            self._ids[number] = int.from_bytes(digest) >> 1 | SMALLEST_ID
+        return self._ids[number]
+
+    def number(self, number: int) -> int:
+        """Return a number that may be an id: ids are replaced, any other number stays."""
+        return self.id(number) if number in self._ids or abs(number) >= SMALLEST_UNKNOWN_ID else number
+
+    def url(self, text: str) -> str | None:
+        """Return a URL with its scheme, port, loopback host and usual pages, and no other name; None for no URL."""
+        match = _URL.fullmatch(text)
+        if match is None:
+            return None
+        scheme, authority, path, rest = match.groups()
+        user, _, address = authority.rpartition("@")
+        parts = [part if part in _PAGES else self.name(part) for part in path.split("/")]
+        public = f"{scheme if scheme in _SCHEMES else self.name(scheme)}://{self.address(address)}{'/'.join(parts)}"
+        private = "".join(filter(None, (user, rest)))
+        return f"{public}?{self.name(private)}" if private else public
+
+    def address(self, text: str) -> str:
+        """Return a host with its port, where the name of the host is replaced unless it means the same host."""
+        match = _PORT.fullmatch(text)
+        host, port = match.groups() if match else (text, "")
+        return text if not host or is_loopback(host) else self.name(host.casefold(), "address") + port
+
+    def version(self, text: str) -> str:
+        """Return a version without the part that a site added to the published release."""
+        match = _VERSION.match(text)
+        if match is None:
+            return self.name(text, "version")
+        local = text[match.end() :]
+        if not local:
+            return text
+        return f"{match[0]}+{self.name(local.lstrip('+-._'), 'local')}" if local.lstrip("+-._") else match[0]
+
+
+def is_loopback(text: str) -> bool:
+    """Return whether an address with or without port is one that every host has."""
+    return bool(_LOOPBACK.fullmatch(text) or _LOOPBACK.fullmatch(text.rpartition(":")[0]))
+
+
+_PACKAGE = Path(__file__).parents[2]
+_UNREAD = frozenset({"claims", "claims.py", "cli", "demo", "migrations", "testing", "tui"})
+"""Packages whose text is not stored, or is made up."""
+_LITERAL = re.compile(r'"""([\s\S]*?)"""|"((?:[^"\\\n]|\\.)*)"')
+_FIELD = re.compile(r'^\s+([a-z]\w*)\s*:|"(\w+)"\s*[:\]]', re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\S*\{[^{}]*\}\S*")
+_IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z0-9]+)+")
+_PUBLIC_SUFFIX = re.compile(r"(?:-(?:instruct|chat|it|base|hf|fp8|awq|gptq|int4|int8|bf16))*")
+_HARDWARE = frozenset(
+    [
+        "AMD",
+        "Amazon",
+        "Core",
+        "Debian",
+        "Dell",
+        "EC2",
+        "EPYC",
+        "GIGABYTE",
+        "HPE",
+        "Intel",
+        "LTS",
+        "Lenovo",
+        "NVIDIA",
+        "Processor",
+        "Supermicro",
+        "Ubuntu",
+        "Xeon",
+    ]
+)
+"""Makers of computers, processors and systems, which name no site."""
+TOKEN = re.compile(r"[\w.+@/~%#&*-]*[\w%]")
+"""A word, a number, a path or a flag, without the punctuation behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Words that are published with the program."""
+
+    constants: frozenset[str]
+    """Whole texts: states, reasons, series."""
+    terms: frozenset[str]
+    """Names of the catalog: knobs, flags, devices, instance types, regions, providers."""
+    words: frozenset[str]
+    """Words of the program's own sentences."""
+    fields: frozenset[str]
+    """Names of fields, which are keys of stored JSON."""
+
+
+@cache
+def public_vocabulary() -> Vocabulary:
+    """Return the words of the installed program."""
+    literals: set[str] = set()
+    fields = set(LINKS)
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        if not _UNREAD.intersection(file.relative_to(_PACKAGE).parts):
+            source = file.read_text(encoding="utf-8")
+            literals.update(match[2] for match in _LITERAL.finditer(source) if match[2])
+            if "plugins" in file.parts:  # a rule's docstring is the title of what it proposes
+                literals.update(match[1] for match in _LITERAL.finditer(source) if match[1])
+            fields.update(match[1] or match[2] for match in _FIELD.finditer(source))
+    terms = {text for text in _catalog_texts() if not re.search(r"\s", text)}
+    terms.update(word for name in _devices() for word in name.split())
+    sentences = (_PLACEHOLDER.sub(" ", literal) for literal in literals if " " in literal)
+    words = {word for sentence in sentences for word in TOKEN.findall(sentence) if "/" not in word[:1]}
+    words.update(flag for text in _catalog_texts() for flag in TOKEN.findall(text) if flag.startswith("--"))
+    constants = {literal for literal in literals if "{" not in literal}
+    words.update(constant for constant in constants if _IDENTIFIER.fullmatch(constant))
+    return Vocabulary(frozenset(constants), frozenset(terms), frozenset(words | _HARDWARE), frozenset(fields))
+
+
+def published(text: str) -> str | None:
+    """Return a public name of a model or device itself, of a path the model it ends in; None for any other text."""
+    market = load_market()
+    if (model := market.model(text)) is not None:
+        owner, _, name = model.name.rpartition("/")
+        stated_owner, _, stated_name = text.casefold().rpartition("/")
+        suffix = stated_name.removeprefix(name.casefold())
+        is_public = stated_owner in ("", owner.casefold()) and suffix != stated_name
+        return text if is_public and _PUBLIC_SUFFIX.fullmatch(suffix) else model.name
+    return text if market.accelerator(text) is not None else None
+
+
+@cache
+def _devices() -> frozenset[str]:
+    accelerators = load_market().accelerators
+    return frozenset(name for device in accelerators for name in (device.name, *device.reported_names))
+
+
+def _catalog_texts() -> Iterator[str]:
+    for file in sorted((_PACKAGE / "catalog").iterdir()):
+        if file.suffix == ".csv":
+            with file.open(encoding="utf-8", newline="") as opened:
+                for row in csv.reader(opened):
+                    yield from row
+        elif file.suffix == ".toml" and file.name not in ("claims.toml", "invoices.toml"):
+            yield from _texts(tomllib.loads(file.read_text(encoding="utf-8")))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from _texts(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _texts(member)
+
 
 NAMES: Mapping[str, str] = {
     "host.name": "host",

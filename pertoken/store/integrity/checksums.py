@@ -10,20 +10,27 @@ CRC32 by the row's owner: its difference divided by that of the first identifies
 the name `seal`, which the databases of all releases hold.
 """
 
+from __future__ import annotations
+
 import marshal
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 from zlib import crc32
 
 from sqlalchemy import Connection, Insert, Select, Table, and_, bindparam, delete, event, func, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.store.connect.bulk import run_many
-from pertoken.store.connect.open import upsert
-from pertoken.store.connect.sqlite import add_triggers
+from pertoken.errors import StoreError
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import begun, explained, upsert
+from pertoken.store.connect.sqlite import add_triggers, run_many
 from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
 
@@ -308,3 +315,175 @@ def _add_to_checksum() -> Any:
             "owner_sum": (seal.owner_sum + more.owner_sum) % PRIME,
         },
     )
+
+
+_SIZE = 64
+"""Bytes of the file: within one sector, so that it is never half written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A batch that was stored: its sequence and its `ts`."""
+
+    seq: int
+    ts: int
+
+
+class HighWaterMark:
+    """The high-water mark of one database file, open for writing by its one writer."""
+
+    def __init__(self, database: Path) -> None:
+        """Open it, and make it where there is none. Raises OSError."""
+        self._file = high_water_mark_file(database)
+        self._open()
+
+    def _open(self) -> None:
+        self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+
+    def __enter__(self) -> HighWaterMark:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(self, last: Acknowledged) -> None:
+        """Record the last batch stored. Raises OSError."""
+        os.pwrite(self._fd, _line(last), 0)
+
+    def flush(self) -> None:
+        """Wait until the disk has it. Raises OSError."""
+        os.fdatasync(self._fd)
+
+    def restore(self, last: Acknowledged) -> bool:
+        """Make it again if its file was deleted or replaced; return whether it was. Raises OSError."""
+        try:
+            if os.path.samestat(self._file.stat(), os.fstat(self._fd)):
+                return False
+        except FileNotFoundError:
+            pass
+        os.close(self._fd)
+        self._open()
+        self.write(last)
+        return True
+
+    def close(self) -> None:
+        """Flush and close."""
+        try:
+            self.flush()
+        finally:
+            os.close(self._fd)
+
+
+def high_water_mark_file(database: Path) -> Path:
+    """Return the file that holds the high-water mark of a database file."""
+    return database.with_suffix(".witness")
+
+
+MISSING = (
+    "the high-water mark is missing or unreadable, so that a loss of the newest batches could not be noticed. This is "
+    "expected where the database was copied by hand or restored from a backup without it; else find out what deleted "
+    "it. An agent that runs here makes a new one"
+)
+"""Explanation of a missing mark beside a database that holds batches."""
+
+
+def acknowledged(database: Path) -> Acknowledged | None:
+    """Return the last batch acknowledged for a database file; None where its mark is missing or unreadable."""
+    try:
+        text = high_water_mark_file(database).read_bytes()
+    except OSError:
+        return None
+    try:
+        seq, ts, _ = text.split()
+        mark = Acknowledged(int(seq), int(ts))
+    except ValueError:
+        return None
+    return mark if _line(mark) == text else None
+
+
+def _line(last: Acknowledged) -> bytes:
+    words = f"{last.seq} {last.ts}".encode()
+    return (words + f" {crc32(words):08x}".encode()).ljust(_SIZE - 1) + b"\n"
+
+
+_COLUMNS = tuple(column.name for column in t.batch.columns)
+_INSERT = insert(t.batch)
+
+
+class Batches:
+    """The transactions of the one writer of a folder, numbered without gaps."""
+
+    def __init__(self, location: StoreLocation, connection: Connection) -> None:
+        """Go on where the last writer ended. Raises StoreError."""
+        self._location, self._connection = location, connection
+        with explained(location):
+            self.checksums = Checksums(connection)
+        self.last = Acknowledged(0, 0)
+        """The last batch stored; sequence 0 before the first."""
+        self._chain = 0
+        self.lost: tuple[Acknowledged, Acknowledged] | None = None
+        """(last batch found, last batch acknowledged) where the second is not there any more."""
+        with explained(location), connection.begin():
+            newest = connection.execute(select(t.batch).order_by(t.batch.c.seq.desc()).limit(1)).first()
+            # Rows of a schema without checksums count as they are found, once.
+            counted = connection.execute(select(t.seal.c.ts).limit(1)).first() is not None
+            if newest is None and not counted and connection.execute(select(t.host.c.host_id).limit(1)).first():
+                self.checksums.checksum_all()
+        if newest is not None:
+            self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
+        acknowledged_batch = acknowledged(location.file("telemetry"))
+        if acknowledged_batch is not None and acknowledged_batch.seq > self.last.seq:
+            # The gap stays in the sequence: who checks it later finds it too.
+            self.lost, self.last = (self.last, acknowledged_batch), acknowledged_batch
+        self.high_water_mark_missing = acknowledged_batch is None and newest is not None
+        """Whether batches were found without a high-water mark."""
+        try:
+            self._high_water_mark = HighWaterMark(location.file("telemetry"))
+            if self.high_water_mark_missing:
+                self._high_water_mark.write(self.last)
+        except OSError as error:
+            raise StoreError(f"{location}: cannot be written: {error.strerror}") from None
+
+    @contextmanager
+    def transaction(self, ts: int | None = None) -> Iterator[None]:
+        """One transaction with the checksums of what changes in it and its place in the sequence, a batch.
+
+        Samples of other hours than that of `ts` have a batch for each hour ahead of it, so that the batches of an hour
+        count the rows of that hour. Raises StoreError, with nothing of it stored. Without the `ts` of a tick it is that
+        of the last one, and where nothing changed there is no batch.
+        """
+        checksums, done, chain = self.checksums, self.last, self._chain
+        try:
+            with explained(self._location), begun(self._connection):
+                yield
+                changed, samples = checksums.store()
+                if changed or ts is not None:
+                    last_ts = done.ts if ts is None else ts
+                    counted = samples.pop(last_ts // HOUR * HOUR, (0, 0))
+                    batches = []
+                    for at, (n, crc_sum) in (*sorted(samples.items()), (last_ts, counted)):
+                        done = Acknowledged(done.seq + 1, at)
+                        chain = chained(chain, done.seq, done.ts, n, crc_sum)
+                        batches.append((done.seq, done.ts, n, crc_sum, chain))
+                    run_many(self._connection, _INSERT, _COLUMNS, batches)
+        except BaseException:
+            checksums.discard()
+            raise
+        if done is not self.last:
+            self.last, self._chain = done, chain
+            self._high_water_mark.write(done)
+
+    def flush(self) -> bool:
+        """Flush the high-water mark to the disk, now and then: no transaction waits for that.
+
+        Return whether its file had been deleted, and was made again.
+        """
+        restored = self._high_water_mark.restore(self.last)
+        self._high_water_mark.flush()
+        return restored
+
+    def close(self) -> None:
+        """Flush and close the high-water mark."""
+        self._high_water_mark.close()

@@ -5,23 +5,41 @@ beside the writer. Rows that changed between two steps would not add up: a check
 its rows in one snapshot before it is reported.
 """
 
+from __future__ import annotations
+
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, bindparam, func, or_, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.elements import ColumnElement
 
+from pertoken.errors import CorruptStore, StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import REVISIONS, reading, version_table
-from pertoken.store.connect.sqlite import check_pages
-from pertoken.store.integrity.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
-from pertoken.store.integrity.high_water_mark import MISSING, Acknowledged, acknowledged
+from pertoken.store.connect.sqlite import check_pages, columns
+from pertoken.store.integrity.checksums import (
+    CHECKSUMMED,
+    HOUR,
+    MISSING,
+    NOTHING,
+    PRIME,
+    SAMPLES,
+    Acknowledged,
+    ChecksummedTable,
+    acknowledged,
+    chained,
+    high_water_mark_file,
+)
 from pertoken.store.query.fast_rows import Rows, fetch
+from pertoken.store.schema import telemetry
 from pertoken.store.schema import telemetry as t
 from pertoken.units import format_utc
 
@@ -289,3 +307,96 @@ def _of_pages(error: Exception) -> bool:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+_MARK = "-damaged-"
+
+
+def quarantine_database(location: StoreLocation, now_ts: int) -> Path:
+    """Rename the telemetry of a folder, its log and its high-water mark; nothing may have it open.
+
+    Returns the data file's new name. Raises StoreError if it cannot be renamed.
+    """
+    database = location.file("telemetry")
+    stamp = datetime.fromtimestamp(now_ts, UTC).strftime("%Y%m%dT%H%M%SZ")
+    quarantined, n = database.with_name(f"{database.stem}{_MARK}{stamp}.db"), 1
+    while quarantined.exists():
+        n += 1
+        quarantined = database.with_name(f"{database.stem}{_MARK}{stamp}-{n}.db")
+    moves = [(Path(f"{database}{end}"), Path(f"{quarantined}{end}")) for end in ("-wal", "-shm")]
+    moves += [(high_water_mark_file(database), high_water_mark_file(quarantined)), (database, quarantined)]
+    try:
+        for before, after in moves:
+            if before.exists():
+                before.rename(after)
+    except OSError as error:
+        raise StoreError(f"{location}: its damaged telemetry cannot be quarantined: {error.strerror}") from None
+    return quarantined
+
+
+def quarantined_databases(location: StoreLocation) -> list[Path]:
+    """Return damaged databases of a folder, oldest first; none of a folder this user may not enter."""
+    database = location.file("telemetry")
+    try:
+        return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))
+    except PermissionError:
+        return []
+
+
+_MAGIC = b"SQLite format 3\0"
+_REVISION_FORM = re.compile(r"[0-9]{4}")
+
+
+def check_header(location: StoreLocation) -> None:
+    """Check the header of the telemetry file, as SQLite's file format has it. Raises CorruptStore."""
+    file = location.file("telemetry")
+    try:
+        with file.open("rb") as opened:
+            header = opened.read(100)
+    except OSError:
+        return  # whoever opens it reports why
+    if not header:
+        return  # made, and not written yet
+    page_bytes = int.from_bytes(header[16:18])
+    usable = (
+        header.startswith(_MAGIC)
+        and (page_bytes == 1 or (page_bytes >= 512 and page_bytes.bit_count() == 1))
+        and header[18] in (1, 2)  # a rollback journal or a log, to write...
+        and header[19] in (1, 2)  # ...and to read
+        and header[21:24] == bytes((64, 32, 32))
+        and int.from_bytes(header[44:48]) <= 4  # schema format
+        and int.from_bytes(header[56:60]) <= 1  # UTF-8; 0 before there is a table
+    )
+    if not usable:
+        raise CorruptStore(f"{file}: its header is damaged")
+
+
+def check_revision_readable(location: StoreLocation, connection: Connection, revision: str | None) -> None:
+    """Check that a revision is one, and is missing only where there are no tables. Raises CorruptStore."""
+    if revision is not None and not _REVISION_FORM.fullmatch(revision):
+        raise CorruptStore(f"{location}: its schema is damaged: it names the revision {revision!r}")
+    if revision is None and columns(connection, "telemetry"):
+        raise CorruptStore(f"{location}: its schema is damaged: it has tables and names no revision")
+
+
+def check_schema(location: StoreLocation, connection: Connection) -> None:
+    """Check that every table of telemetry is there with all its columns. Raises CorruptStore naming one that is not."""
+    stored_columns = columns(connection, "telemetry")
+    for table in telemetry.metadata.sorted_tables:
+        missing = [column.name for column in table.columns if column.name not in stored_columns.get(table.name, ())]
+        if missing:
+            what = (
+                f"{table.name} has no column {missing[0]}"
+                if table.name in stored_columns
+                else f"has no table {table.name}"
+            )
+            raise CorruptStore(f"{location}: its schema is damaged: {what}")
+
+
+def has_schema(location: StoreLocation, connection: Connection) -> bool:
+    """Return whether every table of this version is there, whatever revision the database names."""
+    try:
+        check_schema(location, connection)
+    except CorruptStore:
+        return False
+    return True

@@ -11,34 +11,138 @@ One row covers the `duration_ms` that end at its `ts`, back to the row before; `
 really watched (less after the agent was away). Counters are stored as what they grew by over the duration.
 """
 
-from sqlalchemy import Boolean, Column, Index, Integer, SmallInteger
+from __future__ import annotations
 
-from pertoken.metrics import DEVICE_COLUMNS, STORED_GAUGES
-from pertoken.store.schema.rollup_tables import (
-    deployment_rollup as deployment_rollup,
+from typing import Any
+
+from sqlalchemy import Boolean, Column, Index, Integer, SmallInteger, Table, case, func, literal_column
+
+from pertoken.metrics import DEVICE_COLUMNS, LATER, STORED_GAUGES, DeviceMetric, RollUp, rolled
+from pertoken.provenance import Provenance
+from pertoken.store.schema.shared import TELEMETRY, integer, telemetry_table, text
+
+MINUTE, HOUR = 60, 3600
+"""Lengths of the buckets of roll-ups."""
+ROLL_UP_S = 10
+"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
+
+
+def _rollup(
+    name: str,
+    keys: tuple[str, ...],
+    required: tuple[str, ...],
+    nullable: tuple[str, ...] = (),
+    *,
+    gauges: tuple[str, ...] = (),
+) -> dict[int, Table]:
+    """Return the 1-min and 1-h tables of one roll-up, by bucket length in seconds.
+
+    Of a gauge there is the sum and how many samples had it: NULL is as many as `samples`, which is nearly always so.
+    """
+    return {
+        seconds: telemetry_table(
+            f"{name}_{suffix}",
+            *(text(key, key=True) if key == "metric" else integer(key, key=True) for key in keys),
+            *(integer(column, required=True) for column in required),
+            *(integer(f"{gauge}_n") for gauge in gauges),
+            integer("revision", required=True),
+            *(integer(column) for column in nullable),
+        )
+        for seconds, suffix in ((MINUTE, "1m"), (HOUR, "1h"))
+    }
+
+
+def _sums(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}_sum" for name in names)
+
+
+THROTTLED = {"throttled_power_samples": 0x4 | 0x80, "throttled_thermal_samples": 0x20 | 0x40}
+"""Samples in which one of these bits of `throttle_reasons` was set: power (software cap, external brake) and heat
+(software, hardware). Source: nvml.h 12.9, nvmlClocksEventReasons."""
+
+
+def _columns(metric: DeviceMetric) -> tuple[str, ...]:
+    """Return the columns that roll-ups keep of a metric, in the order in which a migration adds them."""
+    gauge = f"{metric.stored}_n", f"{metric.stored}_sum"
+    return {RollUp.GAUGE: gauge, RollUp.COUNTER: (metric.stored,), RollUp.NOTHING: ()}[metric.roll_up]
+
+
+_DEVICE = tuple(metric.stored for metric in rolled(RollUp.GAUGE) if metric.since is None)
+device_rollup = _rollup(
+    "device",
+    ("device_id", "ts"),
+    required=("duration_ms", "observed_ms", "samples", "throttled_n"),
+    gauges=_DEVICE,
+    nullable=(
+        *_sums(*_DEVICE),
+        *("energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
+        *THROTTLED,  # of revision 0008, and so before the metrics of later ones
+        *(column for metric in LATER for column in _columns(metric)),
+    ),
 )
-from pertoken.store.schema.rollup_tables import (
-    device_rollup as device_rollup,
+_HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
+host_rollup = _rollup(
+    "host",
+    ("host_id", "ts"),
+    required=("duration_ms", "observed_ms", "samples"),
+    gauges=_HOST,
+    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes", "plug_mj", "plug_ms"),
 )
-from pertoken.store.schema.rollup_tables import (
-    engine_counter_rollup as engine_counter_rollup,
+_GAUGES = tuple(gauge.column for gauge in STORED_GAUGES)
+deployment_rollup = _rollup(
+    "deployment",
+    ("epoch_id", "ts"),
+    required=("duration_ms", "observed_ms", "samples", "incomplete_n"),
+    gauges=_GAUGES,
+    nullable=(
+        "busy_ms",
+        "prompt_tokens",
+        "cached_tokens",
+        "computed_tokens",
+        "generated_tokens",
+        "requests_finished",
+        "preemptions",
+        *_sums(*_GAUGES),
+        # Of the duration: while it held each of its devices whole; of that, while it was busy; the worst provenance.
+        "whole_ms",
+        "whole_busy_ms",
+        "whole_provenance",
+        "busy_provenance",  # the worst one
+        *("split_ms", "prefill_ms", "decode_ms"),
+    ),
 )
-from pertoken.store.schema.rollup_tables import (
-    histogram_rollup as histogram_rollup,
+share_rollup = _rollup(
+    "share",
+    ("device_id", "ts", "epoch_id"),
+    # Device time held, exact: sum of share x duration; of that, while the epoch was busy; the worst provenance. What
+    # was held whole is in the roll-up of the deployment.
+    required=("held_ns", "busy_ns", "provenance"),
 )
-from pertoken.store.schema.rollup_tables import (
-    host_rollup as host_rollup,
-)
-from pertoken.store.schema.rollup_tables import (
-    share_rollup as share_rollup,
-)
-from pertoken.store.schema.table_parts import TELEMETRY, integer, telemetry_table, text
+histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))
+engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))
+
+
+def busy_ms(columns: Any) -> Any:
+    """Return the most that a row can have been busy: all of its observed time where the engine worked but exposes no
+    time."""
+    return func.coalesce(columns.busy_ms, case((columns.busy_provenance.is_not(None), columns.observed_ms)))
+
+
+def busy_sum(columns: Any) -> Any:
+    """Return the sum of `busy_ms` over rows; NULL where it is known of none of them."""
+    return case((func.count(columns.busy_ms) > literal_column("0"), func.sum(busy_ms(columns))))
+
+
+def busy_provenance(columns: Any) -> Any:
+    """Return how the `busy_ms` of a row is known. Rows from before that column was there hold upper bounds."""
+    bound: Any = literal_column(str(int(Provenance.BOUND)))
+    return func.coalesce(columns.busy_provenance, case((columns.busy_ms > literal_column("0"), bound)))
+
 
 metadata = TELEMETRY
 """All tables of the group; the roll-up tables stand in `store.schema.rollup_tables`."""
 
 # -- what there is ---------------------------------------------------------------------------------------------
-
 host = telemetry_table(
     "host",
     integer("host_id", key=True),
@@ -120,9 +224,8 @@ epoch = telemetry_table(
 )
 epoch_device = telemetry_table("epoch_device", integer("epoch_id", key=True), integer("device_id", key=True))
 
+
 # -- ticks -----------------------------------------------------------------------------------------------------
-
-
 def _span() -> tuple[Column[int], Column[int]]:
     return integer("duration_ms", required=True), integer("observed_ms", required=True)
 
@@ -208,6 +311,7 @@ histogram_sample = telemetry_table(
     Column("bucket", Integer, primary_key=True, autoincrement=False),  # index; the last is +Inf
     integer("count", required=True),
 )
+
 # What else an engine counts, by its word (`metrics.ENGINE_COUNTERS`), `word{reason="..."}` for requests. A row
 # only where it grew: none means that it stood still or is not counted, as what it is a part of (tokens) shows.
 engine_counter_sample = telemetry_table(
@@ -219,7 +323,6 @@ engine_counter_sample = telemetry_table(
 )
 
 # -- the agent's memory ----------------------------------------------------------------------------------------
-
 counter_state = telemetry_table(
     "counter_state",
     integer("owner_id", key=True),  # device_id, engine_id, host_id, or made of an engine_id (`stored_peaks`)
@@ -255,12 +358,12 @@ dirty = telemetry_table(
     integer("owner_id", key=True),
     integer("ts", key=True),  # start of the bucket
 )
+
 # Buckets whose roll-up cannot be computed, and by which version; keyed like their marks.
 _MARK = (text("rollup", key=True), integer("owner_id", key=True), integer("ts", key=True))
 quarantine = telemetry_table("quarantine", *_MARK, text("reason", required=True), text("agent_version", required=True))
 
 # -- shipping to a fleet's server ------------------------------------------------------------------------------
-
 spool = telemetry_table(
     "spool",
     integer(
@@ -281,7 +384,6 @@ outbox = telemetry_table(
 Index("ix_outbox_seq", outbox.c.seq)
 
 # -- what is stored, counted ------------------------------------------------------------------------------------
-
 batch = telemetry_table(
     "batch",
     integer("seq", key=True),  # one for each transaction that changed anything, without gaps

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
-from pertoken.store.connect.bulk import run_many
+from pertoken.store.connect.sqlite import run_many
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import MINUTE
-from pertoken.store.write.rollup import ROLLUPS
-from pertoken.store.write.upserts import replacing
+from pertoken.store.schema.telemetry import MINUTE
+from pertoken.store.write.rollup import ROLLUPS, replacing
 
 _COLUMNS = tuple(column.name for column in t.outbox.columns)
 Mark = tuple[str, int, int]

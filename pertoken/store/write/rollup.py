@@ -5,25 +5,175 @@ transaction. A bucket that changed gets a higher revision. One that cannot be co
 (`store.write.quarantine`), and all others are computed without it.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Table, and_, bindparam, case, cast, func, literal_column, or_, select
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Delete,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+)
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.store.connect.bulk import run_many
+from pertoken import __version__
+from pertoken.provenance import Provenance
 from pertoken.store.connect.open import savepoint, upsert
-from pertoken.store.connect.sqlite import UNREADABLE_VALUE
+from pertoken.store.connect.sqlite import UNREADABLE_VALUE, run_many
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED, busy_ms, busy_provenance, busy_sum
-from pertoken.store.write import quarantine
-from pertoken.store.write.dirty import Mark, mark, marked, unmark
-from pertoken.store.write.quarantine import Bucket
+from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, busy_ms, busy_provenance, busy_sum
+from pertoken.units import format_utc
+
+_LEARNED = {"instance_type", "region", "purchase", "plug_source"}
+"""Columns that an agent may fail to learn again after a restart: unknown does not replace what was known."""
+
+
+def columns_of(sample: Any) -> dict[str, Any]:
+    """Return columns of a flat value by name; `asdict()` copies deeply and costs more than the rest of a write."""
+    return {
+        name: int(value) if isinstance(value := getattr(sample, name), Provenance) else value
+        for name in sample.__slots__
+    }
+
+
+@cache
+def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
+    """Return an upsert that replaces every column but the key and those `kept`."""
+    keys = [column.name for column in table.primary_key]
+    statement = upsert(dialect, table)
+    changed = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)}
+    for name in _LEARNED & changed.keys():
+        changed[name] = func.coalesce(changed[name], table.c[name])
+    return statement.on_conflict_do_update(index_elements=keys, set_=changed)
+
+
+@cache
+def adding(dialect: str, table: Table) -> Any:
+    """Return a row whose key is there stays as it is."""
+    return upsert(dialect, table).on_conflict_do_nothing()
+
+
+Mark = tuple[str, int, int]
+"""(roll-up table, owner_id, start of the bucket)"""
+
+
+_COLUMNS = tuple(column.name for column in t.dirty.columns)
+
+
+def marked(connection: Connection, names: tuple[str, ...]) -> list[Mark]:
+    """Return the marks of these roll-ups."""
+    return [(name, owner_id, ts) for name, owner_id, ts in fetch(connection, _select(names))]
+
+
+def mark(connection: Connection, due: Iterable[Mark]) -> None:
+    """Mark what is not marked yet."""
+    run_many(connection, adding(connection.dialect.name, t.dirty), _COLUMNS, sorted(due))
+
+
+def unmark(connection: Connection, names: tuple[str, ...]) -> None:
+    """Delete the marks of these roll-ups."""
+    run_many(connection, _delete(names), (), [()])
+
+
+def of_rollups(column: Any, names: tuple[str, ...]) -> ColumnElement[bool]:
+    """Return the condition that a column is one of these names, in a statement that is kept: `in_` is written again
+    each time it runs."""
+    return or_(*(column == name for name in names))
+
+
+@cache
+def _select(names: tuple[str, ...]) -> Select[Any]:
+    return select(*t.dirty.columns).where(of_rollups(t.dirty.c.rollup, names))
+
+
+@cache
+def _delete(names: tuple[str, ...]) -> Delete:
+    return delete(t.dirty).where(of_rollups(t.dirty.c.rollup, names))
+
+
+_TABLE = t.quarantine
+MAX_SHOWN = 20
+"""Findings about single buckets; of more only the number is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket that could not be computed, and why."""
+
+    rollup: str
+    owner_id: int
+    ts: int
+    reason: str
+
+    def __str__(self) -> str:
+        """`device_1m of 5, 2026-11-21 10:00Z: cannot be rolled up: integer overflow`."""
+        return f"{self.rollup} of {self.owner_id}, {format_utc(self.ts)}: cannot be rolled up: {self.reason}"
+
+
+def known(connection: Connection, rollups: tuple[str, ...]) -> set[Mark]:
+    """Return the buckets of these roll-ups that are in quarantine."""
+    return {(rollup, owner_id, ts) for rollup, owner_id, ts in fetch(connection, _known(rollups))}
+
+
+@cache
+def _known(rollups: tuple[str, ...]) -> Select[Any]:
+    return select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(of_rollups(_TABLE.c.rollup, rollups))
+
+
+def of_other_versions(connection: Connection) -> list[Mark]:
+    """Return buckets that another version of pertoken failed to compute."""
+    query = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(_TABLE.c.agent_version != __version__)
+    return [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(query)]
+
+
+def update(connection: Connection, computed: Collection[Mark], failed: Mapping[Mark, str]) -> None:
+    """Release the buckets that were computed, and store those that failed, with the reason of each."""
+    for rollup, owner_id, ts in (*computed, *failed):
+        connection.execute(
+            delete(_TABLE).where(_TABLE.c.rollup == rollup, _TABLE.c.owner_id == owner_id, _TABLE.c.ts == ts)
+        )
+    for (rollup, owner_id, ts), reason in failed.items():
+        row = {"rollup": rollup, "owner_id": owner_id, "ts": ts, "reason": reason, "agent_version": __version__}
+        connection.execute(insert(_TABLE).values(row))
+
+
+def discard(connection: Connection, rollups: Sequence[str], before: int) -> None:
+    """Release the buckets of these roll-ups that begin before `before`: the rows below them were deleted."""
+    old = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(
+        _TABLE.c.rollup.in_(rollups), _TABLE.c.ts < before
+    )
+    if buckets := [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(old)]:
+        update(connection, buckets, {})
+
+
+def findings(connection: Connection) -> Iterator[str]:
+    """Yield one line for each bucket in quarantine, oldest first; beyond `MAX_SHOWN` only how many more there are."""
+    columns = _TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts, _TABLE.c.reason
+    for row in connection.execute(select(*columns).order_by(_TABLE.c.ts, _TABLE.c.rollup).limit(MAX_SHOWN)):
+        yield f"{Bucket(*row)}"
+    n = connection.execute(select(func.count()).select_from(_TABLE)).scalar_one()
+    if n > MAX_SHOWN:
+        yield f"{n - MAX_SHOWN} more buckets cannot be rolled up"
+
 
 MAX_SUM = 2**58
 """A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays
@@ -133,7 +283,7 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
     marks = marked(connection, names)
     if not marks:
         return RolledUp(0)
-    held = quarantine.known(connection, names)
+    held = known(connection, names)
     # A bucket that failed before is tried alone: all others are then computed at once.
     failed = _attempt(connection, seconds, [mark for mark in marks if mark not in held])
     for one in held.intersection(marks):
@@ -141,7 +291,7 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
     computed = [mark for mark in marks if mark not in failed] if failed else marks
     unmark(connection, names)
     if failed or not held.isdisjoint(computed):
-        quarantine.update(connection, [*held.intersection(computed)], failed)
+        update(connection, [*held.intersection(computed)], failed)
     if changed is not None:
         changed(connection, computed)
     if seconds == MINUTE:

@@ -1,34 +1,339 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from types import TracebackType
-from typing import Any
+from __future__ import annotations
 
-from sqlalchemy import Connection, delete, func, select
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, fields, is_dataclass, replace
+from operator import attrgetter
+from types import TracebackType
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
 from pertoken.store.connect import sqlite
-from pertoken.store.connect.bulk import copy_rows
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.open import check_revision, explained, revision, writing
-from pertoken.store.integrity.batches import Batches
-from pertoken.store.integrity.checksums import SAMPLES, ChecksummedTable, insert_rows
-from pertoken.store.integrity.high_water_mark import Acknowledged
-from pertoken.store.integrity.schema_check import check_header, check_schema
+from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
+from pertoken.store.connect.sqlite import copy_rows, run_many
+from pertoken.store.integrity.checksums import SAMPLES, Acknowledged, Batches, ChecksummedTable, insert_rows
+from pertoken.store.integrity.verify import check_header, check_schema
 from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.write import outbox, quarantine
-from pertoken.store.write.dirty import mark
-from pertoken.store.write.fitting import UNFIT, fitted
-from pertoken.store.write.quarantine import Bucket
+from pertoken.store.schema.rows import STORED_SAMPLES, DeploymentSample, DeviceShare
+from pertoken.store.schema.shared import stable_id
+from pertoken.store.schema.telemetry import HOUR, MINUTE
+from pertoken.store.write import outbox, rollup
 from pertoken.store.write.restored_state import RestoredState
-from pertoken.store.write.rollup import ROLLED_FROM, roll_up
-from pertoken.store.write.tick import TickWriter
-from pertoken.units import format_utc
+from pertoken.store.write.rollup import ROLLED_FROM, Bucket, Mark, adding, columns_of, mark, replacing, roll_up
+from pertoken.units import SHARE, format_utc
+
+
+def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
+    """Return devices of every epoch."""
+    by_epoch: defaultdict[int, list[int]] = defaultdict(list)
+    for epoch_id, device_id in connection.execute(select(t.epoch_device)):
+        by_epoch[epoch_id].append(device_id)
+    return {epoch_id: tuple(device_ids) for epoch_id, device_ids in by_epoch.items()}
+
+
+def folded(samples: Sequence[Any], devices: Mapping[int, tuple[int, ...]]) -> list[Any]:
+    """Return the samples of a tick without the shares that a deployment's row implies.
+
+    `devices` are those of each epoch."""
+    shares: defaultdict[int, list[DeviceShare]] = defaultdict(list)
+    for item in samples:
+        if type(item) is DeviceShare and item.share_1e6 == SHARE:
+            shares[item.epoch_id].append(item)
+    whole: dict[int, int] = {}
+    for sample in samples:
+        if type(sample) is DeploymentSample:
+            provenance = _whole(sample, shares.get(sample.epoch_id, ()), devices.get(sample.epoch_id, ()))
+            if provenance is not None:
+                whole[sample.epoch_id] = provenance
+    return [
+        replace(sample, whole_provenance=whole[sample.epoch_id])
+        if type(sample) is DeploymentSample and sample.epoch_id in whole
+        else sample
+        for sample in samples
+        if not (type(sample) is DeviceShare and sample.share_1e6 == SHARE and sample.epoch_id in whole)
+    ]
+
+
+def _whole(sample: DeploymentSample, shares: Sequence[DeviceShare], devices: Sequence[int]) -> int | None:
+    """By what it is known that the shares are all of each device, over the sample's time; None if they are not."""
+    if not shares or len(shares) != len(devices) or {share.device_id for share in shares} != set(devices):
+        return None
+    shares_seen = {(share.ts, share.duration_ms, share.busy_ms, int(share.provenance)) for share in shares}
+    ts, duration_ms, busy_ms, provenance = next(iter(shares_seen))
+    at_most_ms = sample.busy_ms or 0
+    if sample.busy_ms is None and sample.busy_provenance is not None:
+        at_most_ms = sample.observed_ms
+    same = (ts, duration_ms, busy_ms) == (sample.ts, sample.duration_ms, min(at_most_ms, sample.duration_ms))
+    return provenance if len(shares_seen) == 1 and same else None
+
+
+_STATE_COLUMNS = tuple(column.name for column in t.counter_state.columns)
+_STATE = attrgetter(*_STATE_COLUMNS)
+SEEN_S = 60
+"""Least time between two notes that something is still there and still the same."""
+
+
+def bucket(ts: int, seconds: int) -> int:
+    """Return start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
+    return (ts - 1) // seconds * seconds
+
+
+MAX_MESSAGE = 1000
+"""Characters of an event's message that are stored."""
+_FIGURES = re.compile(r"\d+(?:[.,:]\d+)*")
+
+
+def _event_id(tick: rows.Tick, event: rows.Event) -> int:
+    """Return the same for repeats within an hour, whatever figures their messages hold: a changing one makes no new
+    row."""
+    state = _FIGURES.sub("#", event.message) if event.state is None else event.state
+    subject = event.subject_id or tick.host.host_id
+    return stable_id("event", tick.host.host_id, event.kind, subject, state, tick.ts // 3600)
+
+
+class TickWriter:
+    """Writer of ticks into the tables of one connection, within its transactions; it skips what is stored already."""
+
+    def __init__(self, connection: Connection) -> None:
+        """`connection` is in a transaction, now and at each `put`."""
+        self._connection = connection
+        self._dialect = connection.dialect.name
+        self._seen: dict[int, tuple[object, int]] = {}
+        """By id: an identity as it was last written, and that tick's `ts`."""
+        self._bucket_sets: frozenset[int] = frozenset()
+        """Those that are stored already."""
+        self._devices_of = devices_of(connection)
+        self._put_now: dict[int, tuple[object, int]] = {}
+        self._marked: set[Mark] = set()
+        """Dirty marks stored since the last roll-up. Nobody else deletes them from a file; on a server others may."""
+        self._marked_now: set[Mark] = set()
+
+    def put(self, tick: rows.Tick) -> list[outbox.Mark]:
+        """Insert a tick; returns what of it is to be shipped beside roll-ups. Followed by `stored` where it was."""
+        self._put_now = self._identities(tick)
+        events = self._memory(tick, self._samples(tick))
+        return self._marks(tick, events, identities=bool(self._put_now))
+
+    def stored(self, tick: rows.Tick) -> None:
+        """Note that the tick put last was committed."""
+        self._seen |= self._put_now
+        if self._dialect == "sqlite":
+            self._marked |= self._marked_now
+        self._bucket_sets |= tick.bucket_sets.keys()
+        self._devices_of |= {epoch.epoch_id: epoch.device_ids for epoch in tick.epochs}
+
+    def forget_marks(self) -> None:
+        """Dirty marks are about to be deleted: store them again when they are due."""
+        self._marked.clear()
+
+    def _identities(self, tick: rows.Tick) -> dict[int, tuple[object, int]]:
+        written: dict[int, tuple[object, int]] = {}
+        for table, values in (
+            (t.host, (tick.host,)),
+            (t.device, tick.devices),
+            (t.engine, tick.engines),
+            (t.deployment, tick.deployments),
+        ):
+            due = []
+            for value in values:
+                key = getattr(value, value.__slots__[0])
+                before, at = self._seen.get(key, (None, 0))
+                if (value is not before and value != before) or not 0 <= tick.ts - at < SEEN_S:
+                    due.append({**columns_of(value), "first_ts": tick.ts, "last_ts": tick.ts})
+                    written[key] = value, tick.ts
+            self._put(table, due, kept=("first_ts",))
+        for epoch in tick.epochs:
+            self._put_epoch(epoch)
+        return written
+
+    def _put_epoch(self, epoch: rows.EpochRow) -> None:
+        columns = asdict(epoch)
+        devices = columns.pop("device_ids")
+        # A stretch begins where the one before it ends; the same epoch may learn a knob it could not see.
+        self._connection.execute(
+            update(t.epoch)
+            .where(
+                t.epoch.c.deployment_id == epoch.deployment_id,
+                t.epoch.c.end_ts.is_(None),
+                t.epoch.c.epoch_id != epoch.epoch_id,
+            )
+            .values(end_ts=epoch.start_ts)
+        )
+        statement = upsert(self._dialect, t.epoch).values(columns)
+        self._connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["epoch_id"],
+                set_={name: statement.excluded[name] for name in ("end_ts", "engine_version", "knobs")},
+            )
+        )
+        self._connection.execute(delete(t.epoch_device).where(t.epoch_device.c.epoch_id == epoch.epoch_id))
+        if devices:
+            self._connection.execute(
+                insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": device} for device in devices]
+            )
+
+    def _samples(self, tick: rows.Tick) -> list[rows.Event]:
+        """Insert the samples; returns what to report of them."""
+        events: list[rows.Event] = []
+        by_type = defaultdict(list)
+        devices = {**self._devices_of, **{epoch.epoch_id: epoch.device_ids for epoch in tick.epochs}}
+        for sample in folded(tick.samples, devices):
+            by_type[type(sample)].append(sample)
+        dirty: set[Mark] = set()
+        for kind, samples in by_type.items():
+            stored = STORED_SAMPLES[kind]
+            values = list(map(stored.values, samples))
+            if len(set(map(stored.key, values))) < len(values):
+                # A defect of whoever made the tick costs the rows of that owner, never the tick.
+                values = list({stored.key(row): row for row in reversed(values)}.values())[::-1]
+                events.append(
+                    rows.Event("rows_twice", f"{stored.table.name}: of two rows with one key the first is kept")
+                )
+            insert_rows(self._connection, stored.table, values)
+            if stored.rollup is not None:
+                name = f"{stored.rollup}_1m"
+                dirty.update([(name, owner, bucket(ts, 60)) for owner, ts in map(stored.owner_and_ts, values)])
+        sets = [
+            {"bucket_set_id": key, "upper_bounds": ",".join(map(repr, bounds))}
+            for key, bounds in tick.bucket_sets.items()
+            if key not in self._bucket_sets
+        ]
+        if sets:
+            self._connection.execute(adding(self._dialect, t.histogram_set), sets)
+        self._marked_now = dirty - self._marked
+        mark(self._connection, self._marked_now)
+        return events
+
+    def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
+        return [
+            *([(outbox.IDENTITY.name, tick.host.host_id, 0)] if identities else []),
+            *((outbox.EPOCH.name, epoch.deployment_id, 0) for epoch in tick.epochs),
+            *(
+                (outbox.HISTOGRAM_SET.name, bucket_set, 0)
+                for bucket_set in tick.bucket_sets
+                if bucket_set not in self._bucket_sets
+            ),
+            *(
+                (outbox.CAPABILITY.name, owner_id, 0)
+                for owner_id in sorted({one.owner_id for one in tick.capabilities})
+            ),
+            *((outbox.EVENT.name, event, 0) for event in events),
+        ]
+
+    def _memory(self, tick: rows.Tick, more: list[rows.Event]) -> list[int]:
+        """Return counters, capabilities and events, `more` events too; returns the ids of the events."""
+        events = []
+        for owner_id, series in tick.forgotten:
+            self._connection.execute(
+                delete(t.counter_state).where(
+                    t.counter_state.c.owner_id == owner_id, t.counter_state.c.series == series
+                )
+            )
+        self._count(tick)
+        self._put(t.capability, [{**columns_of(capability), "since_ts": tick.ts} for capability in tick.capabilities])
+        for event in (*tick.events, *more):
+            events.append(event_id := _event_id(tick, event))
+            message = event.message[:MAX_MESSAGE]
+            statement = upsert(self._dialect, t.event).values(
+                event_id=event_id,
+                host_id=tick.host.host_id,
+                ts=tick.ts,
+                last_ts=tick.ts,
+                count=1,
+                kind=event.kind,
+                subject_id=event.subject_id,
+                message=message,
+            )
+            repeat = {"last_ts": tick.ts, "count": t.event.c.count + 1, "message": message}
+            self._connection.execute(statement.on_conflict_do_update(index_elements=["event_id"], set_=repeat))
+        return events
+
+    def _count(self, tick: rows.Tick) -> None:
+        states = {(counter.owner_id, counter.series): _STATE(counter) for counter in tick.counters}
+        replace = replacing(self._dialect, t.counter_state, ())
+        run_many(self._connection, replace, _STATE_COLUMNS, list(states.values()))
+
+    def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
+        if values:
+            self._connection.execute(replacing(self._dialect, table, kept), values)
+
+
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
+"""What SQLite's INTEGER and PostgreSQL's BIGINT hold."""
+UNFIT = (OverflowError, UnicodeEncodeError)
+"""What writing a value raises that does not fit."""
+Row = TypeVar("Row")
+
+
+def fitted(tick: rows.Tick) -> rows.Tick:
+    """Return the tick without the values that do not fit, and with an event for each column that lost any.
+
+    Such a value becomes NULL; where the column requires one, its row is left out. Characters that UTF-8 does not have
+    are replaced.
+    """
+    lost: Counter[tuple[str, str]] = Counter()
+
+    def fit(table: Table, values: Iterable[Row]) -> tuple[Row, ...]:
+        return tuple(fitted for fitted in (_fitted(table, value, lost) for value in values) if fitted is not None)
+
+    kept = replace(
+        tick,
+        host=_fitted(t.host, tick.host, lost) or tick.host,
+        devices=fit(t.device, tick.devices),
+        engines=fit(t.engine, tick.engines),
+        deployments=fit(t.deployment, tick.deployments),
+        epochs=fit(t.epoch, tick.epochs),
+        samples=tuple(
+            fitted
+            for fitted in (_fitted(STORED_SAMPLES[type(sample)].table, sample, lost) for sample in tick.samples)
+            if fitted is not None
+        ),
+        counters=fit(t.counter_state, tick.counters),
+        capabilities=fit(t.capability, tick.capabilities),
+        events=fit(t.event, tick.events),
+    )
+    event = (
+        rows.Event("value_lost", f"a value of {table}.{column} does not fit into the database and was left out")
+        for table, column in sorted(lost)
+    )
+    return replace(kept, events=(*kept.events, *event))
+
+
+def _fitted(table: Table, value: Row, lost: Counter[tuple[str, str]]) -> Row | None:
+    """Return the row with what fits; None if it lacks a value that its table requires."""
+    columns = table.columns
+    changed: dict[str, Any] = {}
+    for name in _names(value):
+        field = getattr(value, name)
+        if isinstance(field, int) and not MIN_INTEGER <= field <= MAX_INTEGER:
+            lost[table.name, name] += 1
+            if name not in columns or not columns[name].nullable:
+                return None
+            changed[name] = None
+        elif isinstance(field, str):
+            text = field.encode("utf-8", "replace").decode("utf-8")
+            if text != field:
+                changed[name] = text
+    if not changed:
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **changed)
+    return value._replace(**changed)  # type: ignore[attr-defined, no-any-return]  # the one kind of named tuple
+
+
+def _names(value: Any) -> Iterable[str]:
+    return (field.name for field in fields(value)) if is_dataclass(value) else value._fields
+
 
 EVENTS_AT_ONCE = 2_000
 """Events deleted in one transaction: some milliseconds beside a tick."""
@@ -71,7 +376,7 @@ class Writer:
             self.abandon()
             raise
 
-    def __enter__(self) -> "Writer":
+    def __enter__(self) -> Writer:
         return self
 
     def __exit__(
@@ -157,7 +462,7 @@ class Writer:
             self._rows.forget_marks()
             with self._transaction():
                 if not self._retried:
-                    mark(self._connection, quarantine.of_other_versions(self._connection))
+                    mark(self._connection, rollup.of_other_versions(self._connection))
                 quarantined = roll_up(self._connection, seconds, self._changed)
             self._retried = True
             done += quarantined.buckets
@@ -291,7 +596,7 @@ class Writer:
         with self._transaction(self.last.ts):
             deleted = self._delete(checksummed, -(2**63), until)
             if above := ROLLED_FROM.get(checksummed.table.name):
-                quarantine.discard(self._connection, [above], until)
+                rollup.discard(self._connection, [above], until)
             if self._ships and checksummed in SAMPLES:
                 self._unshipped += outbox.give_up(self._connection, until)
         return deleted

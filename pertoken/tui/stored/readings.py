@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.config import Settings
 from pertoken.errors import StoreError
-from pertoken.store.connect.changes import changes
-from pertoken.store.connect.open import Store, open_store
+from pertoken.store.connect.open import Store, changes, open_store
 from pertoken.tui.process.pace import Pace
 
 if TYPE_CHECKING:  # modules that the first frame does not need

@@ -15,9 +15,8 @@ from pertoken.state.service import Slo
 from pertoken.store.query import read, rollups
 from pertoken.store.query.buckets import buckets
 from pertoken.store.query.fast_rows import Rows
-from pertoken.store.query.segments import Segment
-from pertoken.store.query.slices import histogram_slices
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.query.rollups import Segment, histogram_slices
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window.columns import Columns, by_owner, columns, in_turn, stacked
 from pertoken.window.inventory import Inventory
 from pertoken.window.measured import with_busy_bounds

@@ -36,7 +36,8 @@ class Timeline:
 
 def read_timeline(store: Store, now_ts: int) -> Timeline:
     """Read the timeline up to `now_ts`, with its newest happenings. Raises StoreError."""
-    from pertoken.store.query import read, slices
+    from pertoken.store.query import read
+    from pertoken.store.query import rollups as slices
 
     with store.read() as connection:
         first, rows = read.first_ts(connection), slices.happenings(connection, now_ts)

@@ -16,9 +16,9 @@ from pertoken.provenance import Provenance
 from pertoken.state.knobs import knobs
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, several_epochs_hours
-from pertoken.store.query.checked import checked_epochs
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.schema.words import DRIVER
+from pertoken.store.query.read import checked_epochs
+from pertoken.store.schema.shared import DRIVER
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.window import ranks
 from pertoken.window.columns import Columns, Ints, Mask, by_owner, columns
 from pertoken.window.columns import in_turn as added_up

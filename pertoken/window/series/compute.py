@@ -29,7 +29,7 @@ from pertoken.metrics.series import (
 )
 from pertoken.provenance import Provenance
 from pertoken.state.service import HOURS_OF_WEEK, Demand, Quantity
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.columns import Columns, Floats, Ints, Mask, spans, starts
 from pertoken.window.series.points import Points
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from pertoken.metrics import TENANT_TOKENS
-from pertoken.store.query.segments import Segments, scaled
-from pertoken.store.query.sums import gateways, tenant_counters
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.query.buckets import gateways, tenant_counters
+from pertoken.store.query.rollups import Segments, scaled
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.tenants.gateways import Gateway, counted_twice, one_gateway, several_names
 
 _METRIC = re.compile(r"(\w+)\{(.*)\}", re.DOTALL)

@@ -14,7 +14,7 @@ from pertoken.store.schema.rows import (
     HostSample,
     Tick,
 )
-from pertoken.store.schema.words import GATEWAY
+from pertoken.store.schema.shared import GATEWAY
 from tests.promtool import PROMTOOL, complaints
 from tests.values import host_row
 

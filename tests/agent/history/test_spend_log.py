@@ -9,9 +9,8 @@ from pertoken.agent.gateways.spend_log import SpendLog
 from pertoken.agent.history.spend_log import import_spend_log
 from pertoken.costs.hours.spend import UNATTRIBUTED, Spend, spend
 from pertoken.errors import BadInput
-from pertoken.store.connect.create import create
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.connect.open import open_store
+from pertoken.store.connect.open import create, open_store
 from pertoken.units import NANO_USD
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.tenants import count, metric

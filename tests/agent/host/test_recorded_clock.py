@@ -18,7 +18,7 @@ from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.telemetry import HOUR
 from tests.agent.world import BEGIN_S, WORDS, World
 from tests.examples import examples
 from tests.values import new_store

@@ -8,10 +8,10 @@ from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
 from pertoken.agent.scrape.http import Limits
 from pertoken.provenance import Provenance
-from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     DeviceShare,
 )
+from pertoken.store.schema.shared import OTHER
 from pertoken.units import SHARE
 from tests.agent.engine_pages import read_one
 from tests.agent.rows.ticks import run, served, shares

@@ -12,7 +12,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.engine_ids import engine_id_of
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from tests.agent.values import engine, gpu, moment, probe, tick_state
 from tests.llama import LlamaServer, write_model

@@ -20,8 +20,8 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.verify import verify
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
+from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.values import moment, tick_state
 from tests.agent.world import BEGIN_S, World

@@ -3,13 +3,13 @@
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
-from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     DeploymentSample,
     DeviceShare,
     EngineCounterSample,
     Tick,
 )
+from pertoken.store.schema.shared import OTHER
 from tests.agent.values import engine, moment, tick_state
 
 COST = Cost(10, 50_000_000, 20, 0)

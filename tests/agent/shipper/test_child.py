@@ -11,8 +11,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import Tick
-from pertoken.store.sync.read import Batch, Local
-from pertoken.store.sync.write import Session
+from pertoken.store.sync import Batch, Local, Session
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, execute, host, local_rows, login, owners, scalar, server_rows, shipper
 from tests.values import host_row, host_sample

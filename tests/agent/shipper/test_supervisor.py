@@ -11,7 +11,7 @@ import pytest
 
 from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.errors import StoreError
-from pertoken.store.connect.server import Server, server_url
+from pertoken.store.connect.location import Server, server_url
 from tests.recorded import DEADLINE_S, until
 from tests.store.filled import filled
 from tests.values import new_store

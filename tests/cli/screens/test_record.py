@@ -18,7 +18,7 @@ from pertoken.store.export.anonymous import COLUMNS, column_name, is_id
 from pertoken.store.export.recording import tables, unpack
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from tests.cli.builders import run
 from tests.proof.rows import row
 from tests.scenario import LOW_BATCH_70B, seed

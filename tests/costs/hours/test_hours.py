@@ -14,7 +14,6 @@ from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
-from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -24,6 +23,7 @@ from pertoken.store.schema.rows import (
     EngineRow,
     EpochRow,
 )
+from pertoken.store.schema.shared import OTHER
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
 from tests.costs.builders import hours_of

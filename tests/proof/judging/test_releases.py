@@ -21,9 +21,9 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store, writing
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentSample, EpochRow, HostSample, Tick
+from pertoken.store.schema.shared import stable_id
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
 from tests.proof.judging.changes import WEEK, changed_after
 from tests.proof.rows import FP8, row

@@ -12,8 +12,8 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.store.schema.rows import DeploymentSample, EpochRow, Event
+from pertoken.store.schema.telemetry import MINUTE
 from pertoken.store.write.writer import Writer
 from tests.proof.rows import FP8, row
 from tests.values import new_store, tick

@@ -19,8 +19,8 @@ from pertoken.state.knobs import knobs
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store, writing
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, EpochRow
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
 from tests.proof.judging.changes import restart

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pertoken.store.central.door import rules
+from pertoken.store.central.functions import rules
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema.domains import DOMAINS, MAX_JSON
 from tests.fleet.servers import scalar

@@ -14,14 +14,13 @@ from pertoken.agent.rows.engine_ids import bucket_set_id
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet, maintain
-from pertoken.store.central.logins import disown, enroll
+from pertoken.store.central.server import disown, enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store, reading
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
-from pertoken.store.schema.ids import stable_id
-from pertoken.store.sync.read import Batch, Local, LocalState, Row
-from pertoken.store.sync.write import Session, Shipper, enter, take
+from pertoken.store.schema.shared import stable_id
+from pertoken.store.sync import Batch, Local, LocalState, Row, Session, Shipper, enter, take
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, execute, host, local_rows, login, owners, scalar, server_rows, shipper
 from tests.postgres import server_url
@@ -338,7 +337,7 @@ def test_a_host_set_up_again_under_another_login_keeps_its_cards_apart_from_befo
 def test_a_host_that_never_ends_its_transaction_does_not_hold_up_partitions(
     url: str, hosts: dict[str, StoreLocation], attack: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pertoken.store.central.partitions.MAX_TRANSACTION_S", 0)
+    monkeypatch.setattr("pertoken.store.central.server.MAX_TRANSACTION_S", 0)
     newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'host_1m_p%' AND relkind = 'r'"
     name = scalar(locate(url), newest)
     execute(locate(url), f"DROP TABLE telemetry.{name}")

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from pertoken.cli import main
 from pertoken.errors import BadInput, StoreError
-from pertoken.store.central.logins import enroll, remove
+from pertoken.store.central.server import enroll, remove
 from pertoken.store.connect.location import StoreLocation
 from tests.fleet.servers import execute, host, login, scalar, server_rows, shipper
 

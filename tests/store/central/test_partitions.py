@@ -11,11 +11,9 @@ from pertoken.cli import main
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import drift, upgrade
 from pertoken.migrations.fleet import GROUPS, init_fleet, maintain
-from pertoken.store.central.logins import enroll
-from pertoken.store.central.partitions import AHEAD_S, DAY, MAX_DROPPED, TIMED, partitions
-from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.central.server import AHEAD_S, DAY, MAX_DROPPED, TIMED, enroll, partitions
+from pertoken.store.connect.location import Server, StoreLocation, locate
 from pertoken.store.connect.open import reading
-from pertoken.store.connect.server import Server
 from tests.fleet.servers import NOW, execute, host, local_rows, scalar, server_rows, shipper
 from tests.postgres import server_url
 

@@ -13,10 +13,10 @@ from pertoken.cli import main
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations.fleet import maintain
 from pertoken.store.central.functions import ENTRIES
-from pertoken.store.central.logins import disown, enroll
+from pertoken.store.central.server import disown, enroll
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import reading, writing
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from tests.fleet.servers import NOW, execute, host, login, scalar, shipper
 
 

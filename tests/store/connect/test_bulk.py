@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.exc import DatabaseError
 
-from pertoken.store.connect.bulk import copy_rows, run_many
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
+from pertoken.store.connect.sqlite import copy_rows, run_many
 from pertoken.store.schema import telemetry as t
 from tests.postgres import server_url
 from tests.values import new_store

@@ -4,8 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from pertoken.store.connect.changes import changes
-from pertoken.store.connect.open import open_store
+from pertoken.store.connect.open import changes, open_store
 from pertoken.store.write.writer import Writer
 from tests.values import new_store, set_price, tick
 

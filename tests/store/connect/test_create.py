@@ -5,9 +5,8 @@ import pytest
 
 from pertoken.errors import StoreError
 from pertoken.migrations import drift, upgrade
-from pertoken.store.connect.create import create
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
+from pertoken.store.connect.open import REVISIONS, create, open_store, revision, writing
 
 
 def schema(where: StoreLocation) -> dict[str, object]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.store.connect.possible import left_out, readable, without_impossible_rows
+from pertoken.store.connect.open import left_out, readable, without_impossible_rows
 from tests.store.filled import filled
 from tests.values import HOST
 

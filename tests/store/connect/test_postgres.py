@@ -2,7 +2,7 @@
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import writing
-from pertoken.store.connect.postgres import catalog, commands, set_local
+from pertoken.store.connect.sqlite import catalog, commands, set_local
 
 
 def test_a_setting_holds_until_the_end_of_its_transaction(server: StoreLocation) -> None:

@@ -6,14 +6,7 @@ import pytest
 
 from pertoken.config import load
 from pertoken.errors import PertokenError
-from pertoken.store.connect.server import (
-    CREDENTIAL,
-    Server,
-    server_url,
-    shipping_server,
-    shown,
-    without_secret,
-)
+from pertoken.store.connect.location import CREDENTIAL, Server, server_url, shipping_server, shown, without_secret
 
 CANARY = "canary-4711"
 

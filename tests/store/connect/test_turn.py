@@ -6,10 +6,9 @@ import pytest
 from sqlalchemy import text
 
 from pertoken.errors import StoreError
-from pertoken.store.central.logins import let_read
-from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.central.server import let_read
+from pertoken.store.connect.location import StoreLocation, locate, server_url
 from pertoken.store.connect.open import writing
-from pertoken.store.connect.server import server_url
 from pertoken.store.connect.turn import AdvisorTurn, is_served
 from tests.fleet.servers import login
 

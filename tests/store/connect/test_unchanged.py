@@ -4,7 +4,7 @@ import os
 from itertools import count
 from pathlib import Path
 
-from pertoken.store.connect.unchanged import SETTLED_NS, Unchanged
+from pertoken.store.connect.open import SETTLED_NS, Unchanged
 
 NOW_NS = 1_900_000_000 * 10**9
 

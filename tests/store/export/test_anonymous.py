@@ -6,10 +6,16 @@ import pytest
 from sqlalchemy import Text
 
 from pertoken.store.connect.location import GROUPS
-from pertoken.store.export.anonymous import COLUMNS, NAMES, Anonymizer, column_name
-from pertoken.store.export.pseudonyms import Pseudonyms
+from pertoken.store.export.anonymous import (
+    COLUMNS,
+    NAMES,
+    Anonymizer,
+    Pseudonyms,
+    column_name,
+    public_vocabulary,
+    published,
+)
 from pertoken.store.export.recording import tables
-from pertoken.store.export.vocabulary import public_vocabulary, published
 from pertoken.store.schema import advice as a
 from pertoken.store.schema import telemetry as t
 

@@ -10,8 +10,7 @@ import pytest
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.export.columns import SLICE_ROWS, Window, put, slices
-from pertoken.store.export.files import Rows, csv_in, csv_out, parquet_in, parquet_out
+from pertoken.store.export.files import SLICE_ROWS, Rows, Window, csv_in, csv_out, parquet_in, parquet_out, put, slices
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START
 from tests.values import new_store

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pertoken.store.export.pseudonyms import Pseudonyms
-from pertoken.store.export.vocabulary import published
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.export.anonymous import Pseudonyms, published
+from pertoken.store.schema.shared import stable_id
 
 NAMES = Pseudonyms(b"a key of the test", published)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.store.export.vocabulary import public_vocabulary, published
+from pertoken.store.export.anonymous import public_vocabulary, published
 
 
 def test_the_vocabulary_has_states_knobs_and_words_of_messages() -> None:

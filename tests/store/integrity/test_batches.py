@@ -1,7 +1,7 @@
 """Batches: their sequence, and those that are gone."""
 
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.integrity.high_water_mark import acknowledged
+from pertoken.store.integrity.checksums import acknowledged
 from pertoken.store.write.writer import Writer
 from tests.store.filled import fill
 from tests.store.integrity.faults import change, faults

@@ -9,7 +9,7 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import savepoint
 from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write.upserts import replacing
+from pertoken.store.write.rollup import replacing
 from pertoken.store.write.writer import Writer
 from tests.store.filled import filled
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pertoken.store.connect.location import locate
-from pertoken.store.integrity.damaged import quarantine_database, quarantined_databases
+from pertoken.store.integrity.verify import quarantine_database, quarantined_databases
 from tests.store.filled import START
 
 

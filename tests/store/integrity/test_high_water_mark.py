@@ -6,13 +6,7 @@ from click.testing import CliRunner
 
 from pertoken.cli import main
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.integrity.high_water_mark import (
-    MISSING,
-    Acknowledged,
-    HighWaterMark,
-    acknowledged,
-    high_water_mark_file,
-)
+from pertoken.store.integrity.checksums import MISSING, Acknowledged, HighWaterMark, acknowledged, high_water_mark_file
 from pertoken.store.write.writer import Writer
 from tests.store.integrity.faults import faults
 

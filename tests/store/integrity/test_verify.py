@@ -6,8 +6,7 @@ import pytest
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.sqlite import driver
-from pertoken.store.integrity.checksums import CHECKSUMMED, row_crc
-from pertoken.store.integrity.high_water_mark import high_water_mark_file
+from pertoken.store.integrity.checksums import CHECKSUMMED, high_water_mark_file, row_crc
 from pertoken.store.integrity.verify import Fault, verify
 from pertoken.store.write.retention import Ages, purging
 from pertoken.store.write.writer import Writer

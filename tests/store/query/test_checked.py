@@ -2,7 +2,7 @@
 
 from collections import namedtuple
 
-from pertoken.store.query.checked import MAX_DEPLOYMENTS, RowFault, checked_devices, checked_epochs, checked_hosts
+from pertoken.store.query.read import MAX_DEPLOYMENTS, RowFault, checked_devices, checked_epochs, checked_hosts
 
 Host = namedtuple("Host", "host_id name region interval_s newest_ts")
 Device = namedtuple("Device", "device_id host_id kind uuid name slot links first_ts host_name")

@@ -15,7 +15,7 @@ from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store, writing
 from pertoken.store.query.read import first_and_last
-from pertoken.store.query.segments import MAX_SUM, whole
+from pertoken.store.query.rollups import MAX_SUM, whole
 from pertoken.store.schema.telemetry import agent_sample
 from pertoken.store.write.rollup import ROLLUPS
 from tests.scenario import LOW_BATCH_70B, seed

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.store.query.segments import Segment, divided_hours, scaled, segments, stretches
+from pertoken.store.query.rollups import Segment, divided_hours, scaled, segments, stretches
 
 
 def test_whole_hours_are_read_as_hours_and_the_edges_by_the_minute() -> None:

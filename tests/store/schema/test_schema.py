@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from sqlalchemy import BigInteger, Column, MetaData, Table, create_engine, select
 
 from pertoken.provenance import Provenance
-from pertoken.store.schema import rows, samples
+from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE, busy_ms, busy_provenance
-from pertoken.store.schema.table_parts import integer, telemetry_table
+from pertoken.store.schema.shared import integer, stable_id, telemetry_table
+from pertoken.store.schema.telemetry import HOUR, MINUTE, busy_ms, busy_provenance
 
 parts = st.lists(st.one_of(st.text(), st.integers()), min_size=1, max_size=4).map(tuple)
 
@@ -53,8 +52,8 @@ def test_each_value_of_a_row_has_its_column(row: type, of: object) -> None:
 
 def test_every_kind_of_sample_is_stored_in_a_table_with_its_owner_and_time() -> None:
     kinds = [getattr(rows, name) for name in dir(rows) if name.endswith(("Sample", "Share"))]
-    assert set(kinds) == set(samples.SAMPLES)
-    for stored in samples.SAMPLES.values():
+    assert set(kinds) == set(rows.STORED_SAMPLES)
+    for stored in rows.STORED_SAMPLES.values():
         assert "ts" in stored.table.c
 
 

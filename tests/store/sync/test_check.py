@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.sync.read import Local
+from pertoken.store.sync import Local
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, execute, host, local_rows, login, server_rows, shipper, ts_of
 

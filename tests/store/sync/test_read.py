@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pertoken.store.central.logins import request_raw
+from pertoken.store.central.server import request_raw
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.sync.read import Local
+from pertoken.store.sync import Local
 from tests.fleet.servers import NOW, host, login, scalar, shipper
 
 

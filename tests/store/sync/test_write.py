@@ -7,10 +7,9 @@ import pytest
 
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EngineCounterSample
-from pertoken.store.sync.read import Local
-from pertoken.store.sync.write import Overtaken, Shipper, enter, take
+from pertoken.store.schema.shared import stable_id
+from pertoken.store.sync import Local, Overtaken, Shipper, enter, take
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, execute, host, local_rows, login, scalar, server_rows, shipper
 from tests.values import host_row, tick

@@ -22,7 +22,7 @@ from pertoken.store.connect.sqlite import driver
 from pertoken.store.integrity.checksums import HOUR
 from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write.disk_full import BALLAST_BYTES, Ballast, free_space
+from pertoken.store.write.retention import BALLAST_BYTES, Ballast, free_space
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START, filled_tick
 from tests.values import new_store

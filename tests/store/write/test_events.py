@@ -17,8 +17,7 @@ from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import MAX_EVENTS, Event
 from pertoken.store.write.retention import Ages, purge
-from pertoken.store.write.tick import MAX_MESSAGE
-from pertoken.store.write.writer import Writer
+from pertoken.store.write.writer import MAX_MESSAGE, Writer
 from tests.fleet.servers import execute, scalar
 from tests.postgres import server_url
 from tests.values import HOST, new_store, tick

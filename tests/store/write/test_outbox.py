@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, host, local_rows, login, server_rows, shipper, ts_of
 from tests.values import host_row, tick

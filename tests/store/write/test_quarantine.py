@@ -20,7 +20,7 @@ from pertoken.store.integrity.checksums import HOUR
 from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare
-from pertoken.store.write import quarantine
+from pertoken.store.write import rollup
 from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
@@ -176,7 +176,7 @@ def test_another_version_tries_a_bucket_in_quarantine_once(
     with Writer(where) as writer:
         overflow_a_minute(writer)
         writer.roll_up()
-    monkeypatch.setattr(quarantine, "__version__", "99.0")
+    monkeypatch.setattr(rollup, "__version__", "99.0")
     with Writer(where) as writer:
         assert writer.roll_up() > 0
         assert writer.roll_up() == 0
@@ -186,7 +186,7 @@ def test_another_version_tries_a_bucket_in_quarantine_once(
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         connection.execute("UPDATE deployment_sample SET generated_tokens = 1 WHERE epoch_id = 11")
         connection.commit()
-    monkeypatch.setattr(quarantine, "__version__", "99.1")
+    monkeypatch.setattr(rollup, "__version__", "99.1")
     with Writer(where) as writer:
         writer.roll_up()
     assert quarantined(where) == []

@@ -11,8 +11,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
-from pertoken.store.write.tick import bucket
-from pertoken.store.write.writer import Writer
+from pertoken.store.write.writer import Writer, bucket
 from tests.values import HOST, new_store, tick
 
 

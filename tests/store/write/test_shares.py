@@ -10,10 +10,10 @@ from sqlalchemy import Connection, func, select
 from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.query import read, rollups, sums
+from pertoken.store.query import buckets as sums
+from pertoken.store.query import read, rollups
 from pertoken.store.query.buckets import buckets
-from pertoken.store.query.rollups import allocated_ns
-from pertoken.store.query.segments import Segment
+from pertoken.store.query.rollups import Segment, allocated_ns
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
 from pertoken.store.write.writer import Writer

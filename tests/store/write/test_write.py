@@ -19,7 +19,7 @@ from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.verify import verify
 from pertoken.store.query import rollups
-from pertoken.store.query.segments import Segment
+from pertoken.store.query.rollups import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
     DeploymentSample,
@@ -32,8 +32,7 @@ from pertoken.store.schema.rows import (
     Tick,
 )
 from pertoken.store.write.rollup import ROLLUPS
-from pertoken.store.write.tick import bucket
-from pertoken.store.write.writer import Writer
+from pertoken.store.write.writer import Writer, bucket
 from pertoken.units import SHARE
 from tests.examples import examples
 from tests.values import HOST, new_store, tick

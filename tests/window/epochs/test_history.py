@@ -12,8 +12,8 @@ from pertoken.evidence import Comparison, Epoch
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store, writing
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
+from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
 from pertoken.window.columns import columns
 from pertoken.window.epochs.history import OUTCOME_COLUMNS, EpochHours, History, outcomes_of, outcomes_together

@@ -6,9 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.store.connect.create import create
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.connect.open import open_store
+from pertoken.store.connect.open import create, open_store
 from pertoken.window.reading import Window
 from pertoken.window.tenants.tokens import Tenant, TenantTokens, parse_metric
 from tests.fleet.servers import NOW, host, local_rows, login, server_rows, shipper

@@ -26,7 +26,7 @@ from pertoken.agent.engines.adapters.adapter import (
 )
 from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import merged, read_words
-from pertoken.store.schema.words import CONNECTOR
+from pertoken.store.schema.shared import CONNECTOR
 
 _CACHE_CONFIG = "vllm:cache_config_info"
 _BY_SOURCE = "vllm:prompt_tokens_by_source_total"

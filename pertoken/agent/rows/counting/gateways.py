@@ -12,7 +12,6 @@ from pertoken.agent.rows.counting import life_ids
 from pertoken.agent.rows.counting.counters import advance, rebase
 from pertoken.agent.rows.epochs import follow
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
     CounterState,
     DeploymentRow,
@@ -21,7 +20,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
     Event,
 )
-from pertoken.store.schema.words import GATEWAY
+from pertoken.store.schema.shared import GATEWAY, stable_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pertoken.store.schema.words import CONNECTOR
+from pertoken.store.schema.shared import CONNECTOR
 
 Words = Mapping[str, int | None]
 """Increases by counter."""

@@ -5,7 +5,7 @@ it. Ids of processes of this host and of boots are positive; ids of lives that o
 ids can be compared only if both are of one sign.
 """
 
-from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.shared import stable_id
 
 _MAX_ID = 2**63 - 1
 

@@ -8,8 +8,8 @@ from functools import cache
 
 from pertoken.agent.rows.counting.counters import Peak
 from pertoken.agent.rows.tick_state import TickState
-from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import CounterState
+from pertoken.store.schema.shared import stable_id
 
 
 def stored_peaks(tick_state: TickState, engine_id: int) -> dict[str, Peak]:
