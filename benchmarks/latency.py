@@ -27,7 +27,7 @@ from pertoken.catalog.market import load_market
 from pertoken.config import load
 from pertoken.demo.making import SETTINGS_FILE, make
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, ratios
+from pertoken.forecast.latency import Latency, LatencyQuery, ratios
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Z_80, Range
 from pertoken.savings.forecasts import Forecasts

@@ -36,7 +36,7 @@ from pertoken.agent.load_probe.script import script
 from pertoken.arrivals import Arrivals, from_sample
 from pertoken.catalog.market import MeasuredRates, load_market
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies
+from pertoken.forecast.latency import Latency, LatencyQuery, latencies
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Z_80, Range
 from pertoken.savings.present import Present, presents

@@ -25,7 +25,7 @@ from benchmarks.proof.histories import Condition, histories
 from benchmarks.proof.runs import run as run_proof
 from pertoken.arrivals import Lengths, fixed
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.queue.queueing import under_load
+from pertoken.forecast.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, write_model
 from tests.standin_nvml.native import COMPILER

@@ -30,7 +30,7 @@ MOMENTS = frozenset(
     [
         ("store/connect/open.py", "transaction"),
         ("window/evidence.py", "operating_points"),
-        ("forecast/queue/latency.py", "latencies"),
+        ("forecast/latency.py", "latencies"),
         ("proof/findings.py", "keep"),
     ]
 )

@@ -24,12 +24,10 @@ from benchmarks.forecast.folds import Predicted, Score, half_widths, macro, refi
 from benchmarks.forecast.pairs import as_changes, reasons
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, report
-from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
+from pertoken.forecast.calibration import POINT_SD, load_errors, loads_of, log_times, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
-from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, rows_times
+from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, rows_times, steady
 from pertoken.forecast.host import LOAD_KINDS, MIN_POINTS
-from pertoken.forecast.load_errors import load_errors, loads_of, log_times
-from pertoken.forecast.steady import steady
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
 """Columns in which the rows of one deployment are alike."""

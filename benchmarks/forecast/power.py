@@ -22,7 +22,7 @@ from benchmarks.forecast.performance.devices import device
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import deviation, efficiency
+from pertoken.forecast.efficiency import deviation, efficiency, steady
 from pertoken.forecast.power import (
     Busy,
     Device,
@@ -37,7 +37,6 @@ from pertoken.forecast.power import (
     products_share,
     under_cap,
 )
-from pertoken.forecast.steady import steady
 
 CAPPED = ("power_cap", "clock_lock")
 """Kinds of change that only slow the device down."""

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from benchmarks.forecast.capacity import MIN_FREE_FRACTION, profiled_bytes
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import free_bytes
-from pertoken.forecast.efficiency import Efficiency, tag_names
+from pertoken.forecast.efficiency import PREFILL_AT, Efficiency, tag_names, time_scale
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.queue.service import DECODE_AT
-from pertoken.forecast.steady import PREFILL_AT, time_scale
+from pertoken.forecast.latency import DECODE_AT
 from pertoken.forecast.terms import OVERHEAD_S, TERMS, kv_bytes_per_token, parts, prefill_seconds, seconds, total
 
 WEIGHTS_AT = tuple(map(TERMS.index, ("weights", "experts")))

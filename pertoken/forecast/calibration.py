@@ -8,16 +8,32 @@ than of GEMMs. What the measurement leaves open stays in the covariance, and so 
 Several operating points of one deployment add up: batch, lengths and share of prefill that differ separate the terms.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pertoken.by_identity import by_identity
+from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import Deviation, Efficiency, deviation, rows_times
-from pertoken.forecast.steady import Steady, first_token_weights, steady
-from pertoken.forecast.terms import TERMS, total
+from pertoken.forecast.efficiency import (
+    Deviation,
+    Efficiency,
+    Steady,
+    deviation,
+    first_token_weights,
+    rows_times,
+    slowed,
+    steady,
+)
+from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
+from pertoken.forecast.terms import TERMS, context, total
+from pertoken.state.deployment import Deployment
 
 Owners = NDArray[np.intp]
 
@@ -238,3 +254,179 @@ def ratio(
     log_ratio = uncalibrated + np.clip(calibrated - uncalibrated, -farthest, farthest)
     variance = np.maximum(left_open, 0.0) + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
     return Ratio(log_ratio, np.sqrt(variance), uncalibrated, slow_before, slow_after)
+
+
+ERROR_SD = 0.5
+"""Standard deviation of an error, as a log time. It and the length were chosen on public rows; see
+`python -m benchmarks.forecast --calibrate-with 10 --folds`: its groups of sources choose again."""
+ERROR_LENGTH = 2.0
+"""Distance between loads, in logarithms, over which errors are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadErrors:
+    """Errors at operating points of one deployment."""
+
+    loads: tuple[tuple[float, ...], ...]
+    """Of each point: see `loads_of`."""
+    log_errors: tuple[float, ...]
+    """Of each point: the log of the measured time over the model's."""
+    sd: float = ERROR_SD
+    length: float = ERROR_LENGTH
+
+
+def loads_of(c: Candidates, running: Array) -> Array:
+    """Return the load as logarithms: running sequences, their context, and the tokens they generate.
+
+    `running`: shape (n,), or (n, points) of candidates that are `spread`; the result has one more axis, of 3.
+    """
+    parts = np.broadcast_arrays(running, context(c), c.generated_len)
+    return np.asarray(np.log(np.maximum(np.stack(parts, axis=-1), 1.0)))
+
+
+def load_errors(
+    loads: Array, log_errors: Array, sd: float = ERROR_SD, length: float = ERROR_LENGTH
+) -> LoadErrors | None:
+    """Return the errors around points of these loads, shape (n, 3), with times off by `log_errors`, shape (n,).
+
+    NaN where no time was measured; None without any measured point. Errors are cut off at `MAX_SURPRISE`: a minute in
+    which a server stalled, at a load that no other minute had, would otherwise dominate all forecasts near it.
+    """
+    known = np.isfinite(log_errors)
+    if not known.any() or sd == 0:
+        return None
+    kept = np.clip(log_errors[known], -MAX_SURPRISE, MAX_SURPRISE)
+    return LoadErrors(tuple(map(tuple, loads[known].tolist())), tuple(kept.tolist()), sd, length)
+
+
+def log_times(errors: Sequence[LoadErrors | None], loads: Array) -> Array:
+    """Return the log of the measured time over the model's at loads of shape (n, 3) or (n, points, 3), without their
+    last axis. 0 where no errors are known.
+    """
+    rows = [row for row, known in enumerate(errors) if known is not None]
+    missed = np.zeros(loads.shape[:-1])
+    if not rows:
+        return missed
+    points = [_points(known) for known in errors if known is not None]
+    most = max(len(weights) for _, weights, _ in points)
+    # Points of no weight fill up the shorter lists, and sums go point by point: what else is computed beside changes no
+    # digit.
+    at, weight = np.zeros((len(rows), most, loads.shape[-1])), np.zeros((len(rows), most))
+    for row, (own_loads, weights, _) in enumerate(points):
+        at[row, : len(weights)], weight[row, : len(weights)] = own_loads, weights
+    asked = loads[rows].reshape(len(rows), -1, loads.shape[-1])
+    length = np.array([length for *_, length in points])[:, None, None]
+    alike = _likeness(asked[:, :, None, :], at[:, None, :, :], length)
+    missed[rows] = total(alike * weight[:, None, :]).reshape(missed[rows].shape)
+    return missed
+
+
+def as_measured(state: Steady, c: Candidates, errors: Sequence[LoadErrors | None]) -> Steady:
+    """Return steady states with the times that points near their loads show."""
+    if not any(errors):
+        return state
+    return slowed(state, np.exp(log_times(errors, loads_of(c, state.running))))
+
+
+@by_identity
+def _points(errors: LoadErrors) -> tuple[Array, Array, float]:
+    """Return the loads of points, what the error of each adds to that at a load alike, and the length."""
+    loads = np.array(errors.loads)
+    alike = errors.sd**2 * _likeness(loads[:, None, :], loads[None, :, :], errors.length)
+    weights = np.linalg.solve(alike + POINT_SD**2 * np.eye(len(loads)), np.array(errors.log_errors))
+    return loads, errors.sd**2 * weights, errors.length
+
+
+def _likeness(one: Array, other: Array, length: Array | float) -> Array:
+    """Return the correlation of errors at loads, whose last axis is summed up."""
+    return np.asarray(np.exp(-total((one - other) ** 2) / (2 * length**2)))
+
+
+Z95 = 1.6448536269514722
+"""95 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """One change of a deployment that was verified."""
+
+    before: tuple[tuple[str, Any], ...]
+    """Fields of the deployment that changed, with their values before."""
+    ratio: tuple[float, float, float]
+    """Device-seconds per token now over those before at like load, 90 % interval: low, likely, high."""
+    source: str
+    """The receipt, for people."""
+
+    def ran(self, now: Deployment) -> Deployment:
+        """Return the deployment as it ran before."""
+        values: Mapping[str, Any] = dict(self.before)
+        return replace(now, **values)
+
+    def slower_before(self, now: Deployment) -> float:
+        """Return the seconds per token of one sequence before over those now."""
+        return (now.n_devices or 1) / (self.ran(now).n_devices or 1) / self.ratio[1]
+
+    @property
+    def log_sd(self) -> float:
+        """Standard deviation of the logarithm of the ratio."""
+        low, _, high = self.ratio
+        return (math.log(high) - math.log(low)) / (2 * Z95)
+
+    @property
+    def words(self) -> str:
+        """What was measured, for people."""
+        low, likely, high = (value - 1 for value in self.ratio)
+        changed = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in self.before)
+        return f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) device time per token since it ran with {changed}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Earlier:
+    """State of a deployment before a verified change."""
+
+    realised: Realised
+    row: Row
+
+    def slower(self, now: Deployment) -> float:
+        """Return the ratio of seconds per token, before over now, at which the forecast equals the measured change."""
+        return self.realised.slower_before(now)
+
+
+def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
+    """Return how a deployment ran before each verified change, as far as the serving model knows that."""
+    before = [realised.ran(now) for realised in changes]
+    rows = resolve_each([(deployment, load) for deployment in before], market)
+    return [
+        Earlier(realised, row) for realised, row in zip(changes, rows, strict=True) if not isinstance(row, Abstained)
+    ]
+
+
+def with_earlier(means: Candidates, counts: Sequence[int], changes: Sequence[Sequence[Earlier]]) -> Candidates:
+    """Return each candidate `counts` times, each followed by its states before its changes."""
+    if not any(changes):
+        return means.take(np.repeat(np.arange(len(means)), counts))
+    before = stack_rows([earlier.row for some in changes for earlier in some])
+    whole = {
+        field.name: np.concatenate([getattr(means, field.name), getattr(before, field.name)])
+        for field in fields(Candidates)
+    }
+    index: list[int] = []
+    following = len(means)
+    for place, (count, some) in enumerate(zip(counts, changes, strict=True)):
+        index += [*[place] * count, *range(following, following + len(some))]
+        following += len(some)
+    return Candidates(**whole).take(np.array(index))
+
+
+def before_changes(c: Candidates, running: Array, seconds: Array, changes: Sequence[Sequence[Earlier]]) -> Observation:
+    """Return the times per token before each change as an observation of the rows of `c`; NaN in other rows.
+
+    It is as uncertain as the model and the ratio.
+    """
+    prior = deviation()
+    sd = np.full(len(c), prior.noise)
+    for at, earlier in zip(
+        np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True
+    ):
+        sd[at] = math.hypot(prior.noise, earlier.realised.log_sd)
+    return replace(per_token(prior, seconds, running), log_sd=sd)

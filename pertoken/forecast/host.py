@@ -14,24 +14,28 @@ from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import (
     MAX_SURPRISE,
     POINT_SD,
+    Earlier,
+    LoadErrors,
     Owners,
     Posterior,
     PredictionError,
+    Realised,
     activity,
+    before_changes,
+    earlier,
     first_token,
+    load_errors,
+    loads_of,
     per_token,
     posterior,
     prediction_error,
     prequential,
+    with_earlier,
 )
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
-from pertoken.forecast.efficiency import deviation, efficiency, rows_times
-from pertoken.forecast.kinds import kinds_of, onto_cpus
-from pertoken.forecast.load_errors import LoadErrors, load_errors, loads_of
-from pertoken.forecast.realised import Earlier, Realised, before_changes, earlier, with_earlier
-from pertoken.forecast.served import Abstained, Load, for_each, uncovered_kernels
-from pertoken.forecast.steady import steady
+from pertoken.forecast.efficiency import deviation, efficiency, rows_times, steady
+from pertoken.forecast.served import Abstained, Load, for_each, kinds_of, onto_cpus, uncovered_kernels
 from pertoken.forecast.tiers import Tier, tiers
 from pertoken.state.deployment import Deployment
 

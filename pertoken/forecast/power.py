@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.steady import Steady
+from pertoken.forecast.efficiency import Steady
 from pertoken.forecast.terms import TERMS, seconds
 
 MEMORY = ("weights", "experts", "kv_cache")

@@ -13,26 +13,36 @@ from operator import itemgetter
 import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.forecast.calibration import Posterior, ratio
+from pertoken.forecast.calibration import Posterior, as_measured, loads_of, log_times, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, refusals
-from pertoken.forecast.efficiency import deviation, efficiency, intervals
+from pertoken.forecast.efficiency import (
+    Steady,
+    deviation,
+    efficiency,
+    first_token_scaled,
+    intervals,
+    slowed,
+    steady_scaled,
+    time_scale,
+)
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.host import LOAD_KINDS, Calibration, carried
-from pertoken.forecast.kinds import check_hardware, kinds_of, known_kinds, measured_kinds
-from pertoken.forecast.load_errors import as_measured, loads_of, log_times
-from pertoken.forecast.search import crossing
+from pertoken.forecast.queueing import crossing
 from pertoken.forecast.served import (
     Abstained,
     Load,
     Row,
+    check_hardware,
     encoder_assumptions,
     for_each,
+    kinds_of,
+    known_kinds,
+    measured_kinds,
     resolve_each,
     stack_rows,
     uncovered_kernels,
 )
-from pertoken.forecast.steady import Steady, first_token_scaled, slowed, steady_scaled, time_scale
 from pertoken.state.deployment import Deployment
 
 Range = tuple[float, float, float]

@@ -5,13 +5,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pertoken.catalog.market import Market
+from pertoken.forecast.calibration import as_measured
 from pertoken.forecast.candidates import Candidates
-from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.efficiency import Steady, efficiency, steady
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.load_errors import as_measured
 from pertoken.forecast.power import Device, busy_w, clock_bound, full_w, products_share, under_cap
 from pertoken.forecast.served import Load, resolve
-from pertoken.forecast.steady import Steady, steady
 from pertoken.state.deployment import Deployment
 
 

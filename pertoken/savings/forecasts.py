@@ -7,18 +7,20 @@ from typing import TypeVar
 from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.calibration import Realised
 from pertoken.forecast.host import Calibration, Measured, calibrate_all, carried
-from pertoken.forecast.queue.latency import (
+from pertoken.forecast.latency import (
+    Counts,
     Latency,
     LatencyQuery,
     LikelyLatency,
     Limits,
+    SloMs,
+    fewest_all,
     latencies,
     likely_latencies,
     overruns,
 )
-from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
-from pertoken.forecast.realised import Realised
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Change, Comparison, Forecast, Range, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.catalog.market import Market
-from pertoken.forecast.queue.latency import LatencyQuery, LikelyLatency, Limits, likely_latencies
-from pertoken.forecast.queue.replicas import SloMs
+from pertoken.forecast.latency import LatencyQuery, LikelyLatency, Limits, SloMs, likely_latencies
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Range
 from pertoken.savings.load import MeasuredLoad

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import LatencyQuery, overruns
-from pertoken.forecast.queue.replicas import MAX_REPLICAS
+from pertoken.forecast.latency import MAX_REPLICAS, LatencyQuery, overruns
 from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import arrival_factors

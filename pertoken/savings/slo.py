@@ -9,8 +9,7 @@ from typing import Any
 from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import SAME, Latency, LatencyQuery, LikelyLatency, assumptions, ratios
-from pertoken.forecast.queue.replicas import SloMs
+from pertoken.forecast.latency import SAME, Latency, LatencyQuery, LikelyLatency, SloMs, assumptions, ratios
 from pertoken.forecast.serving import Range
 from pertoken.metrics import PER_REQUEST_TPOT
 from pertoken.provenance import Provenance, worst

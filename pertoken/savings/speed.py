@@ -7,8 +7,7 @@ from functools import partial
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.host import Calibration, carried, tier_of
-from pertoken.forecast.queue.latency import SAME
-from pertoken.forecast.queue.replicas import SloMs
+from pertoken.forecast.latency import SAME, SloMs
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Change, Forecast, Range
 from pertoken.provenance import Provenance, worst

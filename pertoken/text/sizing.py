@@ -6,7 +6,7 @@ from datetime import date
 
 from pertoken.catalog.knobs import commands
 from pertoken.catalog.offers import marks
-from pertoken.forecast.queue.replicas import MAX_REPLICAS
+from pertoken.forecast.latency import MAX_REPLICAS
 from pertoken.savings.size.choices import Rented, Serverless
 from pertoken.savings.size.ends import Bounds
 from pertoken.savings.size.ranking import Miss, Sizing

@@ -9,10 +9,9 @@ from pertoken.arrivals import typical
 from pertoken.catalog.market import Market, load_market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
-from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.efficiency import efficiency, steady
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import forecast
-from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model

@@ -3,13 +3,11 @@
 from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.candidates import Candidates
-from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.efficiency import efficiency, first_token_scaled, time_scale
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies
-from pertoken.forecast.queue.replicas import SloMs, fewest_all
+from pertoken.forecast.latency import Latency, LatencyQuery, SloMs, fewest_all, latencies
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Change, Forecast, compare, forecast
-from pertoken.forecast.steady import first_token_scaled, time_scale
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model
 

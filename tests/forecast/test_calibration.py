@@ -9,11 +9,10 @@ import pytest
 from benchmarks.calibrate import calibrate
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import MAX_SHIFT, activity, first_token, per_token, posterior, prequential, ratio
-from pertoken.forecast.efficiency import deviation, efficiency
+from pertoken.forecast.efficiency import deviation, efficiency, steady
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.served import resolve
 from pertoken.forecast.serving import Change, compare, forecast
-from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS
 from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, first_token_s
 

@@ -12,12 +12,11 @@ from pertoken.arrivals import Arrivals, typical
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
-from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.efficiency import efficiency, steady
 from pertoken.forecast.formats import weight_format
-from pertoken.forecast.queue.service import forecast_under
+from pertoken.forecast.latency import forecast_under
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.serving import Change, compare, forecast
-from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model

@@ -7,14 +7,12 @@ import pytest
 
 from pertoken.arrivals import Arrivals, fixed
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.calibration import MAX_SURPRISE
+from pertoken.forecast.calibration import MAX_SURPRISE, LoadErrors, load_errors, loads_of, log_times
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.efficiency import efficiency, steady
 from pertoken.forecast.host import MIN_POINTS, Calibration, Measured, calibrate_all
-from pertoken.forecast.load_errors import LoadErrors, load_errors, loads_of, log_times
 from pertoken.forecast.served import resolve
 from pertoken.forecast.serving import Change, compare, forecast
-from pertoken.forecast.steady import steady
 from tests.forecast.builders import CHAT, LLAMA_8B, MARKET, latency
 
 LOADS = np.log(np.column_stack([2.0 ** np.arange(8), np.full(8, 700.0), np.full(8, 250.0)]))

@@ -11,7 +11,7 @@ from benchmarks.forecast.power import Watts, by_kind, log_ratios, uncapped_w
 from benchmarks.load.unmeasured_watts import unmeasured_busy_w, unmeasured_log_sd
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.efficiency import efficiency, steady
 from pertoken.forecast.power import (
     Device,
     at_clock,
@@ -24,7 +24,6 @@ from pertoken.forecast.power import (
     under_cap,
 )
 from pertoken.forecast.served import Load, resolve
-from pertoken.forecast.steady import steady
 from pertoken.state.deployment import Deployment, Placement
 
 MARKET = load_market()

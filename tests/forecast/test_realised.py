@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 
 from pertoken.catalog.market import load_market
+from pertoken.forecast.calibration import Realised
 from pertoken.forecast.host import Calibration, Measured, calibrate_all
-from pertoken.forecast.realised import Realised
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import Change, compare
 from pertoken.state.deployment import Deployment, Placement

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.search import crossing
+from pertoken.forecast.queueing import crossing
 
 ZEROS = np.array([0.5, 3.0, 7.25, 1e-6])
 LOW, HIGH = np.zeros(4), np.full(4, 10.0)

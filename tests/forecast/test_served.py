@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pertoken.forecast.efficiency import efficiency, tag_names
+from pertoken.forecast.efficiency import efficiency, steady, tag_names
 from pertoken.forecast.served import image_flops, images_tag, resolve
 from pertoken.forecast.serving import forecast
-from pertoken.forecast.steady import steady
 from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.deployment import Placement
 from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, MOE, at, model, ratio

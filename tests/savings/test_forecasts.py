@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pertoken.evidence import Evidence, OperatingPoint
-from pertoken.forecast.queue.latency import LatencyQuery, overruns
+from pertoken.forecast.latency import LatencyQuery, overruns
 from pertoken.forecast.serving import Comparison, compare_all
 from pertoken.savings import forecasts
 from pertoken.savings.context import Context

@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.queue.latency import LatencyQuery
+from pertoken.forecast.latency import LatencyQuery
 from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.evidence import Evidence
-from pertoken.forecast.queue.latency import Latency
+from pertoken.forecast.latency import Latency
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance
 from pertoken.savings.forecasts import Forecasts

@@ -26,8 +26,7 @@ import numpy as np
 from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.report import Row, Target, report
 from pertoken.arrivals import Array, Arrivals, Lengths, typical
-from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.queueing import under_load
+from pertoken.forecast.queueing import Service, under_load
 from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, Shape, write_model
 

@@ -23,10 +23,13 @@ from pertoken.arrivals import Arrivals, typical  # noqa: E402
 from pertoken.catalog.market import Market, load_market  # noqa: E402
 from pertoken.forecast.candidates import Array, Candidates  # noqa: E402
 from pertoken.forecast.capacity import fitting_sequences  # noqa: E402
-from pertoken.forecast.efficiency import Efficiency, efficiency  # noqa: E402
-from pertoken.forecast.queue.service import forecast_under  # noqa: E402
+from pertoken.forecast.efficiency import (  # noqa: E402
+    Efficiency,
+    efficiency,
+    steady,
+)
+from pertoken.forecast.latency import forecast_under  # noqa: E402
 from pertoken.forecast.served import Abstained, Load, resolve  # noqa: E402
-from pertoken.forecast.steady import steady  # noqa: E402
 from pertoken.state.deployment import (
     Deployment,
     Placement,

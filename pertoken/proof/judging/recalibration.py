@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from pertoken.forecast.realised import Realised
+from pertoken.forecast.calibration import Realised
 from pertoken.proof.judging.receipts import Kind
 from pertoken.proof.verdicts import VERIFIED, Result, Verdict, read_verdicts
 from pertoken.state.deployment import Deployment

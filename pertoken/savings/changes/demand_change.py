@@ -11,7 +11,7 @@ from typing import Any
 from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import LatencyQuery, utilizations
+from pertoken.forecast.latency import LatencyQuery, utilizations
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context, Money

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pertoken.evidence import NotMeasured
+from pertoken.forecast.latency import Latency
 from pertoken.forecast.power import idle_w, log_sd
-from pertoken.forecast.queue.latency import Latency
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Z_80
 from pertoken.forecast.watts import DeviceWatts, capped, modelled_busy_w

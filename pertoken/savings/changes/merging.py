@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pertoken.arrivals import mixed
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import LatencyQuery
+from pertoken.forecast.latency import LatencyQuery
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes.interruptions import interruptions

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import LatencyQuery
+from pertoken.forecast.latency import LatencyQuery
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict

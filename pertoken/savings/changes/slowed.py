@@ -6,7 +6,7 @@ from functools import partial
 
 from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import LatencyQuery
+from pertoken.forecast.latency import LatencyQuery
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.present import Present

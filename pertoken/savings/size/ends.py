@@ -13,8 +13,7 @@ from functools import cache
 
 from pertoken.catalog.market import Market
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, unmeasured_widths
-from pertoken.forecast.queue.replicas import fewest_all
+from pertoken.forecast.latency import Latency, LatencyQuery, fewest_all, latencies, unmeasured_widths
 from pertoken.forecast.served import Abstained
 from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
 from pertoken.forecast.host import Calibration, tier_of
+from pertoken.forecast.latency import MAX_REPLICAS, latencies
 from pertoken.forecast.memory import MemoryFit, memory_fits
-from pertoken.forecast.queue.latency import latencies
-from pertoken.forecast.queue.replicas import MAX_REPLICAS
 from pertoken.forecast.served import Abstained
 from pertoken.savings.size.choices import Rented, Serverless, cheapest
 from pertoken.savings.size.ends import Bounds, Counts, Figures, at, fewest_replicas, figures

@@ -6,9 +6,8 @@ import pytest
 from benchmarks.load.engine import Engine, engines, request_s, with_first_token
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.efficiency import efficiency, steady, time_scale
 from pertoken.forecast.served import Load, resolve
-from pertoken.forecast.steady import steady, time_scale
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from tests.deployments import deployment

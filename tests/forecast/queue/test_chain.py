@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pertoken.arrivals import fixed
-from pertoken.forecast.queue.chain import Chain, Service
+from pertoken.forecast.queueing import Chain, Service
 
 PREFILL_S, DECODE_S, TOKENS = 0.2, 0.01, 81
 

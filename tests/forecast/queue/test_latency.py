@@ -12,7 +12,7 @@ from benchmarks.calibrate import calibrate
 from pertoken.arrivals import Arrivals, typical
 from pertoken.catalog.market import load_market
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, overruns, utilizations
+from pertoken.forecast.latency import Latency, LatencyQuery, latencies, overruns, utilizations
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Range
 from pertoken.state.deployment import Deployment

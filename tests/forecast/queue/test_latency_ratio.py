@@ -7,7 +7,7 @@ import pytest
 from benchmarks.calibrate import calibrate
 from pertoken.arrivals import Arrivals, typical
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import SAME, Latency, ratios
+from pertoken.forecast.latency import SAME, Latency, ratios
 from pertoken.forecast.served import Load
 from pertoken.state.deployment import Deployment
 from tests.deployments import MARKET

@@ -6,9 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pertoken.arrivals import Array, Lengths, fixed, typical
-from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overrun, under_load
-from pertoken.forecast.queue.steady_state import MAX_UTILIZATION
+from pertoken.forecast.queueing import MAX_UTILIZATION, NO_LIMIT_S, Service, UnderLoad, overrun, under_load
 from tests.examples import examples
 from tests.forecast.engine_simulation import Request, Seen, simulate
 

@@ -6,8 +6,7 @@ import pytest
 
 from pertoken.arrivals import Arrivals
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.queue.latency import LatencyQuery
-from pertoken.forecast.queue.replicas import fewest_all
+from pertoken.forecast.latency import LatencyQuery, fewest_all
 from pertoken.forecast.served import Abstained
 from tests.forecast.builders import fewest_replicas, latency
 from tests.forecast.queue.test_latency import ANSWER, CHAT, MARKET, PROMPT, deployment, ranges

@@ -4,10 +4,9 @@ import pytest
 from pertoken.arrivals import Arrivals, fixed, typical
 from pertoken.catalog.market import load_market
 from pertoken.forecast.capacity import fitting_sequences
-from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.queue.service import forecast_under, service
+from pertoken.forecast.efficiency import efficiency, steady
+from pertoken.forecast.latency import forecast_under, service
 from pertoken.forecast.served import Load, resolve
-from pertoken.forecast.steady import steady
 from tests.deployments import deployment
 
 MARKET = load_market()

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from pertoken.arrivals import Lengths, fixed
-from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.steady_state import capacity_per_s, steady_state
+from pertoken.forecast.queueing import Service, capacity_per_s, steady_state
 
 STEP_S, PREFILL_S, TOKENS = 0.01, 0.5, 51
 

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from pertoken.arrivals import Lengths, fixed, typical
-from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.steady_state import steady_state
-from pertoken.forecast.queue.tpot import TpotDistribution, tpot_distribution
+from pertoken.forecast.queueing import Service, TpotDistribution, steady_state, tpot_distribution
 
 STEP_S = 0.01
 

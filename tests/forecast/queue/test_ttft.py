@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.forecast.queue.queueing import TtftDistribution
+from pertoken.forecast.queueing import TtftDistribution
 from tests.examples import examples
 
 OWN_S = np.array([[0.1, 0.2, 0.3, 0.4]])

@@ -8,7 +8,7 @@ import pytest
 from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
 from pertoken.errors import BadInput
-from pertoken.forecast.queue.latency import Latency, latencies
+from pertoken.forecast.latency import Latency, latencies
 from pertoken.savings.size.choices import Rented, cheapest
 from pertoken.savings.size.ends import at, ends, fewest_replicas, figures
 from pertoken.savings.size.layouts import formats, layouts

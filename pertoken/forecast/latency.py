@@ -1,28 +1,126 @@
 """TTFT and TPOT of a deployment under a load: the queueing model over the calibrated serving model, with ranges."""
 
+from __future__ import annotations
+
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from operator import attrgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pertoken.arrivals import Arrivals, Lengths, joined
 from pertoken.catalog.market import Market
+from pertoken.forecast.calibration import LoadErrors, loads_of, log_times
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import deviation, efficiency, intervals
+from pertoken.forecast.efficiency import PREFILL_AT, Efficiency, deviation, efficiency, intervals, time_scale
 from pertoken.forecast.host import Calibration
-from pertoken.forecast.kinds import measured_kinds
-from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.queueing import NO_LIMIT_S, UnderLoad, overrun
-from pertoken.forecast.queue.service import forecast_under, missed_steps, service
-from pertoken.forecast.queue.steady_state import capacity_per_s
-from pertoken.forecast.served import Abstained, Load, for_each
+from pertoken.forecast.queueing import (
+    MAX_UTILIZATION,
+    NO_LIMIT_S,
+    Service,
+    UnderLoad,
+    capacity_per_s,
+    overrun,
+    under_load,
+)
+from pertoken.forecast.served import Abstained, Load, for_each, measured_kinds
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
-from pertoken.forecast.terms import TERMS
+from pertoken.forecast.terms import TERMS, prefill_seconds, seconds, total
 from pertoken.state.deployment import Deployment
+
+POINTS = 12
+"""Batch sizes, evenly spaced in the logarithm, at which a step is computed. Between them it is linear."""
+DECODE_AT = tuple(index for index in range(len(TERMS)) if index not in PREFILL_AT)
+"""Indices of the terms of a decode step in `TERMS`."""
+MIN_STEP = 0.1
+"""Least share of the model's decode step that errors near measured points may leave of it, so that it stays above 0
+where most of a step is prefill: a judgement."""
+
+
+def service(
+    c: Candidates,
+    table: Efficiency,
+    prompt: Lengths,
+    generated: Lengths,
+    limit: Array,
+    chunk_tokens: Array | float = np.inf,
+    shift: Array | float = 0.0,
+    missed: Array | None = None,
+) -> Service:
+    """Return the step and prefill times of one replica of each candidate under these lengths.
+
+    `limit`, shape (n,): sequences of the whole deployment that memory and the engine allow to run at once.
+    `chunk_tokens`: maximum prompt tokens of one engine step. `shift`: as for `steady`. `missed`: see `missed_steps`.
+    """
+    limit_per_replica = np.maximum(limit / c.dp, 1.0)
+    running, mean = batches(c, limit), _at_means(c, prompt, generated)
+    scale = time_scale(c, table, shift)
+    term_s = seconds(mean, running * mean.dp)
+    decode = total(np.take(term_s, DECODE_AT, axis=-1) * np.take(scale, DECODE_AT, axis=-1)[:, None, :])
+    if missed is not None:
+        # What a token takes in all is measured; its share of prefill is left as it is.
+        more = total(term_s * scale[:, None, :]) * np.expm1(missed)
+        decode = np.maximum(decode + more, MIN_STEP * decode)
+    tokens = np.broadcast_to(prompt.rows, (len(c), prompt.rows.shape[1]))
+    prefill_s = prefill_seconds(replace(mean, prompt_len=tokens), 1.0)
+    prefill = sum(part_s * scale[:, index, None] for index, part_s in zip(PREFILL_AT, prefill_s, strict=True))
+    computed = prompt.rows * (1 - mean.cached_share)
+    steps = np.maximum(1.0, np.ceil(computed / np.reshape(chunk_tokens, (-1, 1))))
+    return Service(running, decode, np.maximum(prefill, 1e-9), steps, limit_per_replica)
+
+
+def batches(c: Candidates, limit: Array) -> Array:
+    """Return the batches of one replica at which steps are computed, up to a `limit` as for `service`, shape
+    (n, `POINTS`).
+    """
+    return np.asarray(np.maximum(limit / c.dp, 2.0)[:, None] ** (np.arange(POINTS) / (POINTS - 1)))
+
+
+def missed_steps(
+    c: Candidates, prompt: Lengths, generated: Lengths, limit: Array, errors: Sequence[LoadErrors | None]
+) -> Array:
+    """Return the log of the measured time of a token over the model's at `batches`, as known from points near them.
+
+    Arguments as for `service`; `errors` of each candidate. Shape (n, `POINTS`).
+    """
+    mean = _at_means(c, prompt, generated)
+    return log_times(errors, loads_of(mean, batches(c, limit) * mean.dp))
+
+
+def _at_means(c: Candidates, prompt: Lengths, generated: Lengths) -> Candidates:
+    """Return the candidates under requests of mean lengths, spread over batches."""
+    means = (np.broadcast_to(lengths.rows.mean(axis=1), (len(c),)) for lengths in (prompt, generated))
+    return replace(c, **dict(zip(("prompt_len", "generated_len"), means, strict=True))).spread()
+
+
+def forecast_under(
+    c: Candidates,
+    table: Efficiency,
+    arrivals: Arrivals,
+    limit: Array,
+    chunk_tokens: Array | float = np.inf,
+    shift: Array | float = 0.0,
+    missed: Array | None = None,
+    shares: tuple[float, ...] = (0.5, 0.95),
+) -> UnderLoad:
+    """Return steady states of whole deployments under one load, spread evenly and at random over their replicas.
+
+    Arguments as for `service`; `shares`: quantiles of TTFT and TPOT to compute.
+    """
+    replica_service = service(c, table, arrivals.prompt, arrivals.generated, limit, chunk_tokens, shift, missed)
+    replica_state = under_load(replica_service, arrivals.requests_per_s / c.dp, arrivals.generated, shares)
+    return replace(
+        replica_state,
+        capacity_per_s=replica_state.capacity_per_s * c.dp,
+        running=replica_state.running * c.dp,
+        waiting=replica_state.waiting * c.dp,
+        tok_s=replica_state.tok_s * c.dp,
+    )
+
 
 END = attrgetter("deployment", "load")
 """Deployment and load of a query."""
@@ -227,7 +325,7 @@ def _overrun(asked: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> lis
     queries, limits = zip(*asked, strict=True)
     replicas, generated = replicas_of(queries, c)
     rate = np.array([query.arrivals.requests_per_s for query in queries]) / c.dp
-    return list(map(bool, overrun(replicas, rate, generated, seconds(limits), SHARES)))
+    return list(map(bool, overrun(replicas, rate, generated, limit_seconds(limits), SHARES)))
 
 
 def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:
@@ -254,7 +352,7 @@ def _lengths(queries: Sequence[LatencyQuery]) -> tuple[Lengths, Lengths]:
     return prompt, generated
 
 
-def seconds(limits_ms: Sequence[Sequence[float | None]]) -> Array:
+def limit_seconds(limits_ms: Sequence[Sequence[float | None]]) -> Array:
     """Return limits in seconds, one row each; `NO_LIMIT_S` where there is none."""
     return np.array([[NO_LIMIT_S if limit is None else limit / 1000 for limit in limits] for limits in limits_ms])
 
@@ -321,3 +419,57 @@ def ratios(before: Latency, after: Latency, calibration: Calibration, *, same_lo
 def _likely(latency: Latency) -> list[float]:
     figures = (latency.ttft_p50_ms, latency.ttft_p95_ms, latency.tpot_p50_ms, latency.tpot_p95_ms)
     return [figure[1] for figure in figures if figure is not None]
+
+
+MAX_REPLICAS = 64
+SloMs = tuple[float | None, float | None]
+"""Objectives of TTFT and TPOT at p95, milliseconds; None where there is none."""
+Counts = tuple[int | None, ...]
+
+
+def fewest_all(
+    queries: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], market: Market
+) -> list[Counts | Abstained]:
+    """Return the fewest copies of each deployment that share all arrivals evenly and likely serve them within its
+    objectives, for its arrivals times each of its factors.
+
+    None where `MAX_REPLICAS` copies do not, `Abstained` in place of a query that cannot be forecast.
+    """
+    return for_each(queries, lambda asked: END(asked[0]), market, _fewest)
+
+
+def _fewest(asked: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], c: Candidates) -> Iterator[Counts]:
+    """Yield the counts of each query. With more replicas fewer requests arrive at each: usually the first number that
+    is not overloaded is enough, the largest one shows whether any is, and bisection finds the first of these.
+    """
+    queries, factors, limits = zip(*asked, strict=True)
+    services, generated = replicas_of(queries, c)
+    limits_s = limit_seconds(limits)
+    owner = np.repeat(np.arange(len(c)), [len(of_query) for of_query in factors])
+    per_s = np.array([query.arrivals.requests_per_s for query in queries])[owner] / c.dp[owner]
+    per_s = per_s * np.concatenate([np.asarray(of_query, dtype=float) for of_query in factors])
+
+    def hold(places: NDArray[np.int_], counts: NDArray[np.int_]) -> NDArray[np.bool_]:
+        """Return whether these numbers of replicas meet the objectives."""
+        held = np.zeros(len(places), dtype=bool)
+        for first in range(0, len(places), ROWS_AT_ONCE):
+            group = slice(first, first + ROWS_AT_ONCE)
+            rows, rates = owner[places[group]], per_s[places[group]] / counts[group]
+            of_rows = Service(*(getattr(services, field.name)[rows] for field in fields(Service)))
+            held[group] = ~overrun(of_rows, rates, Lengths(generated.rows[rows]), limits_s[rows], SHARES[1:])
+        return held
+
+    stable = np.floor(per_s / (capacity_per_s(services, generated)[owner] * MAX_UTILIZATION)).astype(int) + 1
+    low, high = stable.copy(), stable.copy()
+    failing = np.flatnonzero(stable <= MAX_REPLICAS)
+    failing = failing[~hold(failing, low[failing])]
+    high[failing] = np.where(hold(failing, np.full(len(failing), MAX_REPLICAS)), MAX_REPLICAS, MAX_REPLICAS + 1)
+    open_ends = failing[high[failing] <= MAX_REPLICAS]
+    while len(open_ends := open_ends[high[open_ends] - low[open_ends] > 1]):
+        middle = (low[open_ends] + high[open_ends]) // 2
+        holds = hold(open_ends, middle)
+        low[open_ends] = np.where(holds, low[open_ends], middle)
+        high[open_ends] = np.where(holds, middle, high[open_ends])
+    counts = iter(high.tolist())
+    for of_query in factors:
+        yield tuple(count if (count := next(counts)) <= MAX_REPLICAS else None for _ in of_query)
