@@ -39,7 +39,7 @@ from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
-from pertoken.window.epochs.like_for_like import student_quantile
+from pertoken.window.like_for_like import student_quantile
 from pertoken.window.reading import Window
 
 US = "pertoken"

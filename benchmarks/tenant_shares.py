@@ -24,7 +24,7 @@ from pertoken.costs.hours.attribution import attribute
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import NO_TIMES, TokenWeights, split, token_weights
 from pertoken.units import NANO_USD
-from pertoken.window.tenants.tokens import Tenant, TenantTokens
+from pertoken.window.tenants import Tenant, TenantTokens
 
 WEIGHTS_S, CONTEXT_S = 16e9 / 3.35e12, 131e3 / 3.35e12
 TOKEN_S, PAIR_S = 16e9 / 495e12, 0.52e6 / 495e12

@@ -24,7 +24,7 @@ from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import NO_TIMES, TokenWeights, split, token_weights
 from pertoken.store.schema import telemetry as t
 from pertoken.units import NANO_USD
-from pertoken.window.tenants.tokens import Tenant, TenantTokens
+from pertoken.window.tenants import Tenant, TenantTokens
 from tests.llama import LlamaServer, Shape, write_model
 from tests.recorded import agent_reading, scalar, until
 from tests.test_litellm_e2e import ALIAS, PROGRAM, READ_S, litellm, pertoken

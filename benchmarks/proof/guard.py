@@ -17,8 +17,8 @@ from benchmarks.report import Row, Target, report
 from pertoken.proof.verification.guard import Guard, guard
 from pertoken.proof.verification.question import Outputs, Question, Signal
 from pertoken.window.columns import Floats
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
-from pertoken.window.epochs.outputs import OutputCounts
+from pertoken.window.epochs import OutputCounts
+from pertoken.window.like_for_like import HourlyOutcomes
 
 LIMIT = 2048
 """Tokens at which outputs are cut."""

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -24,7 +24,7 @@ from benchmarks.report import Row, Target
 from pertoken.proof.verification.question import Cycle, Promise, Question
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import verify
-from pertoken.window.epochs.like_for_like import HourlyOutcomes, student_quantile
+from pertoken.window.like_for_like import HourlyOutcomes, student_quantile
 
 Floats = NDArray[np.float64]
 CYCLE = Cycle(bucket_s=6 * 3600, buckets=28)

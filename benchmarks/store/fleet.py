@@ -32,7 +32,7 @@ from pertoken.store.connect.open import Store, open_store, reading, writing
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.sync import Batch, Local
 from pertoken.store.sync import Row as Stored
-from pertoken.window.course.course import Subject, read_course
+from pertoken.window.course import Subject, read_course
 from tests.fleet.generated import Fleet, fill
 from tests.fleet.servers import host
 from tests.postgres import durable_server_url as started

@@ -26,7 +26,7 @@ from pertoken.proof.stored import standing
 from pertoken.savings.assumptions.sensitivity import Sensitivity, estimate_with, sensitivities
 from pertoken.savings.estimate import Estimate, spend
 from pertoken.store.connect.open import Store
-from pertoken.window.progress import Progress, no_progress
+from pertoken.window.columns import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)

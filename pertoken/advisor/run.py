@@ -49,7 +49,7 @@ from pertoken.savings.saving import LIKELY, Saving
 from pertoken.state.fleet import Fleet
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
-from pertoken.window.progress import TICK_S, Progress, no_progress, ticking
+from pertoken.window.columns import TICK_S, Progress, no_progress, ticking
 from pertoken.window.reading import DAY, Window
 
 MIN_SHARD = 100

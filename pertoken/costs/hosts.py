@@ -8,7 +8,7 @@ from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour
-from pertoken.window.figures import per_mtok
+from pertoken.window.columns import per_mtok
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pertoken.units import MTOK
-from pertoken.window.figures import per_mtok
+from pertoken.window.columns import per_mtok
 
 
 class Served(NamedTuple):

@@ -37,8 +37,7 @@ from pertoken.state.deployment import WORKLOAD, Placement, Workload, bases_of, p
 from pertoken.store.schema.shared import OTHER
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.columns import NULL
-from pertoken.window.inventory import Inventory
-from pertoken.window.ranks import follows
+from pertoken.window.inventory import Inventory, follows
 from pertoken.window.reading import DAY
 
 _NO_PLACE = Placement()

@@ -22,7 +22,7 @@ from pertoken.proof.verdicts import Verdict
 from pertoken.state.fleet import Fleet
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
-from pertoken.window.epochs.history import HISTORY_S
+from pertoken.window.epochs import HISTORY_S
 from pertoken.window.reading import Window
 
 DETECTED = "detected"

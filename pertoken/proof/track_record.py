@@ -14,7 +14,7 @@ from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import Promise
 from pertoken.proof.verification.verify import Finding
 from pertoken.savings.saving import Saving
-from pertoken.window.epochs.like_for_like import Z95
+from pertoken.window.like_for_like import Z95
 
 PRIOR_SD = 0.3
 """Standard deviation of the ratio among rules. A judgement, until there are receipts of many rules: a rule that was

@@ -32,7 +32,7 @@ from pertoken.store.schema.telemetry import HOUR
 from pertoken.text.advice.columns import open_advice, paying_more
 from pertoken.text.advice.folds import Folded, folded
 from pertoken.text.amounts import in_dollars, price
-from pertoken.window.figures import per_mtok
+from pertoken.window.columns import per_mtok
 from pertoken.window.inventory import Inventory, shown_place
 
 TAKEN = (State.ACCEPTED, State.APPLIED, State.VERIFYING, State.REALIZED, State.PARTIAL)

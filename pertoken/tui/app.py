@@ -319,7 +319,7 @@ class PertokenApp(TimeApp):
         """Open the page of the chosen name, or notify that no such name exists."""
         from pertoken.tui.pages.rules_page import RulesPage
         from pertoken.tui.pages.settings_page import SettingsPage
-        from pertoken.window.course.course import Subject
+        from pertoken.window.course import Subject
 
         if isinstance(event.target, str):
             self.notify(event.target, severity="error", markup=False)

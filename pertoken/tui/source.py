@@ -17,9 +17,8 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.proof.judging.banked import Banked
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
-    from pertoken.window.course.course import Course, Subject
-    from pertoken.window.course.timeline import Timeline
-    from pertoken.window.progress import Progress
+    from pertoken.window.columns import Progress
+    from pertoken.window.course import Course, Subject, Timeline
 
 T = TypeVar("T")
 

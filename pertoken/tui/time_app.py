@@ -14,7 +14,7 @@ from pertoken.tui.reader_app import ReaderApp
 from pertoken.tui.remembered import Remembered, remember
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.units import format_duration
-from pertoken.window.course.timeline import Timeline
+from pertoken.window.course import Timeline
 
 _FROZEN_TIME = "The figures are frozen: press {pause} to go on, then change the time."
 FROZEN = "The figures are frozen: press {pause} to go on, then change the window."

@@ -15,14 +15,23 @@ from pertoken.metrics.series import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
 from pertoken.state.service import Demand
 from pertoken.units import HOUR_MS
-from pertoken.window import engine_counts
+from pertoken.window import totals
 from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
-from pertoken.window.epochs.history import EpochsBefore, History
+from pertoken.window.epochs import EpochsBefore, History
 from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import HISTOGRAMS_PART, Measured
-from pertoken.window.series.compute import MAX_MINUTE_MS, GroupedRows, Needed, demand
-from pertoken.window.series.histograms import histogram
-from pertoken.window.series.points import Points, reported, single, summarize, weighted
+from pertoken.window.series import (
+    MAX_MINUTE_MS,
+    GroupedRows,
+    Needed,
+    Points,
+    demand,
+    histogram,
+    reported,
+    single,
+    summarize,
+    weighted,
+)
 
 LENGTHS = ("prompt_len", "generated_len")
 SERIES_OF = {metric.stored: metric.series for metric in DEVICE if metric.series} | {
@@ -514,7 +523,7 @@ class EvidenceReader:
         knobs = json.loads(rows[0].knobs)
         names = {device.name for device in self.inventory.held(rows[0].epoch_id) if device.parent_id is None}
         accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
-        scales = engine_counts.peak_shares(knobs.get("dp"), knobs.get("weight_dtype"), accelerator)
+        scales = totals.peak_shares(knobs.get("dp"), knobs.get("weight_dtype"), accelerator)
         scale = next((scale for series_name, _, scale in scales if series_name == name), None)
         # The engine's own estimate over the catalog's peak.
         provenance = worst((Provenance.LISTED, points.provenance))

@@ -28,8 +28,8 @@ from pertoken.store.query.buckets import (
 from pertoken.store.query.fast_rows import Rows, pipelined
 from pertoken.store.query.rollups import Segment, Segments, divided_hours, histogram_slices, stretches
 from pertoken.store.schema.telemetry import HOUR, MINUTE, histogram_rollup
+from pertoken.window.columns import Progress, no_progress
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
-from pertoken.window.progress import Progress, no_progress
 from pertoken.window.totals import (
     Details,
     Following,
@@ -46,11 +46,11 @@ if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods 
     from pertoken.catalog.market import Market
     from pertoken.evidence import Comparison
     from pertoken.window.columns import Columns, Ints
-    from pertoken.window.epochs.energy import EpochEnergy
-    from pertoken.window.epochs.like_for_like import HourlyOutcomes
-    from pertoken.window.epochs.outputs import OutputCounts
+    from pertoken.window.energy import EpochEnergy
+    from pertoken.window.epochs import OutputCounts
     from pertoken.window.evidence import EvidenceReader
-    from pertoken.window.tenants.tokens import TenantCounts
+    from pertoken.window.like_for_like import HourlyOutcomes
+    from pertoken.window.tenants import TenantCounts
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
 """Lengths of slices of a window. From some hours on they are whole hours: a fleet has too many minutes."""
@@ -211,7 +211,7 @@ class Window:
 
     def tenant_tokens(self) -> TenantCounts:
         """Return what gateways counted for tenants, by hour and model."""
-        from pertoken.window.tenants.tokens import read_tenants
+        from pertoken.window.tenants import read_tenants
 
         return read_tenants(self._connection, self._hours())
 
@@ -230,8 +230,8 @@ class Window:
         `bucket_s`: length of an "hour". Minutes compare short trials; with less, ticks are added up.
         """
         from pertoken.evidence import Comparison
-        from pertoken.window.epochs.history import in_turn, outcomes_of, with_spreads, with_starts
-        from pertoken.window.epochs.like_for_like import HourlyOutcomes
+        from pertoken.window.epochs import in_turn, outcomes_of, with_spreads, with_starts
+        from pertoken.window.like_for_like import HourlyOutcomes
 
         used: list[HourlyOutcomes] = []
         refused = Comparison(code="not-measured", reason="no hour, or no device, of it is stored")
@@ -257,7 +257,7 @@ class Window:
         """Return the whole hours of deployments that share requests as those of one, or why none can be used."""
         from pertoken.evidence import Comparison
         from pertoken.window.columns import columns
-        from pertoken.window.epochs.history import OUTCOME_COLUMNS, EpochHours, outcomes_together, with_starts
+        from pertoken.window.epochs import OUTCOME_COLUMNS, EpochHours, outcomes_together, with_starts
 
         hours: list[EpochHours] = []
         starts: set[int] = set()
@@ -276,7 +276,7 @@ class Window:
 
     def _lengths(self, epoch_ids: Collection[int], bucket_s: int) -> Rows:
         """Return the histograms of lengths of some epochs by bucket; none for buckets that roll-ups do not hold."""
-        from pertoken.window.epochs.history import LENGTHS
+        from pertoken.window.epochs import LENGTHS
 
         if bucket_s not in histogram_rollup:
             return []
@@ -286,7 +286,7 @@ class Window:
         """Return the starts of the whole hours in which a deployment counted tokens, and its tokens in each."""
         import numpy as np
 
-        from pertoken.window.epochs.history import tokens_of
+        from pertoken.window.epochs import tokens_of
 
         rows = self._outcome_buckets(deployment_id, bucket_s).values()
         ts = np.concatenate([row.ints("ts") for row in rows] or [np.zeros(0, np.int64)])
@@ -299,7 +299,8 @@ class Window:
         `bucket_s`: length of an "hour". With less than a minute only tokens and requests are known.
         """
         from pertoken.window.columns import columns
-        from pertoken.window.epochs.outputs import COUNTERS, LENGTHS, OUTPUT_COLUMNS, output_counts
+        from pertoken.window.epochs import COUNTERS, OUTPUT_COLUMNS, output_counts
+        from pertoken.window.epochs import OUTPUT_LENGTHS as LENGTHS
 
         start, end = self._whole_buckets(bucket_s)
         of_one = (self._connection, bucket_s, start, end, deployment_id)
@@ -319,7 +320,7 @@ class Window:
     def _outcome_buckets(self, deployment_id: int, bucket_s: int) -> Mapping[int, Columns]:
         """Return `OUTCOME_COLUMNS` of the whole buckets of one deployment in the window, by epoch."""
         from pertoken.window.columns import by_owner, columns
-        from pertoken.window.epochs.history import OUTCOME_COLUMNS
+        from pertoken.window.epochs import OUTCOME_COLUMNS
 
         start, end = self._whole_buckets(bucket_s)
         buckets = deployment_buckets(self._connection, bucket_s, start, end, deployment_id, OUTCOME_COLUMNS)
@@ -336,7 +337,7 @@ class Window:
 
         `progress` is called between statements, and as rows come in.
         """
-        from pertoken.window.epochs.history import read_history
+        from pertoken.window.epochs import read_history
         from pertoken.window.evidence import EvidenceReader
         from pertoken.window.measured import COUNTED_PART, PARTS, Measured, parts_of
 
@@ -359,8 +360,7 @@ class Window:
 
     def energy(self, progress: Progress = no_progress) -> dict[int, EpochEnergy]:
         """Read the energy of the devices that each epoch held, and of its part of their servers."""
-        from pertoken.window.epochs.energy import energy_by_epoch
-        from pertoken.window.epochs.node import nodes_of
+        from pertoken.window.energy import energy_by_epoch, nodes_of
         from pertoken.window.measured import Measured
 
         parts = {part: self._part(part, progress) for part in ("device", "host", "deployment_time", "share")}
@@ -388,7 +388,7 @@ class Window:
 
     def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
         """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
-        from pertoken.window.series.histograms import counts_of
+        from pertoken.window.series import counts_of
 
         groups: dict[tuple[int, str], dict[str, Ints]] = {}
         metrics, upper_bounds = tuple(HISTOGRAMS), histogram_sets(self._connection)

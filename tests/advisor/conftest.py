@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor import run
-from pertoken.window.progress import Progress
+from pertoken.window.columns import Progress
 from tests.advisor.builders import NOW, advise
 from tests.scenario import LOW_BATCH_70B, seed
 

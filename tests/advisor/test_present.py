@@ -20,7 +20,7 @@ from pertoken.state.service import Slo
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.write.writer import Writer
-from pertoken.window.series.points import hour_of_week
+from pertoken.window.series import hour_of_week
 from tests.agent.values import CPU, START_MS, engine, gpu, moment, probe, tick_state
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import new_store

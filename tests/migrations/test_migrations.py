@@ -16,7 +16,7 @@ from pertoken.migrations import _config, drift, upgrade
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 from pertoken.store.write.writer import Writer
-from pertoken.window.course.course import Subject, read_course
+from pertoken.window.course import Subject, read_course
 from pertoken.window.reading import weekly_power_w
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed

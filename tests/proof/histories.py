@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from pertoken.proof.verification.question import Question
-from pertoken.window.epochs.history import in_turn
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.epochs import in_turn
+from pertoken.window.like_for_like import HourlyOutcomes
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, hours
 
 HOUR_S = 3600

@@ -13,7 +13,7 @@ from pertoken.costs.report.lines import (
     HostUse,
     MissingMetric,
 )
-from pertoken.window.engine_counts import EngineCounts
+from pertoken.window.totals import EngineCounts
 
 NOW = 1_800_000_000
 USD = 1_000_000_000

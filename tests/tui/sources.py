@@ -18,9 +18,8 @@ from pertoken.proof.recommendation import (
 )
 from pertoken.proof.track_record import Record
 from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
-from pertoken.window.course.course import Course, Subject
-from pertoken.window.course.timeline import Timeline
-from pertoken.window.progress import Progress
+from pertoken.window.columns import Progress
+from pertoken.window.course import Course, Subject, Timeline
 from tests.tui.figures import RICH
 from tests.tui.proposals import ADVICE
 from tests.tui.stretches import BANKED, COURSE, DAY, TENANTS, TIMELINE

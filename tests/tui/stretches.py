@@ -4,8 +4,7 @@ from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.spend import Spend, SpendLine
 from pertoken.proof.judging.banked import Banked
 from pertoken.state.service import Slo
-from pertoken.window.course.course import Course, Mark
-from pertoken.window.course.timeline import Happening, Timeline
+from pertoken.window.course import Course, Happening, Mark, Timeline
 from tests.tui.figures import CHAT, HOSTILE, NOW, USD
 
 

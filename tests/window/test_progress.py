@@ -2,14 +2,14 @@ from itertools import count
 
 import pytest
 
-from pertoken.window import progress
-from pertoken.window.progress import ticking
+from pertoken.window import columns
+from pertoken.window.columns import ticking
 
 
 def ticked(monkeypatch: pytest.MonkeyPatch, items: int, n: int, step_s: float) -> list[tuple[str, float]]:
     clock = count(0.0, step_s)
-    monkeypatch.setattr(progress, "TICK_S", 4.0)
-    monkeypatch.setattr("pertoken.window.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(columns, "TICK_S", 4.0)
+    monkeypatch.setattr("pertoken.window.columns.time.monotonic", lambda: next(clock))
     calls: list[tuple[str, float]] = []
     assert list(ticking(range(items), n, "reading", lambda *call: calls.append(call))) == list(range(items))
     return calls

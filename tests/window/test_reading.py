@@ -5,7 +5,7 @@ import pytest
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window, weekly_power_w
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import new_store, tick

@@ -6,7 +6,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window
-from pertoken.window.series.histograms import quantile
+from pertoken.window.series import quantile
 from pertoken.window.totals import summed
 from tests.window.conftest import END, MINUTES
 

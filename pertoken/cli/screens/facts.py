@@ -81,7 +81,7 @@ def _hours(source: Source) -> list[dict[str, Any]]:
 
 
 def _plan(source: Source) -> Any:
-    from pertoken.window.progress import no_progress
+    from pertoken.window.columns import no_progress
 
     return source.plan(source.advice(), None, no_progress)
 

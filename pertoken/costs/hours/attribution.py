@@ -9,7 +9,7 @@ from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import EQUAL, NO_TIMES, TokenWeights
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.units import apportion
-from pertoken.window.tenants.tokens import Tenant, TenantTokens
+from pertoken.window.tenants import Tenant, TenantTokens
 
 MAX_CACHED = 1.1
 """Cached tokens of gateways over those of the engines, from which their counts are of something else."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pertoken.costs.ledger import divide
 from pertoken.costs.served import NOTHING, Served
 from pertoken.units import MTOK
-from pertoken.window.observed import observed_share
+from pertoken.window.columns import observed_share
 
 
 class ModelHour(NamedTuple):

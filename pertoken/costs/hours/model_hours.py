@@ -14,10 +14,8 @@ from pertoken.costs.lines import BilledBuckets
 from pertoken.costs.prices.book import PriceBook
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import HOUR_MS
-from pertoken.window.columns import NULL, Ints, Mask
-from pertoken.window.inventory import Inventory
-from pertoken.window.observed import STALE_TICKS
-from pertoken.window.ranks import follows
+from pertoken.window.columns import NULL, STALE_TICKS, Ints, Mask
+from pertoken.window.inventory import Inventory, follows
 
 _COUNTS = ("prompt_tokens", "generated_tokens", "observed_ms", "cached_tokens", "requests_finished")
 

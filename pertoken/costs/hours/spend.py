@@ -18,9 +18,9 @@ from pertoken.settings.owners import is_basis
 from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour, format_count
-from pertoken.window.figures import per_mtok
+from pertoken.window.columns import per_mtok
 from pertoken.window.inventory import Inventory
-from pertoken.window.tenants.tokens import Tenant
+from pertoken.window.tenants import Tenant
 
 BY = ("tenant", "team", "model", "gpu")
 """What a bill can be by, beside the bases of `settings.owners`."""

@@ -13,9 +13,8 @@ from pertoken.costs.served import Served
 from pertoken.provenance import Provenance
 from pertoken.state.service import Slo
 from pertoken.store.schema.telemetry import HOUR, MINUTE
-from pertoken.window.engine_counts import engine_counts
-from pertoken.window.figures import newest, per_mtok, rate, ratio
-from pertoken.window.observed import observed_share
+from pertoken.window.columns import newest, observed_share, per_mtok, rate, ratio
+from pertoken.window.totals import engine_counts
 
 SloOf = Callable[[str], Slo]
 """Objectives of a served model name."""

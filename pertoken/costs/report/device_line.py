@@ -8,7 +8,7 @@ from pertoken.metrics import RollUp, rolled
 from pertoken.printable import natural_key
 from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, OTHER
 from pertoken.units import SHARE
-from pertoken.window.figures import mean, newest, rate, whole
+from pertoken.window.columns import mean, newest, rate, whole
 
 _OTHERS = tuple(
     metric for metric in rolled(RollUp.GAUGE) if metric.stored not in ("util_1e4", "power_mw", "memory_used_bytes")

@@ -23,7 +23,7 @@ from pertoken.costs.served import Served
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
-from pertoken.window.epochs.energy import EpochEnergy
+from pertoken.window.energy import EpochEnergy
 
 GENERATION, POOLING = "generation", "embedding or rerank"
 NONE_SERVED = "no token was served"

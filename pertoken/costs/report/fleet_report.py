@@ -23,9 +23,8 @@ from pertoken.costs.report.lines import (
 from pertoken.costs.served import together
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.window.figures import newest, rate, total
+from pertoken.window.columns import newest, observed_share, rate, total
 from pertoken.window.inventory import Inventory, fault_sentences, shown_place
-from pertoken.window.observed import observed_share
 
 MAX_MISSING = 150
 """Missing metrics of one host that a report lists: one of each MIG instance of the largest host."""

@@ -9,7 +9,7 @@ from pertoken.costs.bill import Bill
 from pertoken.costs.report.deployment_line import SloOf, served, spark
 from pertoken.costs.report.lines import HostLine, HostUse, Later
 from pertoken.costs.served import together
-from pertoken.window.figures import newest, rate, total
+from pertoken.window.columns import newest, rate, total
 
 
 class HostUses:

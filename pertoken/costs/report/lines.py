@@ -9,8 +9,8 @@ from pertoken.costs.kinds import KindDollars
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.served import NOTHING, Served
 from pertoken.provenance import Provenance
-from pertoken.window.engine_counts import EngineCounts
-from pertoken.window.observed import STALE_TICKS
+from pertoken.window.columns import STALE_TICKS
+from pertoken.window.totals import EngineCounts
 
 T = TypeVar("T")
 

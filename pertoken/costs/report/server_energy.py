@@ -10,7 +10,7 @@ from pertoken.config import Settings
 from pertoken.costs.report.figure import Figure, per
 from pertoken.settings.fleet import Grid
 from pertoken.units import MTOK
-from pertoken.window.epochs.energy import EpochEnergy
+from pertoken.window.energy import EpochEnergy
 
 J_PER_KWH = 3.6e6
 MS_PER_H = 3.6e6

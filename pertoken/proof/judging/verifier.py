@@ -36,8 +36,8 @@ from pertoken.proof.verification.verify import Finding
 from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, WASHOUT_DAYS, Refused
 from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
-from pertoken.window.epochs.history import HISTORY_S
-from pertoken.window.epochs.like_for_like import compare
+from pertoken.window.epochs import HISTORY_S
+from pertoken.window.like_for_like import compare
 from pertoken.window.reading import Window
 
 FIRST_AFTER_DAYS = 7

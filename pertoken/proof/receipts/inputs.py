@@ -19,8 +19,8 @@ from pertoken.proof.verification.question import (
 )
 from pertoken.proof.verification.release import Release, ReleaseQuestion, Served
 from pertoken.window.columns import Floats
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
-from pertoken.window.epochs.outputs import OutputCounts
+from pertoken.window.epochs import OutputCounts
+from pertoken.window.like_for_like import HourlyOutcomes
 
 _COLUMNS = ("device_s_per_token", "tokens_per_s", "generated_share", "cached_share")
 _LATER_COLUMNS = ("tokens_per_request", "prompt_spread", "generated_spread", "started_ts")

@@ -15,7 +15,7 @@ from pertoken.proof.verification.estimate import Effect
 from pertoken.proof.verification.question import Covariate
 from pertoken.proof.verification.windows import Refused
 from pertoken.window.columns import Floats, Ints
-from pertoken.window.epochs.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO, HourlyOutcomes
+from pertoken.window.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO, HourlyOutcomes
 
 BLOCK_MINUTES = 10
 """Minutes of a block of the jackknife. A judgement: batches and caches remember some minutes."""

@@ -21,7 +21,7 @@ from pertoken.proof.verification.estimate import Effect
 from pertoken.proof.verification.question import Covariate
 from pertoken.proof.verification.verdict import Verdict, judge
 from pertoken.proof.verification.windows import Refused
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 
 FORMAT = 1
 """Of the JSON of a measurement."""

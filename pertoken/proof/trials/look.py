@@ -19,7 +19,7 @@ from pertoken.proof.trials.trial import Design, Status, Trial
 from pertoken.proof.verdicts import promise_of
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 
 WARM_UPS_S = 7 * 86_400

@@ -12,8 +12,8 @@ from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.trials.trial import Arm, Design, Trial
 from pertoken.state.deployment import is_owner_knob
 from pertoken.window.columns import Floats, Ints
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.inventory import Inventory
+from pertoken.window.like_for_like import HourlyOutcomes
 
 MINUTES = 120
 """Minutes of two replicas that are compared. A judgement: 12 blocks of ten minutes."""

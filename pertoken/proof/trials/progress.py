@@ -16,7 +16,7 @@ from pertoken.proof.verification.question import Promise
 from pertoken.proof.verification.verdict import judge
 from pertoken.proof.verification.windows import Refused
 from pertoken.settings.fleet import QUALITY_FIELDS
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 
 MINUTE_S = 60

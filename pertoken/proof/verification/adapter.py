@@ -21,9 +21,8 @@ from pertoken.proof.verification.windows import WASHOUT_DAYS, Refused
 from pertoken.state.knobs import knobs
 from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
-from pertoken.window.epochs.history import in_turn
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
-from pertoken.window.epochs.outputs import joined, together
+from pertoken.window.epochs import in_turn, joined, together
+from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 
 HALVES = frozenset({"prefill", "decode"})

@@ -7,7 +7,7 @@ from pertoken.proof.verification.baseline import Fit, noise_of
 from pertoken.proof.verification.grid import Grid
 from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.window.columns import Floats, Mask
-from pertoken.window.epochs.like_for_like import Z95, student_quantile
+from pertoken.window.like_for_like import Z95, student_quantile
 
 Z90 = 1.2815515655446004
 """90 % quantile of the normal distribution."""

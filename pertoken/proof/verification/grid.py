@@ -7,7 +7,7 @@ import numpy as np
 
 from pertoken.proof.verification.question import Covariate, Cycle
 from pertoken.window.columns import Floats, Ints, Mask
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 from pertoken.proof.verification.question import Question, Signal
 from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, MIN_AFTER_DAYS, MIN_ALIKE, WASHOUT_DAYS
 from pertoken.window.columns import Floats, Mask
-from pertoken.window.epochs.outputs import ENDED_COUNTS, OutputCounts
+from pertoken.window.epochs import ENDED_COUNTS, OutputCounts
 
 MAX_PROMPT_RATIO = 1.25
 """Maximum ratio of the mean prompts of like hours. This and the next constants are judgements."""

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Ints
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
-from pertoken.window.epochs.outputs import OutputCounts
+from pertoken.window.epochs import OutputCounts
+from pertoken.window.like_for_like import HourlyOutcomes
 
 HOUR_S = HOUR_MS // 1000
 FIRST_MONDAY = 4 * 86_400

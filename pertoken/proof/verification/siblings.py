@@ -13,7 +13,7 @@ from pertoken.proof.verification.method import PRESENT, Method
 from pertoken.proof.verification.question import Covariate, Cycle
 from pertoken.proof.verification.windows import Windows
 from pertoken.window.columns import Floats, Mask
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 
 MIN_SHARED = 0.8
 """Minimum share of the deployment's hours, before and after the change, in which a sibling was measured."""

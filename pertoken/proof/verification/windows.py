@@ -9,7 +9,7 @@ from pertoken.proof.verification.baseline import MIN_PROCESS_DAYS
 from pertoken.proof.verification.grid import Grid, grid_of
 from pertoken.proof.verification.question import Covariate, Question
 from pertoken.window.columns import Ints, Mask
-from pertoken.window.epochs.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO
+from pertoken.window.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO
 
 MAX_BASELINE_DAYS = 56
 """Maximum days before the change: older ones differ by drift."""

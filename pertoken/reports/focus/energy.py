@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pertoken.reports.period import DAY, Period
 from pertoken.store.connect.open import Store
-from pertoken.window.epochs.energy import EpochEnergy
+from pertoken.window.energy import EpochEnergy
 from pertoken.window.reading import Window
 
 DailyEnergy = Mapping[tuple[int, int], EpochEnergy]

@@ -18,7 +18,7 @@ from pertoken.units import format_duration
 
 if TYPE_CHECKING:
     from pertoken.proof.recommendation import Recommendation
-    from pertoken.window.course.course import Course
+    from pertoken.window.course import Course
 
 _PROMPTS = ("prompt_tokens", "cached_tokens")
 _NAMES = {

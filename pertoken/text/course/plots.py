@@ -14,7 +14,7 @@ from pertoken.text.words import literal, percent
 from pertoken.units import NANO_USD, format_count, format_utc
 
 if TYPE_CHECKING:
-    from pertoken.window.course.course import Course, Values
+    from pertoken.window.course import Course, Values
 
 MARKERS = ("▪", "·", "x")
 """Markers of the first, second and third line of a plot, which differ without colour."""

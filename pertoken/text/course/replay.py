@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pertoken.text.program.key_names import with_keys
 from pertoken.text.words import literal
 from pertoken.units import format_utc, parse_time
-from pertoken.window.course.timeline import Happening, Timeline
+from pertoken.window.course import Happening, Timeline
 
 REPLAYS = ("earlier", "later", "event_before", "event_after", "moment", "now")
 """Actions that change the time that is shown."""

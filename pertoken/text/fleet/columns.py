@@ -22,7 +22,7 @@ from pertoken.text.words import (
     watts,
 )
 from pertoken.units import format_bytes, format_count, format_duration
-from pertoken.window.observed import STALE_TICKS
+from pertoken.window.columns import STALE_TICKS
 
 Line = DeploymentLine | DeviceLine | HostLine | HostUse
 OneLine = TypeVar("OneLine", DeploymentLine, DeviceLine, HostLine, HostUse)

@@ -33,8 +33,8 @@ from pertoken.text.words import (
     watts,
 )
 from pertoken.units import format_count, format_duration
-from pertoken.window.engine_counts import EngineCounts
-from pertoken.window.figures import per_mtok
+from pertoken.window.columns import per_mtok
+from pertoken.window.totals import EngineCounts
 
 WIDE_SPARK_CELLS = 60
 _NO_PRICE = "Not known, so no dollar figure includes it. `pertoken prices set --help` explains how to set a price."

@@ -28,7 +28,7 @@ from pertoken.tui.widgets.plain_text import PlainText
 
 if TYPE_CHECKING:
     from pertoken.proof.recommendation import Recommendation
-    from pertoken.window.course.course import Course, Subject
+    from pertoken.window.course import Course, Subject
 
 _READING = "Reading its history…"
 _GONE = "It no longer exists: esc goes back."

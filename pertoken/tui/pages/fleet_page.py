@@ -42,7 +42,7 @@ from pertoken.units import NANO_USD
 if TYPE_CHECKING:
     from pertoken.text.columns import Column
     from pertoken.tui.pages.course_page import CoursePage
-    from pertoken.window.course.course import Subject
+    from pertoken.window.course import Subject
 
 _EVENTS = 3
 NOW_MARGIN = 2
@@ -277,7 +277,7 @@ class FleetPage(ListPage):
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
         """Return the page of a line; that of a service or host has plots."""
-        from pertoken.window.course.course import Subject  # not needed for the first frame
+        from pertoken.window.course import Subject  # not needed for the first frame
 
         shown = line(self.view())
         if not isinstance(shown, DeploymentLine | HostUse):

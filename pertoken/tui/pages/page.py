@@ -24,10 +24,10 @@ from pertoken.tui.widgets.event_lane import EventLane
 from pertoken.tui.widgets.key_line import KeyLine
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.units import format_duration, format_utc
-from pertoken.window.observed import STALE_TICKS
+from pertoken.window.columns import STALE_TICKS
 
 if TYPE_CHECKING:
-    from pertoken.window.course.course import Subject
+    from pertoken.window.course import Subject
 
 NOW_S = 5
 """Age in seconds up to which computed figures are titled `now`."""

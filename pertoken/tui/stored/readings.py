@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.proof.watch import ChangeWatch
     from pertoken.state.service import Slo
     from pertoken.store.connect.location import StoreLocation
-    from pertoken.window.course.course import Course, Subject
-    from pertoken.window.course.timeline import Timeline
+    from pertoken.window.course import Course, Subject, Timeline
 
 T = TypeVar("T")
 
@@ -194,7 +193,7 @@ class StoredReadings:
     def _course(self, store: Store, subject: Subject, window_s: int, at: int | None) -> Course:
         from pertoken.proof.verdicts import read_verdicts
         from pertoken.text.advice.lifecycle import verdict_line
-        from pertoken.window.course.course import Mark, read_course
+        from pertoken.window.course import Mark, read_course
 
         now_ts = self._now_ts(at)
         start = now_ts - window_s
@@ -217,7 +216,7 @@ class StoredReadings:
 
     def timeline(self, now_ts: int) -> Timeline:
         """Return the recorded stretch of time and its events. Raises StoreError."""
-        from pertoken.window.course.timeline import read_timeline
+        from pertoken.window.course import read_timeline
 
         timeline = read_timeline(self._opened(), self._as_of or now_ts)
         if self._recorded_from is None or timeline.first_ts is None:
@@ -294,7 +293,7 @@ def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) ->
 
 def _turned_stale(report: FleetReport, now_ts: int) -> bool:
     """Return whether a host of a report has become stale since, so that its present figures are outdated."""
-    from pertoken.window.observed import STALE_TICKS
+    from pertoken.window.columns import STALE_TICKS
 
     later_s = now_ts - report.now_ts
     return any(

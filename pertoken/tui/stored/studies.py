@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import Planner, PlanRequest
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
-    from pertoken.window.progress import Progress
+    from pertoken.window.columns import Progress
 
 
 class StoredStudies(StoredReadings):

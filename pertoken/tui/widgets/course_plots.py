@@ -18,7 +18,7 @@ from pertoken.text.course.plots import Panel, runs, ticks
 from pertoken.text.sheet import folded
 
 if TYPE_CHECKING:
-    from pertoken.window.course.course import Course
+    from pertoken.window.course import Course
 
 _MARKERS = ("hd", "·", "x")
 """Markers in plotext that look like `plots.MARKERS`."""

@@ -2,7 +2,7 @@
 
 from pertoken.text.course.replay import lane, latest
 from pertoken.tui.widgets.plain_text import PlainText
-from pertoken.window.course.timeline import Timeline
+from pertoken.window.course import Timeline
 
 _PADDING = 2
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pertoken.cli.screens.source import screen_source
 from pertoken.config import load
-from pertoken.window.course.course import Subject
+from pertoken.window.course import Subject
 from pertoken.window.inventory import read_inventory
 from tests.scenario import LOW_BATCH_70B, seed
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pertoken.costs.hours.attribution import attribute, by_model
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.kinds import TokenWeights
-from pertoken.window.tenants.tokens import Tenant, TenantTokens
+from pertoken.window.tenants import Tenant, TenantTokens
 
 A, B = Tenant(team="a"), Tenant(team="b")
 _TOKENS = st.integers(0, 10**9)

@@ -10,7 +10,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.units import NANO_USD
-from pertoken.window.tenants.tokens import Tenant
+from pertoken.window.tenants import Tenant
 from tests.scenario import LOW_BATCH_70B, Serving, seed
 from tests.tenants import count, metric
 

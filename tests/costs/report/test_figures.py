@@ -22,7 +22,7 @@ from pertoken.settings.fleet import Grid
 from pertoken.state.service import Slo
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
-from pertoken.window.epochs.energy import EpochEnergy
+from pertoken.window.energy import EpochEnergy
 from tests.scenario import LOW_BATCH_70B, seed
 
 END = 1_790_000_040 // 3600 * 3600 + 3600

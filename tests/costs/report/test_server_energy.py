@@ -6,7 +6,7 @@ from pertoken.costs.report.figure import Figure
 from pertoken.costs.report.server_energy import NO_ENERGY, NO_GRID, EnergyTerms, server_energy
 from pertoken.provenance import Provenance
 from pertoken.settings.fleet import Grid
-from pertoken.window.epochs.energy import EpochEnergy, NodeEnergy
+from pertoken.window.energy import EpochEnergy, NodeEnergy
 
 HOUR_MS = 3_600_000
 NODE = NodeEnergy(7.2e6, HOUR_MS, 1.8e6, 5.4e6, 0.9e6)

@@ -29,7 +29,7 @@ from pertoken.proof.verification.windows import Refused
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceChanged, AdviceRepository
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 from tests.postgres import server_url
 from tests.proof.trials.minutes import (
     BEGUN,

@@ -4,7 +4,7 @@ import numpy as np
 
 from pertoken.proof.verification.grid import grid_of
 from pertoken.proof.verification.question import Covariate, Cycle
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 
 HOURS = HourlyOutcomes(
     ts=np.array([3600, 7200, 14_400]),

@@ -13,7 +13,7 @@ from pertoken.proof.verification.question import Outputs, Question, Signal
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding
 from pertoken.window.columns import Floats
-from pertoken.window.epochs.outputs import OutputCounts
+from pertoken.window.epochs import OutputCounts
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, WEEKS, asked
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 

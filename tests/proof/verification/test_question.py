@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.proof.verification.question import Cycle, EventKind, Promise
-from pertoken.window.series.points import hour_of_week
+from pertoken.window.series import hour_of_week
 
 
 @given(st.integers(0, 4_000_000_000))

@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.proof.verification.siblings import Siblings, siblings
 from pertoken.proof.verification.windows import Windows, windows
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, asked, history, scaled
 from tests.window.epochs.test_like_for_like import noise
 

@@ -12,7 +12,7 @@ from pertoken.proof.verification.gates import Placebo
 from pertoken.proof.verification.question import Covariate, Cycle, Event, EventKind, Promise
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding, verify
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, HOUR_S, asked, history, scaled
 from tests.window.epochs.test_like_for_like import WEEK_H, noise
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pertoken.state.service import Slo
 from pertoken.text.course.plots import mark_lines, panels, runs, ticks, token_sentence
-from pertoken.window.course.course import Mark
+from pertoken.window.course import Mark
 from tests.tui.reports import COURSE, NOW
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.text.course.replay import Moment, at_of, cannot_replay, lane, latest
-from pertoken.window.course.timeline import Happening, Timeline
+from pertoken.window.course import Happening, Timeline
 
 END = 1_800_000_000
 EVENTS = (Happening(END - 6300, "started"), Happening(END - 190, "[b]ended\x1b[31m"))

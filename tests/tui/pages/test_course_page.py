@@ -5,7 +5,7 @@ from dataclasses import replace
 from subprocess import run
 
 from pertoken.errors import StoreError
-from pertoken.window.course.course import Course, Subject
+from pertoken.window.course import Course, Subject
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, text_of, until, until_shown
 

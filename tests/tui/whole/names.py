@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.window.course.course import Mark
-from pertoken.window.course.timeline import Happening
+from pertoken.window.course import Happening, Mark
 from tests.tui.reports import (
     ADVICE,
     CHAT,

@@ -8,7 +8,7 @@ import pytest
 from pertoken.provenance import Provenance
 from pertoken.units import SHARE
 from pertoken.window.columns import NULL, Columns, columns
-from pertoken.window.epochs.energy import energy_by_epoch
+from pertoken.window.energy import energy_by_epoch
 from pertoken.window.measured import DEPLOYMENT_TIME, DEVICE, SHARES, Measured
 
 EPOCH, GPU, OTHER_GPU = 1, 10, 11

@@ -16,8 +16,8 @@ from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
 from pertoken.window.columns import columns
-from pertoken.window.epochs.history import OUTCOME_COLUMNS, EpochHours, History, outcomes_of, outcomes_together
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.epochs import OUTCOME_COLUMNS, EpochHours, History, outcomes_of, outcomes_together
+from pertoken.window.like_for_like import HourlyOutcomes
 from tests.values import new_store, tick
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU

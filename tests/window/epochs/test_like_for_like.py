@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.evidence import Comparison
-from pertoken.window.epochs.like_for_like import MIN_HOURS, HourlyOutcomes, compare
+from pertoken.window.like_for_like import MIN_HOURS, HourlyOutcomes, compare
 
 MONDAY = 1_789_948_800
 WEEK_H = 168

@@ -8,8 +8,7 @@ import pytest
 
 from pertoken.catalog.instances import node_power
 from pertoken.window.columns import NULL, Columns, columns
-from pertoken.window.epochs.energy import energy_by_epoch
-from pertoken.window.epochs.node import Node, nodes_of, power_by_device
+from pertoken.window.energy import Node, energy_by_epoch, nodes_of, power_by_device
 from pertoken.window.measured import DEPLOYMENT_TIME, DEVICE, HOST, SHARES, Measured
 
 GPU, OTHER_GPU, CPU, SERVER, EPOCH = 10, 11, 12, 1, 5

@@ -12,7 +12,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, EngineCounterSample, EpochRow, HistogramSample
 from pertoken.store.write.writer import Writer
-from pertoken.window.epochs.outputs import OutputCounts, joined, together
+from pertoken.window.epochs import OutputCounts, joined, together
 from pertoken.window.reading import Window
 from tests.postgres import server_url
 from tests.values import new_store, tick

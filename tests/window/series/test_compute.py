@@ -15,8 +15,7 @@ from pertoken.metrics.series import Computation, Counted, Derived, Gauge, Quotie
 from pertoken.store.query.buckets import NULL, SEPARATOR
 from pertoken.window.columns import Columns, columns, in_turn, stacked
 from pertoken.window.measured import COLUMNS, NEEDED, with_busy_bounds
-from pertoken.window.series.compute import GroupedRows, Needed, observe
-from pertoken.window.series.points import Points
+from pertoken.window.series import GroupedRows, Needed, Points, observe
 
 NAMES = (
     *("epoch_id", "ts", "duration_ms", "observed_ms", "busy_ms", "busy_provenance"),

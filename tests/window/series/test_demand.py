@@ -1,6 +1,6 @@
 from datetime import UTC, datetime
 
-from pertoken.window.series.points import hour_of_week
+from pertoken.window.series import hour_of_week
 
 
 def test_hour_of_week_begins_on_monday_in_utc() -> None:

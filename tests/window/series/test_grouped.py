@@ -3,7 +3,7 @@
 import numpy as np
 
 from pertoken.window.columns import Columns
-from pertoken.window.series.compute import KEY_S, GroupedRows, Needed
+from pertoken.window.series import KEY_S, GroupedRows, Needed
 
 NAMES = ("owner_id", "ts", "duration_ms", "observed_ms", "busy_provenance")
 

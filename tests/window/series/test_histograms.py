@@ -1,7 +1,7 @@
 import pytest
 
 from pertoken.errors import CorruptStore
-from pertoken.window.series.histograms import MAX_LOOKED_UP, counts_of, histogram, quantile
+from pertoken.window.series import MAX_LOOKED_UP, counts_of, histogram, quantile
 
 
 def test_quantiles_are_linear_within_their_bucket() -> None:

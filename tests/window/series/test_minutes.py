@@ -12,8 +12,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.query.buckets import NULL, SEPARATOR
 from pertoken.window.columns import Columns, columns
 from pertoken.window.evidence import MAX_POINTS, operating_points
-from pertoken.window.series.compute import GroupedRows, Needed, observe
-from pertoken.window.series.points import Points
+from pertoken.window.series import GroupedRows, Needed, Points, observe
 
 NAMES = (
     *("epoch_id", "ts", "observed_ms", "busy_ms", "busy_provenance", "prompt_tokens", "cached_tokens"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.provenance import Provenance
-from pertoken.window.series.points import Points, weighted
+from pertoken.window.series import Points, weighted
 
 
 @given(

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pertoken.window.tenants import gateways as of_window
-from pertoken.window.tenants.gateways import Gateway, one_gateway, several_names
+from pertoken.window import tenants as of_window
+from pertoken.window.tenants import Gateway, one_gateway, several_names
 
 NOON, ONE = 12, 13
 """Hours."""

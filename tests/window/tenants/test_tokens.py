@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import create, open_store
 from pertoken.window.reading import Window
-from pertoken.window.tenants.tokens import Tenant, TenantTokens, parse_metric
+from pertoken.window.tenants import Tenant, TenantTokens, parse_metric
 from tests.fleet.servers import NOW, host, local_rows, login, server_rows, shipper
 from tests.tenants import count, metric
 

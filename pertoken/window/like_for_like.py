@@ -7,6 +7,8 @@ the interval is that of a circular block bootstrap of those averages (Politis an
 is computed in closed form, without random numbers.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 
 from pertoken.evidence import Comparison
 from pertoken.window.columns import Floats, Ints, Mask
-from pertoken.window.series.points import hour_of_week
+from pertoken.window.series import hour_of_week
 
 MIN_HOURS = 48
 """Minimum hours of each set, and minimum matched hours of the week, for an interval: two days. A judgement."""
@@ -59,7 +61,7 @@ class HourlyOutcomes:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def where(self, mask: Mask) -> "HourlyOutcomes":
+    def where(self, mask: Mask) -> HourlyOutcomes:
         """Return some of the hours."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         chosen: dict[str, Any] = {name: None if column is None else column[mask] for name, column in values.items()}

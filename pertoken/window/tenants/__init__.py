@@ -1,1 +1,0 @@
-"""Tokens that gateways counted for tenants: `tokens`."""
