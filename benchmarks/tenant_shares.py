@@ -20,9 +20,9 @@ from itertools import combinations
 from pathlib import Path
 
 from benchmarks.report import Row, Target, report
-from pertoken.costs.hours.attribution import attribute
-from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.costs.kinds import NO_TIMES, TokenWeights, split, token_weights
+from pertoken.costs.hours import ModelHour, ModelHours
+from pertoken.costs.ledger import NO_TIMES, TokenWeights, split, token_weights
+from pertoken.costs.spend import attribute
 from pertoken.units import NANO_USD
 from pertoken.window.tenants import Tenant, TenantTokens
 

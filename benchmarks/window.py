@@ -127,7 +127,7 @@ def read(folder: Path, days: int) -> dict[str, float]:
     """Seconds of each part, and the largest memory of this process; everything is imported before."""
     from pertoken.advisor.present import present
     from pertoken.catalog.market import load_market
-    from pertoken.costs.hours.hourly import hourly
+    from pertoken.costs.hours import hourly
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.store.connect.open import open_store
 

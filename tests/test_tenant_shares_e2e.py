@@ -19,9 +19,9 @@ from urllib.request import Request, urlopen
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.costs.hours.attribution import attribute
-from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.costs.kinds import NO_TIMES, TokenWeights, split, token_weights
+from pertoken.costs.hours import ModelHour, ModelHours
+from pertoken.costs.ledger import NO_TIMES, TokenWeights, split, token_weights
+from pertoken.costs.spend import attribute
 from pertoken.store.schema import telemetry as t
 from pertoken.units import NANO_USD
 from pertoken.window.tenants import Tenant, TenantTokens

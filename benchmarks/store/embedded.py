@@ -25,7 +25,7 @@ from benchmarks.store import fleet as store_fleet
 from benchmarks.store import fleet_10k, prometheus
 from benchmarks.store.raw_history import growth
 from benchmarks.store.serving_day import COUNTERS, GPUS_EACH, INTERVAL_S, MODELS, Day, Values
-from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.migrations import upgrade
 from pertoken.store import repository

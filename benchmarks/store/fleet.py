@@ -22,7 +22,7 @@ from sqlalchemy import Table, text
 
 from benchmarks.report import Row, Target
 from pertoken.agent.shipper.child import Shipper
-from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
 from pertoken.migrations.fleet import init_fleet

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from benchmarks.report import Row, Target
 from benchmarks.store.fleet import DAYS, END, GPUS_OF_A_HOST, PAGE, cpu_ms, filled, median_ms
-from pertoken.costs.hosts import host_costs
-from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours import host_costs, hourly
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.text.summary import hosts_summary, hours_summary

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.report import Row
-from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.migrations import upgrade
 from pertoken.store.connect.location import locate

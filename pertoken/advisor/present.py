@@ -17,9 +17,8 @@ from pertoken.catalog.market import Market, MeasuredRates, cpu_name
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import fleet, service_name
-from pertoken.costs.prices.book import Price, PriceBook, Priced
-from pertoken.costs.prices.selectors import accelerators, rank
-from pertoken.costs.prices.set_offers import set_offers
+from pertoken.costs.prices.book import Price, PriceBook, Priced, accelerators, rank
+from pertoken.costs.prices.offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence, OperatingPoint

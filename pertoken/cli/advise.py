@@ -376,7 +376,7 @@ def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:
     from datetime import UTC, datetime
 
     from pertoken.catalog.offers import outdated
-    from pertoken.costs.prices.used import offers_used_at
+    from pertoken.costs.prices.stored import offers_used_at
     from pertoken.store.connect.location import locate
 
     used = offers_used_at(locate(settings.db, settings.advice), settings.market_provider, now_ts)

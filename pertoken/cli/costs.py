@@ -35,8 +35,7 @@ from pertoken.units import NANO_USD, first_hour
 if TYPE_CHECKING:
     from pertoken.cli.options import AsOf
     from pertoken.config import Settings
-    from pertoken.costs.hosts import HostCost
-    from pertoken.costs.hours.hour import ModelHours
+    from pertoken.costs.hours import HostCost, ModelHours
     from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.open import Store
 
@@ -155,8 +154,7 @@ _Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
 def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: AsOf) -> _Lines:
     """Read costs by hour, by host, or as one bill."""
     if by is not None and (by in BILL_BY or is_basis(by)):
-        from pertoken.costs.hours.shared import with_shared
-        from pertoken.costs.hours.spend import spend
+        from pertoken.costs.spend import spend, with_shared
         from pertoken.reports.values import bill_values
         from pertoken.text.costs.spend import spend_summary
 
@@ -166,12 +164,12 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
     from pertoken.text.summary import hosts_summary, hours_summary
 
     if by == "host":
-        from pertoken.costs.hosts import host_costs
+        from pertoken.costs.hours import host_costs
 
         hosts = host_costs(store, hours, moment.ts, dated=moment.dated)
         return list(_host_lines(hosts)), _HOST_COLUMNS, partial(hosts_summary, hosts, hours)
     from pertoken.costs.fleet import service_name
-    from pertoken.costs.hours.hourly import hourly
+    from pertoken.costs.hours import hourly
 
     what = by or "model"
     named = partial(service_name, settings=settings) if by == "service" else str

@@ -50,7 +50,7 @@ def _prices(settings: Settings) -> list[Finding]:
 
     from pertoken.agent.doctor import Finding
     from pertoken.catalog.offers import REFRESH_COMMAND, ages
-    from pertoken.costs.prices.used import offers_used_at
+    from pertoken.costs.prices.stored import offers_used_at
     from pertoken.errors import PertokenError
     from pertoken.store.connect.location import locate
 

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from pertoken.costs.kinds import KindDollars, kinds_by_deployment
-from pertoken.costs.ledger import cost
-from pertoken.costs.money import Money, allocations
-from pertoken.costs.prices.book import Price, PriceBook
-from pertoken.costs.prices.discounts import Discount
+from pertoken.costs.ledger import KindDollars, cost, kinds_by_deployment
+from pertoken.costs.lines import Money, allocations
+from pertoken.costs.prices.book import Discount, Price, PriceBook
 from pertoken.costs.prices.stored import price_book
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import MINUTE

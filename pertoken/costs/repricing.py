@@ -5,9 +5,17 @@ from dataclasses import dataclass, field
 
 from pertoken.costs.bill import bill
 from pertoken.costs.ledger import cost
-from pertoken.costs.prices.book import Price, PriceBook, Priced
-from pertoken.costs.prices.discounts import Discount, Discounts
-from pertoken.costs.prices.selectors import accelerators, formerly, identity, rank
+from pertoken.costs.prices.book import (
+    Discount,
+    Discounts,
+    Price,
+    PriceBook,
+    Priced,
+    accelerators,
+    formerly,
+    identity,
+    rank,
+)
 from pertoken.costs.prices.stored import discounts_set, prices_set
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading

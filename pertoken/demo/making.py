@@ -12,7 +12,7 @@ import numpy as np
 from sqlalchemy import Table
 
 from pertoken.catalog.market import Market, load_market
-from pertoken.costs.prices.owned import Ownership
+from pertoken.costs.prices.stored import Ownership
 from pertoken.demo.drawn import draw_fleet
 from pertoken.demo.fleet import DrawnFleet
 from pertoken.demo.rows import buckets

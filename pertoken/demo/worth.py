@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.costs.prices.owned import Ownership, device_hour
+from pertoken.costs.prices.stored import Ownership, device_hour
 from pertoken.demo.fleet import DrawnEngine, DrawnHost, Problem
 from pertoken.demo.scenes import HostType, host_types
 from pertoken.demo.simulator.arrivals import HOUR_S, WEEK_H, Floats, weekly

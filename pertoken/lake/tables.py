@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Table, Text
 
-from pertoken.costs.kinds import KindDollars
+from pertoken.costs.ledger import KindDollars
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.schema.telemetry import HOUR
 

@@ -8,16 +8,12 @@ from functools import partial
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.fleet import objectives
-from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.costs.hours.model_hours import model_hours
-from pertoken.costs.hours.shared import with_shared
-from pertoken.costs.hours.spend import Spend, naming, spend_of
-from pertoken.costs.ledger import BillTotal
-from pertoken.costs.report.figures import ModelFigures, model_figures
+from pertoken.costs.hours import ModelHour, ModelHours, model_hours
+from pertoken.costs.ledger import BillTotal, Served, together
+from pertoken.costs.report.figures import EnergyTerms, ModelFigures, model_figures
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import Trouble
-from pertoken.costs.report.server_energy import EnergyTerms
-from pertoken.costs.served import Served, together
+from pertoken.costs.spend import Spend, naming, spend_of, with_shared
 from pertoken.proof.judging.banked import Banked, banked
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
 from pertoken.proof.recommendation import Money, Recommendation, State, best_of_each_target, total

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pertoken.costs.hours.spend import Spend
-from pertoken.costs.report.figure import Figure
+from pertoken.costs.report.lines import Figure
+from pertoken.costs.spend import Spend
 from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from pertoken.costs.hours.spend import Spend
 from pertoken.costs.report.lines import Trouble
+from pertoken.costs.spend import Spend
 from pertoken.proof.recommendation import Money, Recommendation, State, full_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.text.advice.answers import affected, could_break, how_sure, series_label, slower, why

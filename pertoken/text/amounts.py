@@ -17,8 +17,7 @@ from pertoken.settings.values import USD, Currency, Rate
 from pertoken.units import NANO_USD, format_money
 
 if TYPE_CHECKING:
-    from pertoken.costs.kinds import KindPrice
-    from pertoken.costs.served import Served
+    from pertoken.costs.ledger import KindPrice, Served
 
 NO_AMOUNT = "–"
 SYMBOLS = {USD: "$", "EUR": "€", "GBP": "£"}

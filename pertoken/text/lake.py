@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pertoken.costs.kinds import KindDollars, TokenCounts, kind_prices
-from pertoken.costs.ledger import divide
+from pertoken.costs.ledger import KindDollars, TokenCounts, divide, kind_prices
 from pertoken.lake.answers import Coverage
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column, table

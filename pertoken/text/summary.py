@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from pertoken.costs.hosts import HostCost
-from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours import HostCost, ModelHours
 from pertoken.costs.report.lines import FleetReport
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.verdicts import Verdict

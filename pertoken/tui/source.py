@@ -11,9 +11,9 @@ from pertoken.text.study import Detail, RuleList, ShownPlan
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import PlanRequest
-    from pertoken.costs.hours.hour import ModelHours
-    from pertoken.costs.hours.spend import Spend
+    from pertoken.costs.hours import ModelHours
     from pertoken.costs.report.lines import FleetReport
+    from pertoken.costs.spend import Spend
     from pertoken.proof.judging.banked import Banked
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record

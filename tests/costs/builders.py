@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.hours.hour import ModelHour
-from pertoken.costs.hours.model_hours import model_hours
+from pertoken.costs.hours import ModelHour, model_hours
 from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.store.connect.open import Store
 

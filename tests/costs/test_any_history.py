@@ -16,11 +16,10 @@ from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, Engi
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.costs.bill import bill
-from pertoken.costs.hours.spend import BY, spend
-from pertoken.costs.kinds import KindDollars
-from pertoken.costs.money import Money
-from pertoken.costs.report.deployment_line import epochs_with_workers
-from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.ledger import KindDollars
+from pertoken.costs.lines import Money
+from pertoken.costs.report.fleet_report import epochs_with_workers, fleet_report
+from pertoken.costs.spend import BY, spend
 from pertoken.settings.owners import BASES
 from pertoken.store.check import faults
 from pertoken.store.connect.location import locate

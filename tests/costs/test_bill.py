@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from pertoken.costs.hours.hourly import hourly
-from pertoken.costs.money import Money
+from pertoken.costs.hours import hourly
+from pertoken.costs.lines import Money
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation, locate

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.csv_rows import csv_rows
+from pertoken.costs.prices.offers import csv_rows
 from pertoken.errors import BadInput
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hosts import host_costs
-from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours import host_costs, hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.open import Store, open_store
 from tests.scenario import LOW_BATCH_70B, seed

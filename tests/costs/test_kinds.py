@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.kinds import EQUAL, NO_TIMES, KindDollars, TokenWeights, split, token_weights
+from pertoken.costs.ledger import EQUAL, NO_TIMES, KindDollars, TokenWeights, split, token_weights
 
 _MS = st.none() | st.integers(0, 10**12)
 _WORK = st.fixed_dictionaries({"busy_ms": _MS, "split_ms": _MS, "prefill_ms": _MS, "decode_ms": _MS})

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.costs.bill import Bill
-from pertoken.costs.hours.spend import spend_of
 from pertoken.costs.lines import BUSY, IDLE, USES, share_of
 from pertoken.costs.prices.book import Price, PriceBook
+from pertoken.costs.spend import spend_of
 from pertoken.store.connect.open import Store, open_store
 from tests.costs.builders import bill_at
 from tests.examples import examples

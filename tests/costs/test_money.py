@@ -1,7 +1,7 @@
 """Dollars of devices by hand."""
 
 from pertoken.costs.ledger import DeviceTime, Share, allocate
-from pertoken.costs.money import Money
+from pertoken.costs.lines import Money
 from pertoken.units import HOUR_MS
 
 HOUR_NS = HOUR_MS * 1_000_000

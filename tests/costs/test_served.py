@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.costs.served import NOTHING, Served, together
+from pertoken.costs.ledger import NOTHING, Served, together
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.settings import pages
 

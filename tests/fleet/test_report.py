@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from sqlalchemy import Select, column, literal_column, select, table
 
 from pertoken.cli import main
-from pertoken.costs import money
-from pertoken.costs.money import Money
+from pertoken.costs import lines
+from pertoken.costs.lines import Money
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
 from pertoken.errors import StoreError
@@ -110,7 +110,7 @@ def test_latencies_are_asked_when_the_sums_have_arrived_and_awaited_when_the_bil
 
 
 RECENT, DETAILS = Window.recent, Window.details
-ALLOCATIONS = money.allocations
+ALLOCATIONS = lines.allocations
 
 
 def _arrived(fetch: Any) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from pertoken.agent.gateways.spend_log import read_spend_log
 from pertoken.catalog.market import load_market
 from pertoken.costs.invoice.read import read_invoice
-from pertoken.costs.prices.offer_lists import OPTIONAL, read_list
+from pertoken.costs.prices.offers import OPTIONAL, read_list
 from pertoken.errors import BadInput
 from pertoken.settings.fleet import GatewaySettings
 from pertoken.store.export.files import csv_in, parquet_in

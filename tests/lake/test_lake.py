@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pertoken.costs.bill import bill
-from pertoken.costs.hours.model_hours import model_hours
-from pertoken.costs.kinds import KindDollars, TokenCounts, kind_prices
+from pertoken.costs.hours import model_hours
+from pertoken.costs.ledger import KindDollars, TokenCounts, kind_prices
 from pertoken.costs.lines import USES
 from pertoken.errors import BadInput, StoreError
 from pertoken.lake import forgotten, questions

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from pertoken.costs.hours.spend import spend
 from pertoken.costs.lines import USES
+from pertoken.costs.spend import spend
 from tests.reports.builders import END, figures, period, store_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.costs.prices.owned import Ownership, device_hour
+from pertoken.costs.prices.stored import Ownership, device_hour
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.shared import busy_cost
 from pertoken.state.deployment import Placement

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.served import Served
+from pertoken.costs.ledger import Served
 from pertoken.settings.values import Currency, Rate
 from pertoken.text import amounts
 from pertoken.text.amounts import amount, beside, caption, note, note_once, show_headline, show_in, show_of

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.costs.kinds import KindDollars
-from pertoken.costs.ledger import BillTotal
+from pertoken.costs.ledger import BillTotal, KindDollars
 from pertoken.costs.report.lines import (
     DeploymentLine,
     DeviceLine,

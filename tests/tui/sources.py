@@ -6,11 +6,11 @@ from threading import Event
 
 from pertoken.advisor.plan.plan import Plan
 from pertoken.advisor.planning import PlanRequest
-from pertoken.costs.hours.hour import ModelHours
-from pertoken.costs.hours.spend import Spend
+from pertoken.costs.hours import ModelHours
 from pertoken.costs.report.lines import (
     FleetReport,
 )
+from pertoken.costs.spend import Spend
 from pertoken.errors import StoreError
 from pertoken.proof.judging.banked import Banked
 from pertoken.proof.recommendation import (

@@ -1,7 +1,7 @@
 """Hours, bills and histories of the fleet."""
 
-from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.costs.hours.spend import Spend, SpendLine
+from pertoken.costs.hours import ModelHour, ModelHours
+from pertoken.costs.spend import Spend, SpendLine
 from pertoken.proof.judging.banked import Banked
 from pertoken.state.service import Slo
 from pertoken.window.course import Course, Happening, Mark, Timeline

@@ -21,7 +21,7 @@ from pertoken.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from pertoken.costs.spend.month import Alert, MonthSpend
+    from pertoken.costs.month import Alert, MonthSpend
     from pertoken.store.connect.location import StoreLocation
 
 ALERT = 3
@@ -63,7 +63,7 @@ def budget(
     """
 
     from pertoken.cli.progress import Progress
-    from pertoken.costs.spend.month import alerts, month_spend, no_spend, spend_by_owner
+    from pertoken.costs.month import alerts, month_spend, no_spend, spend_by_owner
     from pertoken.settings.owners import read_owner
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store

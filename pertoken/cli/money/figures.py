@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 def print_figures(store: Store, settings: Settings, hours: int, moment: AsOf, as_json: bool) -> None:
     """Print the figures of every model over some hours of the clock. Raises StoreError."""
     from pertoken.costs.fleet import objectives
-    from pertoken.costs.report.figures import figures_of, plain
-    from pertoken.costs.report.server_energy import EnergyTerms
+    from pertoken.costs.report.figures import EnergyTerms, figures_of, plain
     from pertoken.text.costs.model_figures import figures_text
 
     with Progress(f"Reading {hours} hours"):

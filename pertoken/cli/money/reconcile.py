@@ -39,8 +39,8 @@ def reconcile(
     import time
 
     from pertoken.cli.progress import Progress
-    from pertoken.costs.invoice.compare import compared
-    from pertoken.costs.invoice.parts import read_bill
+    from pertoken.costs.invoice.read import read_bill
+    from pertoken.costs.invoice.reconcile import compared
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store

@@ -179,7 +179,7 @@ def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool
     left out with the reason. A changed price counts from now on: past costs do not change.
     """
     from pertoken.cli.prices.offers import write
-    from pertoken.costs.prices.offer_lists import OfferList, read_list
+    from pertoken.costs.prices.offers import OfferList, read_list
 
     write(config_file, db, lambda market, today: OfferList(read_list(file, market)), yes)
 

@@ -26,7 +26,7 @@ def put_discount(
 
     from pertoken.catalog.market import load_market
     from pertoken.catalog.offers import newest
-    from pertoken.costs.prices.discounts import Discount
+    from pertoken.costs.prices.book import Discount
     from pertoken.costs.prices.stored import discounts_set, offers_imported
     from pertoken.costs.repricing import read_prices
     from pertoken.errors import BadInput

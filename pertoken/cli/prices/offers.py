@@ -13,7 +13,7 @@ from pertoken.cli.options import echo, settings_of
 if TYPE_CHECKING:
     from pertoken.catalog.market import Market
     from pertoken.catalog.offers import Offer
-    from pertoken.costs.prices.offer_lists import Difference, OfferList
+    from pertoken.costs.prices.offers import Difference, OfferList
 
 MAX_LINES = 10
 """Offers of each kind that are listed; of the others only the number is shown."""
@@ -22,8 +22,7 @@ MAX_LINES = 10
 def fetched(market: Market, today: date) -> OfferList:
     """Return the newest public lists; print what is missing of them: offers left out, and lists that failed."""
     from pertoken.cli.progress import Progress
-    from pertoken.costs.prices.gpuhunt_list import fetch
-    from pertoken.costs.prices.offer_lists import OfferList
+    from pertoken.costs.prices.offers import OfferList, fetch
 
     with Progress("Fetching price lists"):
         newest = fetch(market, today)
@@ -45,7 +44,7 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
     from datetime import UTC, datetime
 
     from pertoken.catalog.market import load_market
-    from pertoken.costs.prices.offer_lists import difference
+    from pertoken.costs.prices.offers import difference
     from pertoken.costs.prices.stored import offers_imported
     from pertoken.migrations import upgrade
     from pertoken.store import repository

@@ -13,8 +13,7 @@ def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str,
     import getpass
     import time
 
-    from pertoken.costs.prices.owned import Ownership
-    from pertoken.costs.prices.stored import ownership
+    from pertoken.costs.prices.stored import Ownership, ownership
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository

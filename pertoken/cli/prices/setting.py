@@ -10,8 +10,7 @@ from pertoken.cli.options import echo, settings_of
 from pertoken.cli.prices.words import counted, end_ts, named, per_hour, period, since, start_ts, when
 
 if TYPE_CHECKING:
-    from pertoken.costs.prices.book import Price, PriceBook, Priced
-    from pertoken.costs.prices.entered import Entered
+    from pertoken.costs.prices.book import Entered, Price, PriceBook, Priced
     from pertoken.costs.repricing import Prices
     from pertoken.store.connect.location import StoreLocation
 
@@ -33,8 +32,7 @@ def put(
     import getpass
     import time
 
-    from pertoken.costs.prices.book import Price
-    from pertoken.costs.prices.selectors import identity
+    from pertoken.costs.prices.book import Price, identity
     from pertoken.costs.repricing import read_prices
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade

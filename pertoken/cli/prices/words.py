@@ -7,9 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pertoken.costs.prices.book import Price, Priced
-    from pertoken.costs.prices.discounts import Discount
-    from pertoken.costs.prices.entered import Entered
+    from pertoken.costs.prices.book import Discount, Entered, Price, Priced
     from pertoken.costs.repricing import Prices
 
 MAX_USD = 1_000_000
@@ -22,7 +20,7 @@ def entered_amount(
     import time
     from datetime import UTC, date, datetime
 
-    from pertoken.costs.prices.entered import Entered
+    from pertoken.costs.prices.book import Entered
     from pertoken.errors import BadInput
     from pertoken.settings.values import USD, read_code
 
@@ -180,7 +178,7 @@ def when(ts: int) -> str:
 
 def named(known: Prices, selector: str) -> str:
     """Return a line with the recorded devices that a selector matches, which shows a typo at once."""
-    from pertoken.costs.prices.selectors import accelerators
+    from pertoken.costs.prices.book import accelerators
 
     devices = known.named(selector)
     if devices:

@@ -1,11 +1,14 @@
 """Lines of a bill, from the file that a cloud exports."""
 
+from __future__ import annotations
+
 import gzip
+import hashlib
 import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
@@ -13,11 +16,45 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, names_of, plain
-from pertoken.costs.csv_rows import csv_rows
-from pertoken.costs.invoice.parquet import MAGIC, parquet_rows
+from pertoken.costs.prices.offers import csv_rows
 from pertoken.errors import BadInput
+from pertoken.installed import install_command
 from pertoken.printable import short
 from pertoken.units import NANO_USD
+
+MAGIC = b"PAR1"
+"""First bytes of a Parquet file."""
+MAX_ROWS = 5_000_000
+"""Rows of one file: each is a line of a bill, kept in memory."""
+_BATCH_ROWS = 65_536
+
+
+def parquet_rows(path: Path) -> list[Mapping[str, Any]]:
+    """Return the rows of a file, as far as a known format reads their columns.
+
+    Raises BadInput for a file that is broken or too long, and where pyarrow is missing.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise BadInput(f"{path}: Parquet needs pyarrow: {install_command('parquet')}; or export CSV") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows > MAX_ROWS:
+                raise BadInput(f"{path}: more than {MAX_ROWS:,} lines: export one month, or instances alone")
+            names = _read(file.schema_arrow.names)
+            batches = file.iter_batches(_BATCH_ROWS, columns=names)
+            return [row for batch in batches for row in batch.to_pylist()] if names else []
+    except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
+        raise BadInput(f"{path}: not a Parquet file that can be read: {str(error).splitlines()[0]}") from None
+
+
+def _read(names: Iterable[str]) -> list[str]:
+    """Return the columns that a format reads; of a nested one the whole is read by its first part."""
+    wanted = {plain(column) for form in formats() for column in form.columns}
+    return [name for name in names if any(column.startswith(plain(name)) for column in wanted)]
+
 
 Number = TypeVar("Number", int, float)
 MAX_BYTES = 512 * 2**20
@@ -345,3 +382,64 @@ def _decimal(where: str, column: str, value: object) -> Decimal:
 
 def _nano(usd: Decimal) -> int:
     return int((usd * NANO_USD).to_integral_value(ROUND_HALF_EVEN))
+
+
+IN_FOLDERS = (".parquet", ".csv", ".csv.gz")
+"""Ends of the names of files that count in a folder; beside them exports keep manifests."""
+MAX_FILES = 10_000
+
+
+def read_bill(paths: Sequence[Path], file_read: Callable[[], None] = lambda: None) -> Invoice:
+    """Return the lines of all files together; a folder stands for the CSV and Parquet files in it, at any depth.
+
+    `file_read` is called after each file. Raises BadInput naming the file, the row and the column that
+    is wrong; for files of different formats, for one that is there twice, and for more than `MAX_ROWS` lines.
+    """
+    files = _files(paths)
+    seen: dict[str, Path] = {}
+    parts: list[Invoice] = []
+    for file in files:
+        digest = _digest(file)
+        if digest in seen:
+            raise BadInput(f"{file}: the same as {seen[digest]}: its lines would count twice; pass one of them")
+        seen[digest] = file
+        part = read_invoice(file)
+        if parts and part.format != parts[0].format:
+            raise BadInput(f"{file}: is {part.format.title}, and {files[0]} is {parts[0].format.title}: pass one bill")
+        parts.append(part)
+        if sum(len(invoice.lines) for invoice in parts) > MAX_ROWS:
+            raise BadInput(f"{file}: with it more than {MAX_ROWS:,} lines: export one month, or instances alone")
+        file_read()
+    return Invoice(
+        parts[0].format,
+        tuple(line for part in parts for line in part.lines),
+        sum(part.unreadable for part in parts),
+        next((part.first_unreadable for part in parts if part.unreadable), ""),
+        sum(part.split for part in parts),
+    )
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        try:
+            inside = sorted(file for file in path.rglob("*") if file.name.endswith(IN_FOLDERS) and file.is_file())
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be read: {error}") from None
+        if not inside:
+            raise BadInput(f"{path}: holds no file that ends in {', '.join(IN_FOLDERS)}")
+        files += inside
+    if len(files) > MAX_FILES:
+        raise BadInput(f"{len(files):,} files: more than {MAX_FILES:,} are not read as one bill; pass one month")
+    return files
+
+
+def _digest(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read: {error}") from None

@@ -1,13 +1,61 @@
 """A bill against what was computed, by host and day, with every difference named."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pertoken.costs.invoice.computed import Computed, ComputedDay
+from pertoken.costs.bill import Bill, bill, midnights
 from pertoken.costs.invoice.read import COVERED, DISCOUNT, NEGATION, USAGE, Invoice, InvoiceLine
-from pertoken.units import apportion
-from pertoken.window.reading import DAY
+from pertoken.costs.prices.book import BILLED, Price
+from pertoken.store.connect.open import Store
+from pertoken.units import HOUR_MS, apportion
+from pertoken.window.reading import DAY, Window
+
+
+@dataclass(slots=True)
+class ComputedDay:
+    """The devices of one host on one day."""
+
+    nano_usd: int = 0
+    """Of the device time that has a price."""
+    device_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """How long each device that is paid for was recorded."""
+
+    @property
+    def hours(self) -> float:
+        """Hours in which the host was recorded: those of its device that was there longest."""
+        return max(self.device_ms.values(), default=0) / HOUR_MS
+
+
+Computed = Mapping[tuple[int, int], ComputedDay]
+"""By host id and number of the day since 1970."""
+
+
+def paid_devices(window: Window) -> dict[int, tuple[int, ...]]:
+    """Return the devices that an instance's price is spread over, by host: its accelerators, else its CPUs."""
+    by_host: dict[int, list[int]] = defaultdict(list)
+    devices = window.inventory.devices
+    for device_id, row in devices.items():
+        if row.parent_id is None:
+            by_host[row.host_id].append(device_id)
+    return {
+        host: tuple(device_id for device_id in ids if devices[device_id].kind != "cpu") or tuple(ids)
+        for host, ids in by_host.items()
+    }
+
+
+def computed_days(bill: Bill) -> dict[tuple[int, int], ComputedDay]:
+    """Return the dollars and hours of each host and day of a bill."""
+    owners = {device: host for host, ids in paid_devices(bill.window).items() for device in ids}
+    days: dict[tuple[int, int], ComputedDay] = defaultdict(ComputedDay)
+    for line in bill.device_costs(midnights(bill.window)):
+        if line.device_id in owners:
+            day = days[owners[line.device_id], line.start_ts // DAY]
+            day.device_ms[line.device_id] += line.duration_ms
+            day.nano_usd += line.nano_usd or 0
+    return dict(days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +280,77 @@ def _row(host_id: int, day: int, billed: Billed, computed: ComputedDay) -> Row:
         discount,
         cost - computed.nano_usd - unseen - discount,
     )
+
+
+SAME = 1e-4
+"""Difference of two days' prices, relative, up to which they are one: exports round their amounts."""
+MIN_HOURS = 0.5
+"""Hours of a day from which its price is taken: of fewer the roundings of a bill would be the price."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevices:
+    """Devices of a host among which its price is divided."""
+
+    name: str
+    uuids: tuple[str, ...]
+
+
+def billed_prices(
+    reconciliation: Reconciliation, hosts: Mapping[int, HostDevices], source: str, set_ts: int
+) -> tuple[Price, ...]:
+    """Return a price for each device of each billed host, in force from the first day of each billed rate.
+
+    It is the cost of the host's instance-hours, with their part of commitments, over these hours and its devices. Hours
+    at $0 or that a fee on another line pays for give no price: a capacity block, credits, a commitment without its
+    part. The last one stays in force after the bill, until the next.
+    """
+    prices: list[Price] = []
+    for host_id, host in sorted(hosts.items()):
+        for day, nano_usd_per_hour in _rates(reconciliation, host_id):
+            per_device = round(nano_usd_per_hour / len(host.uuids))
+            note = f"{source}, {host.name}"
+            prices += [
+                Price(uuid, per_device, from_ts=day * DAY, set_ts=set_ts, set_by=BILLED, note=note)
+                for uuid in host.uuids
+            ]
+    return tuple(prices)
+
+
+def _rates(reconciliation: Reconciliation, host_id: int) -> Sequence[tuple[int, float]]:
+    """Return (day, nano-USD of an hour of the host) of the days on which its billed price changed."""
+    rates: list[tuple[int, float]] = []
+    for (host, day), billed in sorted(reconciliation.billed.items()):
+        if host != host_id or billed.priced_hours < MIN_HOURS or billed.priced_nano_usd <= 0:
+            continue
+        rate = billed.priced_nano_usd / billed.priced_hours
+        if not rates or abs(rate - rates[-1][1]) > SAME * rates[-1][1]:
+            rates.append((day, rate))
+    return rates
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A reconciliation with its hosts."""
+
+    reconciliation: Reconciliation
+    hosts: Mapping[int, HostDevices]
+
+    def prices(self, source: str, set_ts: int) -> tuple[Price, ...]:
+        """Return the billed price of each device, from when on."""
+        return billed_prices(self.reconciliation, self.hosts, source, set_ts)
+
+
+def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: int) -> Compared:
+    """Compare a bill with what a database has of its days. `stated`: resource ids by host name. Raises StoreError."""
+    first, last = invoice.span
+    with bill(store, first // DAY * DAY, min(now_ts, -(-last // DAY) * DAY)) as priced:
+        window, devices = priced.window, priced.inventory.devices
+        computed = computed_days(priced) if window.start < window.end else {}
+    hosts = {
+        host_id: HostDevices(devices[ids[0]].host_name, tuple(devices[device_id].uuid for device_id in ids))
+        for host_id, ids in paid_devices(window).items()
+    }
+    names = names_of(((host_id, host.name) for host_id, host in hosts.items()), stated)
+    devices = {host_id: len(host.uuids) for host_id, host in hosts.items()}
+    return Compared(reconcile(invoice, names, computed, devices), hosts)

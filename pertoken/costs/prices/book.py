@@ -1,12 +1,137 @@
 """Prices of a device-hour by effective date, so that a new price never changes past costs."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from typing import NamedTuple, Protocol
+
+from pertoken.catalog.market import Accelerator, load_market
 from pertoken.catalog.offers import Offer
-from pertoken.costs.prices.entered import Entered
-from pertoken.costs.prices.selectors import identity, rank
+from pertoken.costs.ledger import divide
+from pertoken.units import NANO_USD
+
+KINDS = ("cpu", "gpu")
+EXACT = 1_000_000
+"""Rank of a UUID: above that of any name."""
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Device(Protocol):
+    """Fields of a device that a selector is matched with."""
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def uuid(self) -> str: ...  # noqa: D102
+
+
+def identity(selector: str) -> str:
+    """Return the selector in lower case with its words separated by one space; empty if it has none."""
+    return " ".join(_words(selector))
+
+
+def rank(selector: str, device: Device) -> int:
+    """Return the rank of a selector for a device: 0 no match, 1 its kind, more for words of its name, `EXACT` its UUID.
+
+    A name matches by whole words in sequence, and so do the other names that the catalog knows the accelerator by:
+    `H100` names an "NVIDIA H100 80GB HBM3", `H10` does not; `A100 80GB` names an "NVIDIA A100-SXM4-80GB".
+    """
+    words = _words(selector)
+    if words and selector.strip().casefold() == device.uuid.casefold():
+        return EXACT
+    if len(words) == 1 and words[0] in KINDS:
+        return int(words[0] == device.kind)
+    return 1 + len(identity(selector)) if _within(words, _names(device.name)) else 0
+
+
+def accelerators(selector: str) -> tuple[Accelerator, ...]:
+    """Accelerators of the catalog that a selector names; `gpu` names all."""
+    words, known = _words(selector), load_market().accelerators
+    return tuple(
+        accelerator
+        for accelerator in known
+        if words == ("gpu",) or _within(words, _names(accelerator.reported_names[0]))
+    )
+
+
+def formerly(selector: str, device: Device) -> bool:
+    """Return whether a selector named a device when any part of a name did, and does not now."""
+    return selector.lower() in device.name.lower() and identity(selector) not in KINDS and not rank(selector, device)
+
+
+def _within(words: tuple[str, ...], names: tuple[tuple[str, ...], ...]) -> bool:
+    return bool(words) and any(words == part for name in names for part in _parts(name, len(words)))
+
+
+def _parts(name: tuple[str, ...], n: int) -> Iterator[tuple[str, ...]]:
+    return (name[at : at + n] for at in range(len(name) - n + 1))
+
+
+@cache
+def _names(device_name: str) -> tuple[tuple[str, ...], ...]:
+    """Return the names of a device as words: its driver's, and those the catalog has for its accelerator."""
+    known = load_market().accelerator(device_name)
+    others = (known.name, *known.reported_names) if known else ()
+    return tuple(dict.fromkeys(map(_words, (device_name, *others))))
+
+
+@cache
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.casefold()))
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """Amount in a currency with the rate that made dollars of it."""
+
+    amount: Decimal
+    currency: str
+    """Code of three letters."""
+    usd_per_unit: Decimal
+    """Dollars of one unit of the currency."""
+    rate_as_of: date
+    rate_source: str
+
+    @property
+    def nano_usd(self) -> int:
+        """The amount in dollars."""
+        return int((self.amount * self.usd_per_unit * NANO_USD).to_integral_value())
+
+    @property
+    def text(self) -> str:
+        """The amount as it was entered, with its rate."""
+        rate = f"{self.usd_per_unit} USD, {self.rate_as_of}, {self.rate_source}"
+        return f"{self.amount} {self.currency} (1 {self.currency} = {rate})"
+
+    @property
+    def stored(self) -> str:
+        """Its fields as they are stored."""
+        return json.dumps({name: str(value) for name, value in asdict(self).items()})
+
+
+def entered_of(stored: str | None) -> Entered | None:
+    """Return what was stored; None for an amount in dollars."""
+    if stored is None:
+        return None
+    fields = json.loads(stored)
+    return Entered(
+        Decimal(fields["amount"]),
+        fields["currency"],
+        Decimal(fields["usd_per_unit"]),
+        date.fromisoformat(fields["rate_as_of"]),
+        fields["rate_source"],
+    )
+
 
 BILLED = "billed"
 """`set_by` of a price that an invoice gave (`pertoken reconcile`)."""
@@ -139,3 +264,97 @@ class PriceBook:
 def in_order(price: Price) -> tuple[int, int, int]:
     """Return the sort key of prices in force: the one in force since later wins, then the one set later."""
     return price.from_ts, price.seq, price.set_ts
+
+
+WHOLE = 1_000_000
+"""A discount of 100 %, in millionths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discount:
+    """Part of a provider's list prices that its customer does not pay, or the withdrawal of one."""
+
+    provider: str
+    millionths: int | None
+    """Of the list price; None: from then on there is none."""
+    from_ts: int
+    """In force from this instant on; 0: from the beginning."""
+    until_ts: int | None = None
+    """End, exclusive, after which the discount before it applies again; None: until another is set."""
+    set_ts: int = 0
+    set_by: str = ""
+    note: str | None = None
+    seq: int = 0
+    """Order of setting, which decides between discounts in force from the same instant."""
+
+    @property
+    def percent(self) -> str:
+        """The discount as text, such as `30 %`."""
+        return "no discount" if self.millionths is None else f"{self.millionths / 10_000:g} %"
+
+    def in_force(self, provider: str, ts: int) -> bool:
+        """Return whether it is of a provider, has begun and not ended."""
+        return self.provider == provider and self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
+
+    def off(self, nano_usd: int) -> int:
+        """Return what is paid of a list price."""
+        return divide(nano_usd * (WHOLE - (self.millionths or 0)), WHOLE)
+
+
+class Discounts:
+    """All discounts ever set. The one in force since latest counts, then the one set last."""
+
+    def __init__(self, discounts: Iterable[Discount] = ()) -> None:
+        self.all = tuple(sorted(discounts, key=lambda discount: (discount.from_ts, discount.seq)))
+
+    def having(self, discounts: Iterable[Discount]) -> Discounts:
+        """Return these discounts with others set last."""
+        return Discounts((*self.all, *discounts))
+
+    def at(self, provider: str, ts: int) -> Discount | None:
+        """Return the discount in force at a provider; None without one."""
+        in_force = (discount for discount in reversed(self.all) if discount.in_force(provider, ts))
+        latest = next(in_force, None)
+        return None if latest is None or latest.millionths is None else latest
+
+    def on_prices(self, provider: str, listed: Sequence[Price]) -> tuple[Price, ...]:
+        """Return list prices of a device with the discounts of its provider, from each change of either."""
+        prices = sorted(listed, key=lambda price: price.from_ts)
+        if not prices or all(discount.provider != provider for discount in self.all):
+            return tuple(prices)
+        starts = {price.from_ts for price in prices}
+        changes = {ts for ts in self._changes(provider) if ts > prices[0].from_ts}
+        return tuple(self._on_price(provider, prices, ts) for ts in sorted(starts | changes))
+
+    def on_offers(self, offers: Iterable[Offer], ts: int) -> tuple[Offer, ...]:
+        """Return list prices with the discounts in force at an instant, each with a note."""
+        return tuple(self._on_offer(offer, ts) for offer in offers) if self.all else tuple(offers)
+
+    def _changes(self, provider: str) -> Iterator[int]:
+        for discount in self.all:
+            if discount.provider == provider:
+                yield discount.from_ts
+                if discount.until_ts is not None:
+                    yield discount.until_ts
+
+    def _on_price(self, provider: str, prices: Sequence[Price], ts: int) -> Price:
+        listed = next(price for price in reversed(prices) if price.from_ts <= ts)
+        discount = self.at(provider, ts)
+        if discount is None or listed.nano_usd_per_device_hour is None:
+            return replace(listed, from_ts=ts)
+        note = f"{listed.note}; {_stated(discount)}"
+        return replace(
+            listed, from_ts=ts, nano_usd_per_device_hour=discount.off(listed.nano_usd_per_device_hour), note=note
+        )
+
+    def _on_offer(self, offer: Offer, ts: int) -> Offer:
+        discount = self.at(offer.provider, ts)
+        if discount is None:
+            return offer
+        note = "; ".join(filter(None, (offer.note, _stated(discount))))
+        return replace(offer, nano_usd_per_device_hour=discount.off(offer.nano_usd_per_device_hour), note=note)
+
+
+def _stated(discount: Discount) -> str:
+    note = f" ({discount.note})" if discount.note else ""
+    return f"less {discount.percent} negotiated with {discount.provider}{note}"

@@ -1,29 +1,91 @@
 """Figures beside dollars per Mtok, by model: goodput, tokens per dollar, requests, energy and idle dollars."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from pertoken.config import Settings
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.kinds import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, TokenCounts, kind_prices
-from pertoken.costs.report.deployment_line import SloOf, epochs_with_workers, good_share_of, served
-from pertoken.costs.report.figure import Figure, per
-from pertoken.costs.report.goodput import GoodShare
-from pertoken.costs.report.server_energy import (
-    J_PER_KWH,
-    MIN_SHARE,
-    NO_ENERGY,
-    NO_TERMS,
-    EnergyTerms,
-    ServerEnergy,
-    server_energy,
-)
-from pertoken.costs.served import Served
+from pertoken.costs.ledger import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, Served, TokenCounts, kind_prices
+from pertoken.costs.report.fleet_report import SloOf, epochs_with_workers, good_share_of, served
+from pertoken.costs.report.lines import Figure, GoodShare, per
 from pertoken.printable import natural_key
+from pertoken.settings.fleet import Grid
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.energy import EpochEnergy
+
+J_PER_KWH = 3.6e6
+MS_PER_H = 3.6e6
+MIN_SHARE = 0.5
+"""Share of the held device time in which energy must be known; the rest is taken to draw as much."""
+NO_ENERGY = "the energy of its devices was not measured"
+NO_GRID = "no intensity of the grid is set: energy.grid"
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyTerms:
+    """Factors from energy at the plug to facility energy and carbon."""
+
+    pue: float = 1.0
+    grid: Grid | None = None
+    embodied_g_per_hour: float = 0.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the terms that a person set."""
+        return cls(settings.energy_pue, settings.energy_grid, settings.energy_embodied_g_per_hour)
+
+
+NO_TERMS = EnergyTerms()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEnergy:
+    """Energy of the servers of a model, by its share of their devices, times PUE."""
+
+    kwh: Figure
+    above_idle_kwh: Figure
+    """Part above the idle level of its devices and their part of the servers."""
+    j_per_token: Figure
+    co2e_kg: Figure
+    """Operational and, where it is set, embodied."""
+    co2e_g_per_mtok: Figure
+    at_plug: Figure
+    """Share of `kwh` that was measured at the plug, 0 to 1."""
+    modelled: Figure
+    """Share of `kwh` of which the rest of the server was modelled. What is left has its CPUs alone: it is a minimum."""
+
+
+def server_energy(energy: EpochEnergy | None, tokens: Figure, none_served: str, terms: EnergyTerms) -> ServerEnergy:
+    """Return the figures of some epochs together; of `tokens` prompt (cached included) and generated."""
+    node = None if energy is None else energy.node
+    if energy is None or node is None or not energy.held_ms or node.known_ms < MIN_SHARE * energy.held_ms:
+        unknown = Figure(None, NO_ENERGY)
+        return ServerEnergy(*[unknown] * 7)
+    factor = terms.pue * energy.held_ms / node.known_ms
+    kwh = Figure(node.joules * factor / J_PER_KWH)
+    carbon = _carbon_kg(kwh, energy.held_ms, terms)
+    return ServerEnergy(
+        kwh=kwh,
+        above_idle_kwh=Figure(node.above_idle_joules * factor / J_PER_KWH),
+        j_per_token=per(Figure(node.joules * factor), tokens, none_served),
+        co2e_kg=carbon,
+        co2e_g_per_mtok=per(carbon, per(tokens, Figure(1000 * MTOK), none_served), none_served),
+        at_plug=per(Figure(node.measured_joules), Figure(node.joules), NO_ENERGY),
+        modelled=per(Figure(node.modelled_joules), Figure(node.joules), NO_ENERGY),
+    )
+
+
+def _carbon_kg(kwh: Figure, held_ms: float, terms: EnergyTerms) -> Figure:
+    if terms.grid is None or kwh.value is None:
+        return Figure(None, NO_GRID)
+    embodied_g = terms.embodied_g_per_hour * held_ms / MS_PER_H
+    return Figure((kwh.value * terms.grid.g_per_kwh + embodied_g) / 1000)
+
 
 GENERATION, POOLING = "generation", "embedding or rerank"
 NONE_SERVED = "no token was served"

@@ -1,30 +1,498 @@
 """Report of the fleet over a window: telemetry and prices joined into plain lines."""
 
+from __future__ import annotations
+
+import json
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
-from pertoken.catalog.market import load_market
+from pertoken.catalog.market import Market, load_market
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.prices.selectors import formerly
-from pertoken.costs.report.deployment_line import SloOf, deployment_line, fault, served
-from pertoken.costs.report.device_line import device_line, host_line
-from pertoken.costs.report.hints import hints, worth_a_hint
-from pertoken.costs.report.host_use import HostUses
+from pertoken.costs.ledger import Served, together
+from pertoken.costs.prices.book import formerly
 from pertoken.costs.report.lines import (
+    DeploymentLine,
     DeviceLine,
     EventLine,
     FleetReport,
+    GoodShare,
+    HostLine,
+    HostUse,
+    Later,
     Lines,
     LostPrice,
     MissingMetric,
+    good_share,
 )
-from pertoken.costs.served import together
+from pertoken.metrics import RollUp, label_of, rolled
 from pertoken.printable import natural_key
+from pertoken.provenance import Provenance
+from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
-from pertoken.window.columns import newest, observed_share, rate, total
+from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, OTHER
+from pertoken.store.schema.telemetry import HOUR, MINUTE
+from pertoken.units import SHARE, format_duration
+from pertoken.window.columns import mean, newest, observed_share, per_mtok, rate, ratio, total, whole
 from pertoken.window.inventory import Inventory, fault_sentences, shown_place
+from pertoken.window.totals import engine_counts
+
+SloOf = Callable[[str], Slo]
+"""Objectives of a served model name."""
+
+
+def served(priced: Bill, deployment_id: int, slo_of: SloOf | None = None) -> Served:
+    """Dollars and tokens of a deployment, as its line has them; with `slo_of` its share of good requests, too."""
+    totals = priced.totals.of(deployment_id)
+    return Served(
+        _nano_usd(priced, epochs_with_workers(priced, deployment_id)),
+        totals.get("prompt_tokens"),
+        totals.get("generated_tokens"),
+        totals.get("requests_finished"),
+        None if slo_of is None else good_share_of(priced, deployment_id, slo_of).low,
+    )
+
+
+def good_share_of(priced: Bill, deployment_id: int, slo_of: SloOf) -> GoodShare:
+    """Return the share of the requests of a deployment within the objectives of its model."""
+    row = priced.inventory.newest[deployment_id]
+    ttft, tpot = (priced.details.histogram(deployment_id, name) for name in ("ttft_s", "tpot_s"))
+    return good_share(slo_of(row.served_model), ttft, tpot, row.engine_kind)
+
+
+def fault(priced: Bill, engine_id: int) -> str | None:
+    """Return why an engine cannot be read now, with what to do."""
+    gaps = priced.recent.gaps_of.get(engine_id, ())
+    gap = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
+    return ". ".join(filter(None, (gap.reason, gap.remedy))) if gap else None
+
+
+def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: Any) -> DeploymentLine:
+    """Return the line of a deployment by the row of its present epoch."""
+    totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
+    own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
+    epochs = epochs_with_workers(priced, row.deployment_id)
+    held = [
+        device for device in priced.inventory.epoch_devices.get(row.epoch_id, ()) if device in priced.inventory.devices
+    ]
+    held.sort(key=priced.inventory.order.__getitem__)
+    use = served(priced, row.deployment_id, slo_of)
+    nano, prompt, generated = use.nano_usd, use.prompt_tokens, use.generated_tokens
+    tokens = prompt + generated if prompt is not None and generated is not None else None
+    lately = _held_lately(priced, epochs)
+    return DeploymentLine(
+        deployment_id=row.deployment_id,
+        model=row.served_model,
+        engine=row.engine_kind,
+        host=row.host_name,
+        devices=tuple(priced.inventory.device_names[device_id] for device_id in held),
+        generated_tok_s_now=rate(recent, "generated_tokens"),
+        prompt_tok_s_now=rate(recent, "prompt_tokens"),
+        running_now=newest(recent, "running"),
+        waiting_now=newest(recent, "waiting"),
+        generated_tokens=generated,
+        prompt_tokens=prompt,
+        cached_tokens=totals.get("cached_tokens"),
+        busy=ratio(totals.get("busy_ms"), totals.get("observed_ms"), 1),
+        power_w=_power_w(priced, lately),
+        nano_usd=nano,
+        pooling=use.pooling,
+        nano_usd_per_mtok=per_mtok(nano, tokens),
+        nano_usd_per_generated_mtok=per_mtok(nano, generated),
+        nano_usd_per_hour=_per_hour(priced, lately),
+        ttft_p95_s=priced.details.latency(row.deployment_id, "ttft_s", 0.95),
+        ttft_p50_s=priced.details.latency(row.deployment_id, "ttft_s", 0.5),
+        tpot_p95_s=priced.details.latency(row.deployment_id, "tpot_s", 0.95),
+        tpot_p50_s=priced.details.latency(row.deployment_id, "tpot_s", 0.5),
+        spark=spark(priced, own),
+        silent_s=_silent_s(priced, own),
+        incomplete=bool(totals.get("incomplete_n")),
+        coverage=observed_share(*priced.observed(row.deployment_id)) or 0.0,
+        age_s=priced.window.end - row.newest_ts,
+        fault=fault(priced, row.engine_id),
+        late=tuple(gap.metric for gap in priced.recent.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
+        counts=engine_counts(
+            [priced.details.counts.get(counts, {}) for counts in own],
+            totals.get("preemptions"),
+            priced.details.counts.get(row.epoch_id, {}),
+            priced.totals.busy_ms(row.epoch_id),
+            json.loads(row.knobs),
+            [
+                priced.inventory.devices[device_id].name
+                for device_id in held
+                if priced.inventory.devices[device_id].parent_id is None
+            ],
+            market,
+        ),
+        busy_provenance=Provenance.of_stored(totals.get("busy_provenance") or 0).label
+        if totals.get("busy_ms") is not None
+        else None,
+        idle_nano_usd=None if nano is None else sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
+        requests=use.requests,
+        good_share=use.good_share,
+        kinds=None if nano is None else priced.kinds.get(row.deployment_id),
+        ended=row.end_ts is not None or row.deployment_id not in priced.inventory.running,
+    )
+
+
+def epochs_with_workers(priced: Bill, deployment_id: int) -> list[int]:
+    """Return the epochs that hold the devices of a deployment: its own, and those of its worker ranks."""
+    return [
+        *(row.epoch_id for row in priced.inventory.epochs_of[deployment_id]),
+        *priced.inventory.workers_of.get(deployment_id, ()),
+    ]
+
+
+def _nano_usd(priced: Bill, epochs: Sequence[int]) -> int | None:
+    """Dollars of the window; None unless all that it held had a price."""
+    if not priced.money.unpriced_epochs.isdisjoint(epochs):
+        return None
+    known = [priced.money.by_epoch[epoch] for epoch in epochs if epoch in priced.money.by_epoch]
+    return sum(known) if known else None
+
+
+def _held_lately(priced: Bill, epochs: Sequence[int]) -> dict[int, float]:
+    """Return the epochs' share of each device they held lately, 0 to 1; of a GPU, by the MIG devices they held."""
+    held: dict[int, float] = defaultdict(float)
+    for device_id, held_ns in (
+        allocation for epoch in epochs for allocation in priced.recent.allocated.get(epoch, {}).items()
+    ):
+        device, row = priced.recent.devices.get(device_id), priced.inventory.devices.get(device_id)
+        if device is not None and device.duration_ms and row is not None and row.parent_id is None:
+            held[device_id] += held_ns / 1e6 / device.duration_ms
+    return held
+
+
+def _power_w(priced: Bill, held: dict[int, float]) -> float | None:
+    """Watts of its devices now, by its share of them; None unless all of them are read."""
+    watts = 0.0
+    for device_id, share in held.items():
+        power = newest(priced.recent.devices[device_id], "power_w")
+        if power is None:
+            return None
+        watts += power * share
+    return watts if held else None
+
+
+def _per_hour(priced: Bill, held: dict[int, float]) -> int | None:
+    nano = 0.0
+    for device_id, share in held.items():
+        per_hour = priced.prices.rate(priced.inventory.devices[device_id], priced.window.end)
+        if per_hour is None:
+            return None
+        nano += per_hour * share
+    return round(nano) if held else None
+
+
+def _silent_s(priced: Bill, epochs: Sequence[int]) -> int | None:
+    """Return the time since the end of the newest row with a generated token, None without one in the window."""
+    newest_ts = max((token_ts for epoch in epochs for *_, token_ts in priced.details.slices(epoch)), default=0)
+    row_s = HOUR if priced.window.slice_s % HOUR == 0 else MINUTE
+    return max(0, priced.window.end - newest_ts - row_s) if newest_ts else None
+
+
+def spark(priced: Bill, epochs: Sequence[int]) -> tuple[float | None, ...]:
+    """Return generated tokens/s of an epoch's slices, oldest first; None where nothing was observed."""
+    slice_s = priced.window.slice_s
+    first = priced.window.start // slice_s * slice_s
+    n = -(-(priced.window.end - first) // slice_s)
+    tokens: list[int | None] = [None] * n
+    time = [0] * n
+    for ts, generated, duration_ms, _ in (instance for epoch in epochs for instance in priced.details.slices(epoch)):
+        i = (ts - first) // slice_s
+        if 0 <= i < n:
+            tokens[i] = (tokens[i] or 0) + generated
+            time[i] += duration_ms
+    return tuple(
+        count * 1000 / ms if count is not None and ms else None for count, ms in zip(tokens, time, strict=True)
+    )
+
+
+_OTHERS = tuple(
+    metric for metric in rolled(RollUp.GAUGE) if metric.stored not in ("util_1e4", "power_mw", "memory_used_bytes")
+)
+"""Gauges without a column of their own in the table of devices."""
+
+
+def device_line(priced: Bill, row: Any) -> DeviceLine:
+    """Return the line of a device by its row."""
+    recent = priced.recent.devices.get(row.device_id)
+    # A MIG device costs its part of what its GPU costs.
+    payer = row.device_id if row.parent_id is None else row.parent_id
+    part = SHARE if row.parent_id is None else row.part_1e6
+    price = priced.price_of.get(payer) if part is not None else None
+    per_hour = price.nano_usd_per_device_hour if price else None
+    held_by = priced.recent.held_by.get(row.device_id, {})
+    others = ((metric.stored, mean(recent, metric.stored, metric.per_unit)) for metric in _OTHERS)
+    inventory = priced.inventory
+    deployment_ids = [
+        inventory.deployment_of.get(epoch_id, inventory.heads.get(epoch_id, 0)) for epoch_id in sorted(held_by)
+    ]
+    names = [inventory.newest[key].served_model for key in deployment_ids if key in inventory.newest]
+    return DeviceLine(
+        device_id=row.device_id,
+        host=row.host_name,
+        kind=row.kind,
+        name=row.name,
+        slot=row.slot,
+        util=newest(recent, "device_util"),
+        power_w=newest(recent, "power_w"),
+        memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
+        memory_bytes=row.memory_bytes,
+        nano_usd_per_hour=None if per_hour is None else per_hour * part // SHARE,
+        listed_price=price.note if price and price.listed else None,
+        held_by=None
+        if row.device_id in priced.recent.hidden and not held_by
+        else tuple([*sorted(set(names), key=natural_key), *(["other processes"] if OTHER in held_by else [])]),
+        age_s=priced.window.end - priced.recent.lost.get(row.device_id, priced.recent.newest_ts[row.device_id]),
+        values={name: value for name, value in others if value is not None},
+        power_source=row.power_source,
+        part_of=priced.inventory.device_names.get(row.parent_id) if row.parent_id is not None else None,
+    )
+
+
+def host_line(priced: Bill, row: Any) -> HostLine:
+    """Return the line of a host by its row."""
+    recent = priced.recent.hosts.get(row.host_id)
+    agent = priced.recent.agents.get(row.host_id)
+    return HostLine(
+        host_id=row.host_id,
+        name=row.name,
+        cpu_util=mean(recent, "cpu_util_1e4", 1e4),
+        load=mean(recent, "load_1e2", 1e2),
+        memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
+        memory_bytes=row.memory_bytes,
+        agent_cpu_share=agent.cpu_ms / agent.duration_ms
+        if agent and agent.cpu_ms is not None and agent.duration_ms
+        else None,
+        agent_rss_bytes=agent.rss_bytes if agent else None,
+        age_s=priced.window.end - row.newest_ts,
+        interval_s=priced.inventory.intervals_s[row.host_id],
+        memory_traffic_bytes_s=rate(recent._asdict(), "memory_traffic_bytes") if recent else None,
+        imported=(row.machine_id or "").startswith(IMPORTED_MACHINE),
+        generated=(row.machine_id or "").startswith(DEMO_MACHINE),
+    )
+
+
+class HostUses:
+    """Devices and deployments of a priced window by host."""
+
+    def __init__(
+        self, priced: Bill, current: Sequence[Any], fresh: frozenset[int], slo_of: SloOf | None = None
+    ) -> None:
+        """`current`: newest epoch of each deployment; `fresh`: hosts that report."""
+        self._priced, self._current, self._fresh, self._slo_of = priced, current, fresh, slo_of
+
+    def use(self, line: HostLine) -> HostUse:
+        """Return the line of one host."""
+        devices, rows = self._devices.get(line.host_id, ()), self._served.get(line.host_id, ())
+        recent = self._priced.recent
+        gpus = [recent.devices.get(row.device_id) for row in devices if row.kind != "cpu"]
+        payers = [row for row in devices if row.parent_id is None]
+        money = self._priced.money
+        bill = money.bill_of([row.device_id for row in payers])
+        now = line.host_id in self._fresh
+        used = together([served(self._priced, row.deployment_id, self._slo_of) for row in rows])
+        return HostUse(
+            host=line,
+            accelerators=sum(row.kind != "cpu" for row in payers),
+            util=_mean([newest(row, "device_util") for row in gpus]),
+            sm_active=_mean([newest(row, "sm_active") for row in gpus]),
+            dram_active=_mean([newest(row, "dram_active") for row in gpus]),
+            power_w=total([newest(recent.devices.get(row.device_id), "power_w") for row in devices]),
+            generated_tok_s_now=total([rate(recent.of(row.deployment_id), "generated_tokens") for row in rows])
+            if now
+            else None,
+            nano_usd_per_hour=self._per_hour(payers) if now else None,
+            nano_usd_per_mtok=used.price("blended"),
+            served=used,
+            spark=Later(partial(self._spark, rows)),
+            bill=bill,
+            models=tuple(dict.fromkeys(row.served_model for row in rows)),
+        )
+
+    def _spark(self, rows: Sequence[Any]) -> Sequence[float | None]:
+        return _added([spark(self._priced, self._own(row.deployment_id)) for row in rows])
+
+    def _own(self, deployment_id: int) -> list[int]:
+        return [row.epoch_id for row in self._priced.inventory.epochs_of[deployment_id]]
+
+    def _per_hour(self, payers: Sequence[Any]) -> int | None:
+        prices = [self._priced.price_of.get(row.device_id) for row in payers]
+        known = [price.nano_usd_per_device_hour for price in prices if price is not None]
+        rates = [nano_usd for nano_usd in known if nano_usd is not None]
+        return sum(rates) if rates else None
+
+    @cached_property
+    def _devices(self) -> Mapping[int, Sequence[Any]]:
+        devices: dict[int, list[Any]] = defaultdict(list)
+        for row in self._priced.inventory.devices.values():
+            devices[row.host_id].append(row)
+        return devices
+
+    @cached_property
+    def _served(self) -> Mapping[int, Sequence[Any]]:
+        served: dict[int, list[Any]] = defaultdict(list)
+        for row in self._current:
+            served[row.host_id].append(row)
+        return served
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _added(sparks: Sequence[Sequence[float | None]]) -> tuple[float | None, ...]:
+    return tuple(total(values) for values in zip(*sparks, strict=True))
+
+
+DEMO_ENDED_S = 120
+"""Hosts of a demo that is open write in turns, so that each of them is stale for seconds on a busy machine."""
+
+
+def hints(
+    hosts: Sequence[HostLine],
+    devices: Sequence[tuple[DeviceLine, bool]],
+    deployments: Sequence[tuple[str, str | None]],
+    missing: Sequence[MissingMetric],
+    lost: Sequence[tuple[str, Sequence[str]]] = (),
+    faults: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Hints for a fleet as it stands; none when there is nothing to do.
+
+    `devices` are those that are paid for, each with whether it serves (one of each kind will do); `deployments` the
+    models served, each with why it cannot be read; `lost` selectors of prices, each with names of devices that it was
+    for when any part of a name matched; `faults` sentences about hosts whose rows cannot be used as they came.
+    """
+    lines: list[str] = [*faults]
+    if not hosts:
+        lines.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
+    lines += _generated_hints([host for host in hosts if host.generated])
+    lines += _stale_hints([host for host in hosts if host.stale and not host.imported and not host.generated])
+    lines += _imported_hints([host for host in hosts if host.stale and host.imported])
+    if hosts and not deployments:
+        lines.append(
+            "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
+            "one that runs elsewhere: `pertoken agent --engine http://HOST:PORT`."
+        )
+    lines += [f"{model} cannot be read: {fault}" for model, fault in deployments if fault]
+    for selector, names in lost:
+        lines.append(
+            f"The price for '{selector}' is no longer one for {_listed(names)}, since names match by whole words: set "
+            f'it for the whole name with --from ever, and take this one back with `pertoken prices unset "{selector}"`.'
+        )
+    for device, serves in devices:
+        if device.nano_usd_per_hour is None and (device.kind == "gpu" or serves):
+            selector = "cpu" if device.kind == "cpu" else f'"{device.name}"'
+            lines.append(
+                f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
+                f"`pertoken prices set DOLLARS --for {selector}`."
+            )
+        if device.listed_price:
+            lines.append(
+                f"Nobody set a price for {device.name}: dollars are by the {device.listed_price}. What you really pay: "
+                f'`pertoken prices set DOLLARS --for "{device.name}"`.'
+            )
+    lines += _gap_hints(any(device.kind == "gpu" for device, _ in devices), bool(deployments), missing)
+    return tuple(dict.fromkeys(lines))
+
+
+def _generated_hints(generated: Sequence[HostLine]) -> list[str]:
+    """Return one sentence for the hosts of a demo, which goes on while its own screens are open."""
+    silent_s = min((host.age_s or 0 for host in generated), default=0)
+    if silent_s < DEMO_ENDED_S:
+        return []
+    ended = format_duration(silent_s)
+    return [f"This is a generated demo, which ended {ended} ago: `pertoken demo` makes another one, which goes on."]
+
+
+def _imported_hints(imported: Sequence[HostLine]) -> list[str]:
+    """Return one sentence for all hosts whose telemetry was imported, and goes no further."""
+    if not imported:
+        return []
+    names = _together([host.name for host in imported])
+    ended = format_duration(min(host.age_s or 0 for host in imported))
+    return [
+        f"Telemetry of {names} was imported and ends {ended} ago: `pertoken import prometheus` goes on from there, and "
+        "`pertoken agent install` on a host records it from now on."
+    ]
+
+
+def _stale_hints(stale: Sequence[HostLine]) -> list[str]:
+    """Return one sentence for all hosts whose agent never stored anything, and one for those whose agent stopped."""
+    lines = []
+    for silent in ([host for host in stale if host.age_s is not None], [host for host in stale if host.age_s is None]):
+        if not silent:
+            continue
+        ages = [host.age_s for host in silent if host.age_s is not None]
+        since = f"nothing for {format_duration(min(ages))}" if ages else "nothing yet"
+        names = _together([host.name for host in silent])
+        if len(silent) == 1:
+            lines.append(f"The agent on {names} has stored {since}: is it running? Start it with `pertoken agent`.")
+        else:
+            least = " or longer" if ages else ""
+            lines.append(
+                f"The agents on {names} have stored {since}{least}: are they running? Start each with `pertoken agent`."
+            )
+    return lines
+
+
+def worth_a_hint(gap: Any) -> bool:
+    """Return whether a missing metric deserves a hint: a person could switch it on, or a whole driver is missing."""
+    return gap.metric in (*_VENDORS, _PROCESSES) or (
+        gap.status in ("denied", "missing", "failing") and bool(gap.remedy)
+    )
+
+
+def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> list[str]:
+    """One sentence for each reason why something cannot be read that a person could switch on."""
+    metrics: dict[tuple[str, str, str], dict[str, None]] = {}
+    unknown_owners: dict[tuple[str, str | None], list[str]] = {}
+    drivers: list[str] = []
+    for gap in missing:
+        if gap.metric == "engines" and serving:
+            continue  # some were found; what else may be hidden is for `doctor`
+        if gap.remedy == "wait":
+            continue
+        if gap.metric in _VENDORS:
+            drivers.append(gap.reason)
+        elif gap.metric == _PROCESSES:
+            unknown_owners.setdefault((gap.reason, gap.remedy), []).append(gap.owner)
+        elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
+            metrics.setdefault((gap.owner, gap.reason, gap.remedy), {})[label_of(gap.metric)] = None
+    # What several owners lack for one reason is one sentence.
+    owners_of: dict[tuple[str, str, str], list[str]] = {}
+    for (owner, reason, remedy), names in metrics.items():
+        owners_of.setdefault((_listed(list(names)), reason, remedy), []).append(owner)
+    lines = [
+        f"{_together(owners)}: {names} cannot be read: {reason}. To switch it on: {remedy}."
+        for (names, reason, remedy), owners in owners_of.items()
+    ]
+    lines += [
+        f"Who holds {owners[0]}{f' and {len(owners) - 1} more' if len(owners) > 1 else ''} is not known: {reason}. "
+        f"The cost of time without a known holder is shown as unallocated."
+        f"{f' To switch it on: {remedy}.' if remedy else ''}"
+        for (reason, remedy), owners in unknown_owners.items()
+    ]
+    if drivers and not gpus:
+        lines.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` shows how to switch one on.")
+    return lines
+
+
+_PROCESSES = "processes"
+_VENDORS = ("nvidia", "amd", "gaudi")
+
+
+def _together(names: Sequence[str]) -> str:
+    """Return the first two names and how many more there are."""
+    return _listed(names if len(names) <= 2 else [*names[:2], f"{len(names) - 2} more"])
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
 
 MAX_MISSING = 150
 """Missing metrics of one host that a report lists: one of each MIG instance of the largest host."""

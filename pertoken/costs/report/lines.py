@@ -1,14 +1,16 @@
 """Lines of a fleet for the screens and the summary: plain, reconciled values. None is unknown."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from pertoken.costs.kinds import KindDollars
-from pertoken.costs.ledger import BillTotal
-from pertoken.costs.served import NOTHING, Served
+from pertoken.costs.ledger import NOTHING, BillTotal, KindDollars, Served
+from pertoken.metrics import PER_REQUEST_TPOT
 from pertoken.provenance import Provenance
+from pertoken.state.service import Slo
 from pertoken.window.columns import STALE_TICKS
 from pertoken.window.totals import EngineCounts
 
@@ -344,7 +346,7 @@ class FleetReport:
     estimated: bool = False
     """Whether an hour without minutes was split in proportion to time, at a new price or at the window's start."""
 
-    def whole(self) -> "FleetReport":
+    def whole(self) -> FleetReport:
         """Return the report with all lines computed, for output."""
         return replace(
             self,
@@ -353,3 +355,75 @@ class FleetReport:
             missing=tuple(self.missing),
             uses=tuple(replace(use, spark=tuple(use.spark)) for use in self.uses),
         )
+
+
+class Figure(NamedTuple):
+    """A number, or the reason why it is not known."""
+
+    value: float | None
+    reason: str | None = None
+
+
+def per(above: Figure, below: Figure, none: str) -> Figure:
+    """Return a quotient; unknown for the reason of its unknown part, or `none` where it would divide by 0."""
+    if above.value is None or below.value is None:
+        return Figure(None, above.reason or below.reason)
+    return Figure(above.value / below.value) if below.value else Figure(None, none)
+
+
+Histogram = Mapping[tuple[float, ...], Sequence[int]]
+"""Bucket counts by their upper bounds, one more count than bounds: the last bucket has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoodShare:
+    """Share of the requests inside the SLO, 0 to 1, or the reason why it is not known.
+
+    Low and high differ where an objective lies inside a bucket, and where two objectives may be missed by the same
+    requests or by different ones.
+    """
+
+    low: float | None
+    high: float | None
+    reason: str | None = None
+
+
+def good_share(slo: Slo, ttft: Histogram, tpot: Histogram, engine: str) -> GoodShare:
+    """Return the share of requests whose TTFT and TPOT are within the p95 objectives."""
+    limits = [
+        (limit / 1000, histogram, name)
+        for limit, histogram, name in ((slo.ttft_p95_ms, ttft, "TTFT"), (slo.tpot_p95_ms, tpot, "TPOT"))
+        if limit is not None
+    ]
+    if not limits:
+        return GoodShare(None, None, "no SLO is set: slo.ttft_ms, slo.tpot_ms, or those of [services.NAME]")
+    if slo.tpot_p95_ms is not None and engine not in PER_REQUEST_TPOT:
+        return GoodShare(
+            None,
+            None,
+            f"{engine} counts the time between tokens, not of requests: which requests miss the TPOT is lost",
+        )
+    shares = []
+    for limit, histogram, name in limits:
+        within = share_within(histogram, limit)
+        if within is None:
+            return GoodShare(None, None, f"its engine has no histogram of {name}")
+        shares.append(within)
+    missed = sum(1 - low for low, _ in shares)
+    return GoodShare(max(0.0, 1 - missed), min(high for _, high in shares))
+
+
+def share_within(histogram: Histogram, limit: float) -> tuple[float, float] | None:
+    """Return the least and largest share of observations up to a limit; None if nothing was observed.
+
+    They are equal where the limit is a bound of a bucket.
+    """
+    total = surely = possibly = 0
+    for bounds, counts in histogram.items():
+        total += sum(counts)
+        below = 0.0
+        for bound, count in zip((*bounds, float("inf")), counts, strict=True):
+            surely += count if bound <= limit else 0
+            possibly += count if below < limit else 0
+            below = bound
+    return (surely / total, possibly / total) if total else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pertoken.config import Settings
-from pertoken.costs.spend.month import RecentMonths
+from pertoken.costs.month import RecentMonths
 from pertoken.errors import PertokenError
 from pertoken.reports.alerts.message import DISABLED, GONE, REMOVED, body_of, destination_key
 from pertoken.reports.alerts.send import Send, log, sender

@@ -8,9 +8,8 @@ from functools import partial
 from pertoken.config import Settings
 from pertoken.costs.bill import bill
 from pertoken.costs.fleet import objectives
-from pertoken.costs.report.figures import ModelFigures, model_figures
-from pertoken.costs.report.server_energy import EnergyTerms
-from pertoken.costs.spend.month import RecentMonths
+from pertoken.costs.month import RecentMonths
+from pertoken.costs.report.figures import EnergyTerms, ModelFigures, model_figures
 from pertoken.errors import StoreError
 from pertoken.exposition import Family, text_of
 from pertoken.metrics import FIGURES, HEADLINES

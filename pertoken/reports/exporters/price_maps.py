@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pertoken.costs.kinds import token_weights
+from pertoken.costs.ledger import token_weights
 from pertoken.costs.report.figures import POOLING, ModelFigures
 from pertoken.units import MTOK, NANO_USD
 

@@ -11,7 +11,7 @@ from typing import Any
 from pertoken.config import Settings
 from pertoken.costs.fleet import service_name
 from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, AllocatedLine
-from pertoken.costs.spend.month import month_of
+from pertoken.costs.month import month_of
 from pertoken.printable import csv_cell
 from pertoken.reports.figures import ReportFigures
 from pertoken.reports.focus.columns import columns

@@ -8,12 +8,11 @@ from functools import cached_property, partial
 from pertoken.config import Settings
 from pertoken.costs.bill import bill
 from pertoken.costs.fleet import objectives, service_name
-from pertoken.costs.hours.owner_use import OwnerUse, owner_use
-from pertoken.costs.report.figure import Figure
+from pertoken.costs.ledger import together
+from pertoken.costs.month import MonthSpend, RecentMonths
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine
-from pertoken.costs.served import together
-from pertoken.costs.spend.month import MonthSpend, RecentMonths
+from pertoken.costs.report.lines import DeploymentLine, Figure, FleetReport, HostLine
+from pertoken.costs.spend import OwnerUse, owner_use
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing

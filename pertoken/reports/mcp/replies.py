@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pertoken.config import Settings
-from pertoken.costs.hours.shared import with_shared
-from pertoken.costs.hours.spend import BY, spend
+from pertoken.costs.spend import BY, spend, with_shared
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State, best_of_each_target
 from pertoken.proof.stored import standing

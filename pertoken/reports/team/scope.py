@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pertoken.config import Settings
 from pertoken.costs.fleet import service_name
-from pertoken.costs.hours.spend import OTHER, UNALLOCATED, Spend, SpendLine
+from pertoken.costs.spend import OTHER, UNALLOCATED, Spend, SpendLine
 from pertoken.proof.judging.receipts import StoredReceipt
 from pertoken.proof.recommendation import Recommendation
 from pertoken.reports.figures import ReportFigures

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable
 
-from pertoken.costs.hours.spend import Spend
+from pertoken.costs.spend import Spend
 from pertoken.printable import csv_cell
 from pertoken.reports.figures import ReportFigures
 from pertoken.units import NANO_USD

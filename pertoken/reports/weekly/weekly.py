@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from pertoken.catalog.offers import REFRESH_COMMAND, ages
 from pertoken.config import Settings
-from pertoken.costs.prices.used import used_offers
+from pertoken.costs.prices.stored import used_offers
 from pertoken.costs.report.lines import Trouble
 from pertoken.printable import literal
 from pertoken.proof.recommendation import Recommendation, short_id

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.hours import ModelHour, ModelHours
 from pertoken.text.amounts import amount, caption, headline, no_price_note, price
 from pertoken.text.columns import Column
 from pertoken.text.sheet import Section, Sheet, sheet

@@ -5,9 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pertoken.costs.invoice.compare import Compared
 from pertoken.costs.invoice.read import Invoice
-from pertoken.costs.invoice.reconcile import Row
+from pertoken.costs.invoice.reconcile import Compared, Row
 from pertoken.text.columns import Column, table
 from pertoken.text.words import literal
 from pertoken.units import NANO_USD, format_utc

@@ -4,10 +4,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from pertoken.costs.kinds import KINDS
-from pertoken.costs.report.figure import Figure
-from pertoken.costs.report.figures import POOLING, ModelFigures
-from pertoken.costs.report.server_energy import NO_TERMS, EnergyTerms
+from pertoken.costs.ledger import KINDS
+from pertoken.costs.report.figures import NO_TERMS, POOLING, EnergyTerms, ModelFigures
+from pertoken.costs.report.lines import Figure
 from pertoken.text.amounts import amount, bounded, caption, rate
 from pertoken.text.columns import Column, table
 from pertoken.text.words import UNKNOWN, literal

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pertoken.costs.spend.month import EXPECTED, Alert, MonthSpend
+from pertoken.costs.month import EXPECTED, Alert, MonthSpend
 from pertoken.text.amounts import amount
 from pertoken.text.words import literal
 from pertoken.units import NANO_USD, format_duration, format_utc

@@ -11,7 +11,7 @@ from pertoken.text.words import literal
 from pertoken.units import format_count, format_utc
 
 if TYPE_CHECKING:
-    from pertoken.costs.hours.spend import Spend, SpendLine
+    from pertoken.costs.spend import Spend, SpendLine
 
 
 def spend_summary(bill: Spend, width: int | None) -> str:
@@ -19,7 +19,7 @@ def spend_summary(bill: Spend, width: int | None) -> str:
     title = f"{format_utc(bill.start_ts)} to {format_utc(bill.end_ts)}, by {bill.by}"
     if not bill.lines:
         return "\n".join((title, "  Nothing was recorded in this time.", *map(literal, bill.notes))) + "\n"
-    from pertoken.costs.hours.spend import SpendLine  # not needed for the first frame
+    from pertoken.costs.spend import SpendLine  # not needed for the first frame
 
     total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd, shared_nano_usd=_shared_sum(bill))
     lines = [*bill.lines, *([total] if total else [])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pertoken.costs.kinds import KindDollars
+from pertoken.costs.ledger import KindDollars
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
 from pertoken.text.advice.columns import bankable, marked_title, open_advice
 from pertoken.text.amounts import amount, headline, price

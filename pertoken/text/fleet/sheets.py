@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pertoken.costs.kinds import TokenCounts, kind_prices
+from pertoken.costs.ledger import TokenCounts, kind_prices
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
 from pertoken.metrics import ENGINE_COUNTERS, HEADLINES, EngineMetric, RollUp, label_of, rolled
 from pertoken.text.amounts import amount, bounded, caption, headline

@@ -5,7 +5,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 
-from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours import ModelHours
 from pertoken.text.costs.hours import hour_columns, hours_sheet, notes
 from pertoken.text.program.key_names import with_keys
 from pertoken.text.sheet import Sheet

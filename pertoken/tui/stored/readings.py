@@ -16,9 +16,9 @@ from pertoken.tui.process.pace import Pace
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import Planner
-    from pertoken.costs.hours.hour import ModelHours
-    from pertoken.costs.hours.spend import Spend
+    from pertoken.costs.hours import ModelHours
     from pertoken.costs.report.lines import FleetReport
+    from pertoken.costs.spend import Spend
     from pertoken.proof.judging.banked import Banked
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.watch import ChangeWatch
@@ -127,7 +127,7 @@ class StoredReadings:
 
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         """Return the last 24 hours by model. Raises StoreError."""
-        from pertoken.costs.hours.hourly import hourly
+        from pertoken.costs.hours import hourly
         from pertoken.text.costs.hours import HOURS
 
         def read(store: Store) -> tuple[ModelHours, ...]:
@@ -159,7 +159,7 @@ class StoredReadings:
 
         Raises StoreError.
         """
-        from pertoken.costs.hours.spend import spend
+        from pertoken.costs.spend import spend
 
         def read(store: Store) -> Spend:
             now_ts = self._now_ts(at)

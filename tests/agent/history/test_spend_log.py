@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.agent.gateways.spend_log import SpendLog
 from pertoken.agent.history.spend_log import import_spend_log
-from pertoken.costs.hours.spend import UNATTRIBUTED, Spend, spend
+from pertoken.costs.spend import UNATTRIBUTED, Spend, spend
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import create, open_store

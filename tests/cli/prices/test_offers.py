@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 
 from pertoken.cli import main
 from pertoken.cli.prices import offers
-from pertoken.costs.prices.detected import detected_prices
-from pertoken.costs.prices.stored import market_of, offers_imported
+from pertoken.costs.prices.stored import detected_prices, market_of, offers_imported
 from pertoken.errors import BadInput
 from pertoken.state.deployment import Placement
 from pertoken.store import repository

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
 from pertoken.cli import main
-from pertoken.costs.prices.owned import Ownership, device_hour, paid_power_w
+from pertoken.costs.prices.stored import Ownership, device_hour, paid_power_w
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

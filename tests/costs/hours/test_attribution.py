@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.hours.attribution import attribute, by_model
-from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.costs.kinds import TokenWeights
+from pertoken.costs.hours import ModelHour, ModelHours
+from pertoken.costs.ledger import TokenWeights
+from pertoken.costs.spend import attribute, by_model
 from pertoken.window.tenants import Tenant, TenantTokens
 
 A, B = Tenant(team="a"), Tenant(team="b")

@@ -1,4 +1,4 @@
-from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.hours import ModelHour, ModelHours
 
 
 def test_tokens_of_hours_without_a_price_are_counted_but_left_out_of_the_quotient() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.costs.bill import bill
-from pertoken.costs.hours.hour import ModelHour
-from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours import ModelHour, hourly
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance

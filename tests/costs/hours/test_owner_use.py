@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.costs.bill import bill
-from pertoken.costs.hours.owner_use import owner_use
+from pertoken.costs.spend import owner_use
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD

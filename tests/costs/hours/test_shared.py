@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.hours.shared import with_shared
-from pertoken.costs.hours.spend import Spend, SpendLine
+from pertoken.costs.spend import Spend, SpendLine, with_shared
 from pertoken.settings.owners import SharedLine
 
 LINES = (

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hours.spend import BY, NO_OWNER, OTHER, UNALLOCATED, UNATTRIBUTED, Spend, spend, team_of
 from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.spend import BY, NO_OWNER, OTHER, UNALLOCATED, UNATTRIBUTED, Spend, spend, team_of
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.units import NANO_USD

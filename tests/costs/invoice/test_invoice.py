@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.catalog.invoices import formats
-from pertoken.costs.invoice.billed import HostDevices, billed_prices
-from pertoken.costs.invoice.compare import Compared, compared
-from pertoken.costs.invoice.computed import ComputedDay
 from pertoken.costs.invoice.read import Invoice, InvoiceLine, read_invoice
-from pertoken.costs.invoice.reconcile import Reconciliation, matched, names_of, reconcile
+from pertoken.costs.invoice.reconcile import (
+    Compared,
+    ComputedDay,
+    HostDevices,
+    Reconciliation,
+    billed_prices,
+    compared,
+    matched,
+    names_of,
+    reconcile,
+)
 from pertoken.costs.prices.book import BILLED
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import locate

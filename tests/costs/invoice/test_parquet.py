@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pertoken.costs.invoice.parquet import parquet_rows
-from pertoken.costs.invoice.read import read_invoice
+from pertoken.costs.invoice.read import parquet_rows, read_invoice
 from pertoken.errors import BadInput
 
 EXPORTS = Path(__file__).parent / "exports"

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.costs.invoice.parts import read_bill
-from pertoken.costs.invoice.read import read_invoice
+from pertoken.costs.invoice.read import read_bill, read_invoice
 from pertoken.errors import BadInput
 from tests.examples import examples
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from pertoken.catalog.market import load_market
 from pertoken.costs.prices.book import PriceBook, Priced
-from pertoken.costs.prices.detected import detected_prices
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.prices.stored import detected_prices, price_book
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeviceRow, HostRow

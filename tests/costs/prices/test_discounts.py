@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.catalog.offers import Offer
-from pertoken.costs.prices.book import Price
-from pertoken.costs.prices.discounts import WHOLE, Discount, Discounts
+from pertoken.costs.prices.book import WHOLE, Discount, Discounts, Price
 from pertoken.units import NANO_USD
 
 HALF = Discount("aws", 500_000, from_ts=100, until_ts=200, note="contract 7", seq=1)

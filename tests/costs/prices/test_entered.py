@@ -1,7 +1,7 @@
 from datetime import date
 from decimal import Decimal
 
-from pertoken.costs.prices.entered import Entered, entered_of
+from pertoken.costs.prices.book import Entered, entered_of
 
 EUROS = Entered(Decimal("2.00"), "EUR", Decimal("1.08"), date(2026, 11, 1), "ECB")
 

@@ -10,7 +10,7 @@ import pytest
 
 from pertoken.catalog.coverage import faults
 from pertoken.catalog.market import load_market
-from pertoken.costs.prices.gpuhunt_list import TIMEOUT_S, convert, fetch
+from pertoken.costs.prices.offers import TIMEOUT_S, convert, fetch
 from pertoken.errors import BadInput
 from pertoken.units import NANO_USD
 from tests.price_lists import PROVIDERS, all_pages, pages, row, served

@@ -9,7 +9,7 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.catalog.offers import Offer, newest
-from pertoken.costs.prices.offer_lists import difference, read_list
+from pertoken.costs.prices.offers import difference, read_list
 from pertoken.errors import BadInput
 from pertoken.units import NANO_USD
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pertoken.catalog.instances import terms
-from pertoken.costs.prices.owned import Ownership, device_hour, owned_prices, ownership_of, paid_power_w
+from pertoken.costs.prices.stored import Ownership, device_hour, owned_prices, ownership_of, paid_power_w
 from pertoken.units import NANO_USD
 
 H100 = Ownership(capex_usd=8 * 38_000, nameplate_kw=8 * 1.27, years=4, cost_of_capital=0.10, residual=0.0)

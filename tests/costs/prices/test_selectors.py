@@ -2,8 +2,7 @@
 
 import pytest
 
-from pertoken.costs.prices.book import Price, PriceBook, Priced
-from pertoken.costs.prices.selectors import formerly
+from pertoken.costs.prices.book import Price, PriceBook, Priced, formerly
 
 NAMES = {
     "H100": "NVIDIA H100 80GB HBM3",

@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.catalog.offers import Origin
 from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
-from pertoken.costs.prices.set_offers import set_offers
+from pertoken.costs.prices.offers import set_offers
 from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from tests.deployments import MARKET

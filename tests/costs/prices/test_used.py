@@ -3,7 +3,7 @@ from pathlib import Path
 
 from pertoken.catalog.market import load_market
 from pertoken.catalog.offers import newest
-from pertoken.costs.prices.used import offers_used_at, used_offers
+from pertoken.costs.prices.stored import offers_used_at, used_offers
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.write.writer import Writer

@@ -1,6 +1,6 @@
 """Numbers that may be unknown."""
 
-from pertoken.costs.report.figure import Figure, per
+from pertoken.costs.report.lines import Figure, per
 
 
 def test_a_quotient_is_unknown_for_the_reason_of_its_unknown_part_or_where_it_divides_by_nothing() -> None:

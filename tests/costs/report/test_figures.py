@@ -6,17 +6,18 @@ from pathlib import Path
 import pytest
 
 from pertoken.costs.bill import bill
-from pertoken.costs.kinds import NO_PRICE, NO_TIMES
+from pertoken.costs.ledger import NO_PRICE, NO_TIMES
 from pertoken.costs.report.figures import (
     GENERATION,
+    NO_ENERGY,
     POOLING,
+    EnergyTerms,
     ModelFigures,
     figures_of,
     model_figures,
     plain,
 )
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.costs.report.server_energy import NO_ENERGY, EnergyTerms
 from pertoken.provenance import Provenance
 from pertoken.settings.fleet import Grid
 from pertoken.state.service import Slo

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.costs.report.goodput import GoodShare, Histogram, good_share, share_within
+from pertoken.costs.report.lines import GoodShare, Histogram, good_share, share_within
 from pertoken.state.service import Slo
 
 TTFT: Histogram = {(0.1, 0.2, 0.5): [50, 30, 15, 5]}

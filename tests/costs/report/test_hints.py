@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.costs.report.hints import hints
+from pertoken.costs.report.fleet_report import hints
 from pertoken.costs.report.lines import MissingMetric
 from tests.tui.reports import host
 

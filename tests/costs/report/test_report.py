@@ -12,9 +12,9 @@ from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
 from pertoken.agent.scrape.page import parse
+from pertoken.costs.ledger import together
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine
-from pertoken.costs.served import together
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.location import locate

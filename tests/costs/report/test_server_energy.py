@@ -2,8 +2,8 @@
 
 import pytest
 
-from pertoken.costs.report.figure import Figure
-from pertoken.costs.report.server_energy import NO_ENERGY, NO_GRID, EnergyTerms, server_energy
+from pertoken.costs.report.figures import NO_ENERGY, NO_GRID, EnergyTerms, server_energy
+from pertoken.costs.report.lines import Figure
 from pertoken.provenance import Provenance
 from pertoken.settings.fleet import Grid
 from pertoken.window.energy import EpochEnergy, NodeEnergy

@@ -7,19 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pertoken.costs.spend.days import DaySpend
-from pertoken.costs.spend.month import (
+from pertoken.costs.month import (
     EXPECTED,
     KEPT_S,
     SPENT,
     Alert,
+    DaySpend,
+    Outlook,
     RecentMonths,
     alerts,
     month_of,
     month_spend,
+    outlook,
     spend_of,
 )
-from pertoken.costs.spend.outlook import Outlook, outlook
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD

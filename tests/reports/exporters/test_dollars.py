@@ -5,8 +5,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pertoken.config import Settings
+from pertoken.costs import month
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.costs.spend import month
 from pertoken.exposition import MetricsServer
 from pertoken.reports.exporters.dollars import WINDOW_S, Dollars, known_dollars
 from pertoken.settings.fleet import Grid

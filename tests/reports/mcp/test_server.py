@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pertoken.costs.hours.spend import BY
+from pertoken.costs.spend import BY
 from pertoken.settings.owners import BASES
 from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed

@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.config import Settings
-from pertoken.costs.hours.spend import Spend, SpendLine
+from pertoken.costs.spend import Spend, SpendLine
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.reports.team.scope import Scope, by_owner, narrowed

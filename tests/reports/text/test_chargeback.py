@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.config import Settings
-from pertoken.costs.hours.spend import UNALLOCATED
+from pertoken.costs.spend import UNALLOCATED
 from pertoken.reports.figures import read_figures
 from pertoken.reports.tables import tables
 from pertoken.reports.text.chargeback import COLUMNS, chargeback_csv, dollars

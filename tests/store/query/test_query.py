@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, column, event, func, select, values
 
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
-from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation

@@ -1,4 +1,4 @@
-from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.hours import ModelHour, ModelHours
 from pertoken.text.costs.hours import hours_sheet
 
 

@@ -1,10 +1,8 @@
 from dataclasses import replace
 
-from pertoken.costs.kinds import KindDollars, KindPrice, TokenCounts
-from pertoken.costs.report.figure import Figure
-from pertoken.costs.report.figures import GENERATION, POOLING, ModelFigures
-from pertoken.costs.report.goodput import GoodShare
-from pertoken.costs.report.server_energy import EnergyTerms, ServerEnergy
+from pertoken.costs.ledger import KindDollars, KindPrice, TokenCounts
+from pertoken.costs.report.figures import GENERATION, POOLING, EnergyTerms, ModelFigures, ServerEnergy
+from pertoken.costs.report.lines import Figure, GoodShare
 from pertoken.settings.fleet import Grid
 from pertoken.text.costs.model_figures import figures_text
 

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from pertoken.costs.spend.month import EXPECTED, SPENT, Alert, MonthSpend
+from pertoken.costs.month import EXPECTED, SPENT, Alert, MonthSpend
 from pertoken.text.costs.month import spend_plain, spend_text
 
 USD = 10**9

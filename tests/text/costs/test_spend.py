@@ -1,6 +1,6 @@
 """A bill by tenant as text."""
 
-from pertoken.costs.hours.spend import UNATTRIBUTED, Spend, SpendLine
+from pertoken.costs.spend import UNATTRIBUTED, Spend, SpendLine
 from pertoken.text.costs.spend import spend_summary
 from pertoken.units import NANO_USD
 

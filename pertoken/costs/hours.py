@@ -1,21 +1,123 @@
-"""Dollars and tokens of models by hour: the bill's lines of each hour beside the tokens of its buckets."""
+"""Dollars per million tokens by model and hour.
 
-from collections import Counter
+Front door: `hourly`, `model_hours` and `hour` (its values).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pertoken.costs.bill import Bill
-from pertoken.costs.hours.hour import ModelHour
+from pertoken.costs.bill import Bill, bill
+from pertoken.costs.ledger import NOTHING, Served, divide
 from pertoken.costs.lines import BilledBuckets
 from pertoken.costs.prices.book import PriceBook
+from pertoken.printable import natural_key
+from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR, MINUTE
-from pertoken.units import HOUR_MS
-from pertoken.window.columns import NULL, STALE_TICKS, Ints, Mask
+from pertoken.units import HOUR_MS, MTOK, first_hour
+from pertoken.window.columns import NULL, STALE_TICKS, Ints, Mask, observed_share, per_mtok
 from pertoken.window.inventory import Inventory, follows
+
+
+class ModelHour(NamedTuple):
+    """One model in one hour. Tokens are prompt (cached included) and generated, as far as they were observed."""
+
+    nano_usd: int | None
+    """None if a device it held has no price."""
+    tokens: int | None
+    """None if no deployment's tokens are known."""
+    observed_ms: int = 0
+    """Time in which its deployments were read and their tokens are known."""
+    expected_ms: int = 0
+    """Time in which its deployments should have been read, since they were first known."""
+    uncounted_nano_usd: int = 0
+    """Dollars, among the others, of deployments whose tokens are not known."""
+    estimated: bool = False
+    """Whether dollars of the hour were divided by time, as its minutes were deleted."""
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    requests: int | None = None
+    """Requests that ended."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether dollars, tokens or time are known."""
+        return self.nano_usd is not None or self.tokens is not None or self.observed_ms > 0
+
+    @property
+    def observed(self) -> float | None:
+        """Share of the hour that was observed; None if nothing was to be observed."""
+        return observed_share(self.observed_ms, self.expected_ms)
+
+    @property
+    def served(self) -> Served:
+        """Its dollars and tokens. A deployment whose tokens are not known is left out with its dollars."""
+        if self.nano_usd is None or self.tokens is None:
+            return NOTHING
+        prompt = self.tokens - (self.generated_tokens or 0)
+        return Served(self.nano_usd - self.uncounted_nano_usd, prompt, self.generated_tokens, self.requests)
+
+    @property
+    def nano_usd_per_mtok(self) -> int | None:
+        """Nano-USD for a million tokens; None if not known, or none was served.
+
+        A deployment whose tokens are not known is left out with its dollars.
+        """
+        if self.nano_usd is None or not self.tokens:
+            return None
+        return divide((self.nano_usd - self.uncounted_nano_usd) * MTOK, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHours:
+    """One model over whole hours of the clock, the last of which is under way."""
+
+    model: str
+    start_ts: int
+    hours: tuple[ModelHour | None, ...]
+    """Oldest first; None: it was not known."""
+
+    @property
+    def together(self) -> ModelHour:
+        """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
+        nano_usd = tokens = observed_ms = expected_ms = uncounted_nano_usd = 0
+        known = estimated = False
+        counts: dict[str, int] = {}
+        for hour in self.hours:
+            if hour is None:
+                continue
+            observed_ms += hour.observed_ms
+            expected_ms += hour.expected_ms
+            if hour.nano_usd is None or hour.tokens is None:
+                continue
+            known, estimated = True, estimated or hour.estimated
+            nano_usd += hour.nano_usd
+            tokens += hour.tokens
+            uncounted_nano_usd += hour.uncounted_nano_usd
+            for name in ("cached_tokens", "generated_tokens", "requests"):
+                if (count := getattr(hour, name)) is not None:
+                    counts[name] = counts.get(name, 0) + count
+        if not known:
+            return ModelHour(None, None, observed_ms, expected_ms)
+        return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated, **counts)
+
+    @property
+    def tokens(self) -> int | None:
+        """Of all hours of which they are known, whether those have a price or not."""
+        return self.total("tokens")
+
+    def total(self, name: str) -> int | None:
+        """Return the sum of a count of `ModelHour` over all hours of which it is known; None without any."""
+        known = [getattr(hour, name) for hour in self.hours if hour and getattr(hour, name) is not None]
+        return sum(known) if known else None
+
 
 _COUNTS = ("prompt_tokens", "generated_tokens", "observed_ms", "cached_tokens", "requests_finished")
 
@@ -192,3 +294,82 @@ def _spans(inventory: Inventory, start: int, end: int) -> Iterator[tuple[int, in
         if silent and row.host_id not in inventory.reporting:
             last = end
         yield row.epoch_id, max(start, row.start_ts), min(end, last)
+
+
+def hourly(
+    store: Store, hours: int, now_ts: int, *, dated: bool = False, named: Callable[[str], str] = str
+) -> tuple[ModelHours, ...]:
+    """Return every model served in the last `hours` hours of the clock, the one under way included, dearest first.
+
+    `named` gives the name under which a served model is counted: its service, or its own. `dated`: `now_ts`, a whole
+    minute, is in the past, and everything is as of then. Raises StoreError.
+    """
+    start = first_hour(hours, now_ts)
+    with bill(store, start, now_ts, dated=dated) as priced:
+        by_model = model_hours(priced, lambda row: named(row.served_model))
+    models = (ModelHours(model, start, tuple(hours_of_model)) for model, hours_of_model in by_model.items())
+    return tuple(sorted(models, key=lambda model: (-(model.together.nano_usd or 0), natural_key(model.model))))
+
+
+@dataclass(frozen=True, slots=True)
+class HostCost:
+    """One host over whole hours of the clock, the last of which is under way."""
+
+    name: str
+    devices: int
+    """Accelerators."""
+    unpriced_devices: int
+    """Accelerators without a price in some of the time."""
+    nano_usd: int | None
+    """Dollars of all its devices with a price, allocated or not; None if none has a price."""
+    tokens: int | None
+    """Prompt (cached included) and generated tokens of the engines on it; None if none are known."""
+    generated_tokens: int | None = None
+    requests: int | None = None
+
+    @property
+    def served(self) -> Served:
+        """Its dollars and tokens; without dollars where an accelerator has no price."""
+        nano_usd = None if self.unpriced_devices else self.nano_usd
+        prompt = None if self.tokens is None else self.tokens - (self.generated_tokens or 0)
+        return Served(nano_usd, prompt, self.generated_tokens, self.requests)
+
+    @property
+    def nano_usd_per_mtok(self) -> int | None:
+        """Nano-USD for a million tokens; None where an accelerator has no price, or no token was served."""
+        return None if self.unpriced_devices else per_mtok(self.nano_usd, self.tokens)
+
+
+def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) -> tuple[HostCost, ...]:
+    """Return every host of the last `hours` hours of the clock, the one under way included, dearest first.
+
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
+    """
+    nano_usd: Counter[int] = Counter()
+    unpriced: defaultdict[int, set[int]] = defaultdict(set)
+    with bill(store, first_hour(hours, now_ts), now_ts, dated=dated) as priced:
+        inventory = priced.inventory
+        for line in priced.device_costs():
+            device = inventory.devices[line.device_id]
+            if line.nano_usd is not None:
+                nano_usd[device.host_id] += line.nano_usd
+            elif device.kind != "cpu":
+                unpriced[device.host_id].add(line.device_id)
+        served = {row[0]: row[1:] for row in priced.window.tokens() if row[1] is not None}
+    tokens, generated, requests = Counter[int](), Counter[int](), Counter[int]()
+    for row in inventory.served:
+        if row.epoch_id in served:
+            for counts, count in zip((tokens, generated, requests), served[row.epoch_id], strict=True):
+                counts[row.host_id] += count or 0
+    accelerators = Counter(row.host_id for row in priced.payers.values() if row.kind != "cpu")
+    lines = (
+        HostCost(
+            row.name,
+            accelerators[row.host_id],
+            len(unpriced[row.host_id]),
+            nano_usd.get(row.host_id),
+            *(counts.get(row.host_id) for counts in (tokens, generated, requests)),
+        )
+        for row in inventory.hosts
+    )
+    return tuple(sorted(lines, key=lambda line: (-(line.nano_usd or 0), natural_key(line.name))))
