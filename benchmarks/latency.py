@@ -30,12 +30,11 @@ from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.latency import Latency, LatencyQuery, ratios
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Z_80, Range
-from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.context import Forecasts
 from pertoken.savings.load import measured_latency
-from pertoken.savings.present import FIGURES as FIELDS
-from pertoken.savings.present import Present as PresentLatency
-from pertoken.savings.present import presents
-from pertoken.savings.slo import Latencies
+from pertoken.savings.slo import FIGURES as FIELDS
+from pertoken.savings.slo import Latencies, presents
+from pertoken.savings.slo import Present as PresentLatency
 from pertoken.state.deployment import Deployment
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store

@@ -39,7 +39,7 @@ from pertoken.evidence import OperatingPoint
 from pertoken.forecast.latency import Latency, LatencyQuery, latencies
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Z_80, Range
-from pertoken.savings.present import Present, presents
+from pertoken.savings.slo import Present, presents
 
 SHAPE = SMALL[0]
 """So small that one thread finishes hundreds of requests in a block: a p95 needs them."""

@@ -37,8 +37,7 @@ from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
 from pertoken.costs.prices.stored import market_of
 from pertoken.proof.recommendation import Recommendation
-from pertoken.savings.context import Context
-from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.context import Context, Forecasts
 from pertoken.state.deployment import Placement
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store

@@ -23,8 +23,8 @@ from pertoken.proof.judging.record import corrected_by_receipts
 from pertoken.proof.lifecycle import UNDER_WAY
 from pertoken.proof.recommendation import Recommendation
 from pertoken.proof.stored import standing
-from pertoken.savings.assumptions.sensitivity import Sensitivity, estimate_with, sensitivities
 from pertoken.savings.estimate import Estimate, spend
+from pertoken.savings.sensitivity import Sensitivity, estimate_with, sensitivities
 from pertoken.store.connect.open import Store
 from pertoken.window.columns import Progress, no_progress
 

@@ -33,10 +33,9 @@ from pertoken.proof.recommendation import EvidenceLine, LatencyLine, Recommendat
 from pertoken.rule import InvalidEdit, subject_key
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
-from pertoken.savings.present import FIGURES
 from pertoken.savings.saving import LIKELY, Saving
 from pertoken.savings.sizing import objectives
-from pertoken.savings.slo import Latencies
+from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet, Host
 from pertoken.state.model import WEIGHT_BYTES

@@ -15,8 +15,7 @@ from pertoken.catalog.model_facts import quantized_scores
 from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import forecast
-from pertoken.savings.size.ranking import size
-from pertoken.savings.size.workload import Workload
+from pertoken.savings.size import Workload, size
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.service import Slo

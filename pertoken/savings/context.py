@@ -1,16 +1,408 @@
 """Inputs of pricing beside two fleets: evidence, prices, the market, and settings that bind every change."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from typing import TypeVar
+
+from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
-from pertoken.evidence import Evidence
-from pertoken.savings.forecasts import Forecasts
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.calibration import Realised
+from pertoken.forecast.host import Calibration, Measured, calibrate_all, carried
+from pertoken.forecast.latency import (
+    Counts,
+    Latency,
+    LatencyQuery,
+    LikelyLatency,
+    Limits,
+    SloMs,
+    fewest_all,
+    latencies,
+    likely_latencies,
+    overruns,
+)
+from pertoken.forecast.served import Abstained
+from pertoken.forecast.serving import Change, Comparison, Forecast, Range, compare_all
+from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
+from pertoken.savings.slo import Latencies, Present, presents_under
+from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
+
+T = TypeVar("T")
+Key = tuple[object, ...]
+Known = dict[tuple[int, ...], tuple[Key, T]]
+"""Results by the identities of their inputs. The inputs are kept with a result, so that no identity is reused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A change of one deployment to forecast."""
+
+    now: Deployment
+    to: Deployment
+    seen: Evidence
+    """Evidence of `now`."""
+    slo: Slo
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaQuestion:
+    """A number of replicas of one service to compute."""
+
+    to: Deployment
+    """One replica; the others are like it."""
+    arrivals: Arrivals
+    """Arrivals at the whole service."""
+    all_stay: Callable[[int | None], bool]
+    """Returns whether all replicas stay if the demand takes this number of them (None: no number serves it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Forecasts that one service needs for a proposal."""
+
+    changes: tuple[Question, ...]
+    """The deployments that change. If only the number of replicas changes, the busiest deployment unchanged."""
+    replicas: ReplicaQuestion | None = None
+    """The number of replicas to compute, if it changes. The first of `changes` then represents all replicas."""
+
+
+_ByQuestion = dict[int, tuple[Question, LatencyQuery, Limits]]
+"""Queries of the latency after changes, with limits in ms of the forecast, by the identity of the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecasts:
+    """Cache of an advice run's forecasts. Values are computed when first requested, or earlier by `prepare`."""
+
+    realised: Mapping[int, tuple[Realised, ...]] = field(default_factory=dict)
+    """Verified changes by deployment id. They calibrate the forecasts of the deployment."""
+    _loads: Known[MeasuredLoad | NotMeasured] = field(default_factory=dict)
+    _arrivals: Known[MeasuredArrivals | NotMeasured] = field(default_factory=dict)
+    _calibrations: Known[Calibration | Abstained | ValueError] = field(default_factory=dict)
+    _presents: Known[Present | Abstained] = field(default_factory=dict)
+    _changes: Known[Change | Forecast | Abstained] = field(default_factory=dict)
+    """Cleared by `prepare`, like `_overruns`."""
+    _latencies: Known[Latency | Abstained] = field(default_factory=dict)
+    """Kept for the whole run, like `_fewest`: many proposals share the present deployments."""
+    _likely: Known[LikelyLatency | Abstained] = field(default_factory=dict)
+    """Of changes that exceed the SLO. Cleared by `prepare`."""
+    _fewest: dict[tuple[SloMs, tuple[float, ...]], Known[Counts | Abstained]] = field(default_factory=dict)
+    _overruns: dict[Limits, Known[bool | Abstained]] = field(default_factory=dict)
+
+    def load(self, seen: Evidence) -> MeasuredLoad:
+        """Return the measured load in the evidence. Raises NotMeasured."""
+        load = _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
+        if isinstance(load, NotMeasured):
+            raise load
+        return load
+
+    def arrivals(self, seen: Evidence) -> MeasuredArrivals | NotMeasured:
+        """Return the measured arrivals in the evidence, or `NotMeasured` with the missing metric."""
+        return _once(self._arrivals, (seen,), lambda: _or_missing(measured_arrivals, seen))
+
+    def measure(self, seen: Evidence) -> None:
+        """Compute the load and the arrivals in the evidence ahead of their first use."""
+        _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
+        self.arrivals(seen)
+
+    def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
+        """Return the calibration of the model on a deployment's own measurements. Raises Abstained or ValueError."""
+        calibration = _once(
+            self._calibrations, (now, load), lambda: calibrate_all([self._measured(now, load)], market)[0]
+        )
+        if isinstance(calibration, Exception):
+            raise calibration
+        return calibration
+
+    def change(
+        self,
+        now: Deployment,
+        to: Deployment,
+        load: MeasuredLoad,
+        calibration: Calibration,
+        market: Market,
+    ) -> Change | Forecast:
+        """Return the forecast effect of a change. Raises Abstained."""
+        comparison = Comparison(now, to, load.load, calibration)
+        key = (now, to, load)
+        change = _once(self._changes, key, lambda: compare_all([comparison], market)[0])
+        if isinstance(change, Abstained):
+            raise change
+        return change
+
+    def present(
+        self, now: Deployment, load: MeasuredLoad, arrivals: Arrivals, calibration: Calibration, market: Market
+    ) -> Present:
+        """Return the present latency of a deployment, as measured and as forecast. Raises Abstained."""
+        query = LatencyQuery(now, load.load, arrivals, calibration)
+        inputs = _latency_inputs(query)
+        latency = _once(self._presents, inputs, lambda: presents_under([(query, load)], market)[0])
+        if isinstance(latency, Abstained):
+            raise latency
+        return latency
+
+    def overruns(self, query: LatencyQuery, limits: Limits, market: Market) -> bool:
+        """Return whether the likely latency after a change exceeds one of its limits. Raises Abstained."""
+        known = self._overruns.setdefault(limits, {})
+        result = _once(known, _latency_inputs(query), lambda: overruns([(query, limits)], market)[0])
+        if isinstance(result, Abstained):
+            raise result
+        return result
+
+    def likely(self, query: LatencyQuery, market: Market) -> LikelyLatency:
+        """Return the likely latency of one deployment. Raises Abstained."""
+        latency = _once(self._likely, _latency_inputs(query), lambda: likely_latencies([query], market)[0])
+        if isinstance(latency, Abstained):
+            raise latency
+        return latency
+
+    def latency(self, query: LatencyQuery, market: Market) -> Latency:
+        """Return the latency of one deployment. Raises Abstained."""
+        latency = _once(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
+        if isinstance(latency, Abstained):
+            raise latency
+        return latency
+
+    def replicas(self, query: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> int | None:
+        """Return the fewest replicas that serve the requests times the first factor, None if no number does.
+
+        Raises Abstained.
+        """
+        return self.fewest(query, factors, limits, market)[0]
+
+    def fewest(self, query: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
+        """Return the fewest replicas that serve the arrivals times each factor, as `fewest_all`. Raises Abstained."""
+        known = self._fewest.setdefault((limits, factors), {})
+        counts = _once(known, _replica_inputs(query), lambda: fewest_all([(query, factors, limits)], market)[0])
+        if isinstance(counts, Abstained):
+            raise counts
+        return counts
+
+    # -- many at once ----------------------------------------------------------------------------------------------
+
+    def prepare(self, proposed: Sequence[Questions], market: Market) -> None:
+        """Compute the forecasts that pricing will use for many proposals together.
+
+        Where the first deployment of a proposal is refused, or the number of replicas falls, its others are not
+        forecast. An error of a forecast is raised when that forecast is requested.
+        """
+        self._changes.clear()
+        self._overruns.clear()
+        self._likely.clear()
+        firsts = [questions.changes[0] for questions in proposed if questions.changes]
+        judged = self._judged(firsts, market)
+        passing = [
+            questions for questions in proposed if questions.changes and self._passes(questions.changes[0], judged)
+        ]
+        represented = self._count(passing, judged, market)
+        rest = [questions for questions in passing if id(questions) not in represented]
+        judged |= self._judged([question for questions in rest for question in questions.changes[1:]], market)
+        missing = [query for key, (_, query, _) in judged.items() if self._exceeds_slo(key, judged)]
+        for query, latency in zip(missing, likely_latencies(missing, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._likely[_key(*inputs)] = inputs, latency
+
+    def show(self, shown: Iterable[Latencies], market: Market) -> None:
+        """Forecast all shown figures of several latencies: before, after, and the replicas that serve either."""
+        known = [row for row in shown if row.ends is not None]
+        self._latencies_of([end for row in known for end in row.ends or ()], market)
+        self._fewest_of([question for row in known for question in row.counted], market)
+
+    def judge(self, rows: Iterable[Latencies], market: Market) -> None:
+        """Forecast the latency after several changes together, ahead of its first use."""
+        self._latencies_of([end for row in rows for end in row.ends or ()], market)
+
+    def _judged(self, questions: Sequence[Question], market: Market) -> _ByQuestion:
+        """Forecast each change and compare its latency with the SLO.
+
+        Return the latency queries of the changes that have one.
+        """
+        known = [(question, load) for question in questions if (load := self._measured_load(question.seen)) is not None]
+        self._calibrate({id(question.now): (question.now, load) for question, load in known}.values(), market)
+        judged = self._compare(known, market)
+        by_limits: dict[Limits, list[LatencyQuery]] = {}
+        for _, query, limits in judged.values():
+            by_limits.setdefault(limits, []).append(query)
+        asked = [(query, limits) for limits, queries in by_limits.items() for query in queries]
+        for (query, limits), result in zip(asked, overruns(asked, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._overruns.setdefault(limits, {})[_key(*inputs)] = inputs, result
+        return judged
+
+    def _calibrate(self, present: Iterable[tuple[Deployment, MeasuredLoad]], market: Market) -> None:
+        missing = [inputs for inputs in present if _key(*inputs) not in self._calibrations]
+        calibrations = calibrate_all([self._measured(now, load) for now, load in missing], market)
+        for inputs, calibration in zip(missing, calibrations, strict=True):
+            self._calibrations[_key(*inputs)] = inputs, calibration
+
+    def _compare(self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market) -> _ByQuestion:
+        """Forecast each change; return the latency queries of those that likely serve the demand.
+
+        Their arrivals were measured.
+        """
+        ready = [
+            (question, load, calibration.for_change(question.to))
+            for question, load in known
+            if isinstance(calibration := self._calibrations[_key(question.now, load)][1], Calibration)
+        ]
+        comparisons = [
+            Comparison(question.now, question.to, load.load, calibration) for question, load, calibration in ready
+        ]
+        judged = []
+        for (question, load, calibration), change in zip(ready, compare_all(comparisons, market), strict=True):
+            inputs = question.now, question.to, load
+            self._changes[_key(*inputs)] = inputs, change
+            requests = self.arrivals(question.seen)
+            if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
+                query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
+                judged.append((question, query, load))
+        self._presents_of([(query, load) for _, query, load in judged], market)
+        by_question: _ByQuestion = {}
+        for question, query, _ in judged:
+            present = self._presents[_key(*_latency_inputs(query))][1]
+            if isinstance(present, Present):
+                calibration = carried(present.query.calibration, question.to, market)
+                proposed = replace(present.query, deployment=question.to, calibration=calibration)
+                by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
+        return by_question
+
+    def _presents_of(self, asked: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> None:
+        by_key = {_key(*_latency_inputs(query)): (query, load) for query, load in asked}
+        missing = [(query, load) for key, (query, load) in by_key.items() if key not in self._presents]
+        for (query, _), present in zip(missing, presents_under(missing, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._presents[_key(*inputs)] = inputs, present
+
+    def _passes(self, question: Question, judged: _ByQuestion) -> bool:
+        """Return whether a deployment serves its demand within the SLO after its change."""
+        return id(question) in judged and not self._exceeds_slo(id(question), judged)
+
+    def _exceeds_slo(self, key: int, judged: _ByQuestion) -> bool:
+        _, query, limits = judged[key]
+        return self._overruns[limits][_key(*_latency_inputs(query))][1] is not False
+
+    def _count(self, passing: Iterable[Questions], judged: _ByQuestion, market: Market) -> set[int]:
+        """Compute the number of replicas of services whose first deployment passes.
+
+        Return the identities of the questions that need no forecast of the other deployments.
+        """
+        queries: dict[int, tuple[ReplicaQuestion, tuple[LatencyQuery, tuple[float, ...], SloMs]]] = {}
+        for questions in passing:
+            replicas, first = questions.replicas, questions.changes[0]
+            if replicas is not None:
+                load, (_, query, _) = self.load(first.seen), judged[id(first)]
+                change = self._changes[_key(first.now, first.to, load)][1]
+                arrivals = self.arrivals(first.seen)
+                assert not isinstance(arrivals, NotMeasured)
+                present = self.present(first.now, load, arrivals.arrivals, query.calibration, market)
+                factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None, present)
+                service_query = LatencyQuery(replicas.to, query.load, replicas.arrivals, query.calibration)
+                queries[id(questions)] = replicas, (service_query, factors, present.tail_limits(first.slo))
+        self._fewest_of((query for _, query in queries.values()), market)
+        represented = set()
+        for key, (replicas, (query, own_factors, limits)) in queries.items():
+            counts = self._fewest[limits, own_factors][_key(*_replica_inputs(query))][1]
+            if not isinstance(counts, Abstained) and not replicas.all_stay(counts[1]):
+                represented.add(key)
+        return represented
+
+    def _fewest_of(self, queries: Iterable[tuple[LatencyQuery, tuple[float, ...], SloMs]], market: Market) -> None:
+        missing = {
+            (limits, factors, key): (query, factors, limits)
+            for query, factors, limits in queries
+            if (key := _key(*_replica_inputs(query))) not in self._fewest.get((limits, factors), {})
+        }
+        for (query, factors, limits), counts in zip(
+            missing.values(), fewest_all(list(missing.values()), market), strict=True
+        ):
+            inputs = _replica_inputs(query)
+            self._fewest.setdefault((limits, factors), {})[_key(*inputs)] = inputs, counts
+
+    def _latencies_of(self, queries: Iterable[LatencyQuery], market: Market) -> None:
+        by_key = {_key(*_latency_inputs(query)): query for query in queries}
+        missing = [query for key, query in by_key.items() if key not in self._latencies]
+        for query, latency in zip(missing, latencies(missing, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._latencies[_key(*inputs)] = inputs, latency
+
+    def uncached(self) -> Forecasts:
+        """Return an empty cache with the same verified changes."""
+        return Forecasts(self.realised)
+
+    def _measured(self, now: Deployment, load: MeasuredLoad) -> Measured:
+        return replace(_measured(now, load), realised=self.realised.get(now.deployment_id, ()))
+
+    def _measured_load(self, seen: Evidence) -> MeasuredLoad | None:
+        try:
+            return self.load(seen)
+        except NotMeasured:
+            return None
+
+
+def full_batch(change: Change) -> Range | None:
+    """Return the generated tokens/s of a full batch after a change, None where it was not forecast."""
+    return change.after.saturated.tok_s if change.after.saturated else None
+
+
+def arrival_factors(at_most: Range | None, present: Present | None) -> tuple[float, float, float]:
+    """Return factors on arrivals for the slow end of a forecast, its likely value and its fast end.
+
+    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them. `present`: what the arrivals are
+    compared with; None where they were not measured.
+    """
+    share = 1.0 if present is None else present.load_share
+    if at_most is None:
+        return share, share, share
+    low, likely, high = at_most
+    return share * likely / low, share, share * likely / high
+
+
+def _key(*inputs: object) -> tuple[int, ...]:
+    return tuple(map(id, inputs))
+
+
+def _latency_inputs(query: LatencyQuery) -> Key:
+    return query.deployment, query.arrivals, query.calibration
+
+
+def _replica_inputs(query: LatencyQuery) -> Key:
+    return query.deployment, query.load, query.arrivals, query.calibration
+
+
+def _once(known: Known[T], inputs: Key, compute: Callable[[], T]) -> T:
+    key = _key(*inputs)
+    if key not in known:
+        known[key] = inputs, compute()
+    return known[key][1]
+
+
+def _or_missing(measure: Callable[[Evidence], T], seen: Evidence) -> T | NotMeasured:
+    try:
+        return measure(seen)
+    except NotMeasured as missing:
+        return missing
+
+
+def _measured(now: Deployment, assumed: MeasuredLoad) -> Measured:
+    load = assumed.calibrated_on or assumed
+    return Measured(
+        now,
+        load.load,
+        load.busy_tok_s,
+        load.tpot_ms,
+        load.ttft_ms,
+        load.kv_use,
+        load.memory_active,
+        load.gemm_active,
+        load.points,
+    )
 
 
 @dataclass(frozen=True, slots=True)

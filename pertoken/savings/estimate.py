@@ -11,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from pertoken.catalog.offers import RESERVED_YEARS
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.changes import commitments, merging, sharing
+from pertoken.savings.changes import purchases, sharing
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devices
 from pertoken.savings.outcome import Outcome
-from pertoken.savings.placing import Placed
-from pertoken.savings.price_error import device_error, price_error
-from pertoken.savings.relocation import Moving, moving, repaid
+from pertoken.savings.placing import Moving, Placed, device_error, moving, price_error, repaid
 from pertoken.savings.saving import Saving
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import NO_OBJECTIVE, Latencies, Verdict, worst_of
@@ -142,7 +140,7 @@ class Outcomes:
 
     def of_company(self, before: Fleet, deployments: tuple[Deployment, ...], context: Context) -> Outcome:
         """Return the outcome of deployments that come to share a device."""
-        return self._once(deployments, lambda: sharing.outcome(before, deployments, context))
+        return self._once(deployments, lambda: sharing.sharing_outcome(before, deployments, context))
 
     def _once(self, of: tuple[object, ...], compute: Callable[[], Outcome]) -> Outcome:
         key = tuple(map(id, of))
@@ -164,7 +162,7 @@ def estimate(
     if not difference:
         raise InvalidEdit("the proposal equals the present")
     unlike = {service.name: service for service in services_unlike(after, before)}
-    merges = merging.merges(before, after, difference)
+    merges = sharing.merges(before, after, difference)
     merged = {service.name for merge in merges for service in merge.services}
     outcomes = [_merged(before, merge, context) for merge in merges]
     changed = [
@@ -174,7 +172,7 @@ def estimate(
     ]
     outcomes += [outcome for _, outcome in changed]
     outcomes += [
-        commitments.outcome(before, commitment, context)
+        purchases.commitment_outcome(before, commitment, context)
         for commitment in after.commitments
         if commitment not in before.commitments
     ]
@@ -209,9 +207,9 @@ def estimate(
     return _held_back(priced, unconfirmed, doubtful, offers) if unconfirmed or doubtful or offers else priced
 
 
-def _merged(before: Fleet, merge: merging.Merge, context: Context) -> Outcome:
+def _merged(before: Fleet, merge: sharing.Merge, context: Context) -> Outcome:
     try:
-        return merging.outcome(before, merge, context)
+        return sharing.merge_outcome(before, merge, context)
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
 

@@ -1,29 +1,203 @@
 """Outcome of a change for one service: knobs, moves, replicas."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
+from typing import Any, Literal, get_args
 
 from pertoken.by_identity import by_identity
 from pertoken.evidence import NotMeasured
-from pertoken.provenance import Provenance
-from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable, together
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.served import Abstained, Load, accepted_len
+from pertoken.forecast.serving import running_tok_s
+from pertoken.provenance import Provenance, worst
+from pertoken.savings.changes import demand, kept_replicas, purchases, replicas
 from pertoken.savings.changes.kept_replicas import Pair, sped_up
 from pertoken.savings.changes.replicas import alike, busiest_first, resized
-from pertoken.savings.context import Context
-from pertoken.savings.forecasts import Question, Questions, ReplicaQuestion
+from pertoken.savings.context import Context, Money, Question, Questions, ReplicaQuestion
 from pertoken.savings.hosts import NoPrice, device_price
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import all_stay, objectives, total_arrivals
-from pertoken.savings.slo import NO_OBJECTIVE, has_objective
-from pertoken.savings.speed import Speed, speed
-from pertoken.savings.unmeasured import break_even
+from pertoken.savings.slo import NO_OBJECTIVE, has_objective, worst_of
+from pertoken.savings.speed import Speed, calibrated, speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
-from pertoken.state.service import Service, Slo
+from pertoken.state.service import Schedule, Service, Slo
 from pertoken.units import format_usd
+
+FIXED = "a schedule with numbers of replicas and deployments or replicas change at once: propose one, then the other"
+OTHER_DEVICES = (
+    "hours off and another change of the devices that it uses or pays for are made at once: apply one, then the other"
+)
+_FASTEST = 2
+
+
+Part = Literal["deployments", "demand", "schedule"]
+PARTS: tuple[Part, ...] = get_args(Part)
+"""Parts of a service that may change."""
+
+
+def conflict(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]) -> str | None:
+    """Return the reason why a schedule and a change of deployments cannot be priced together, None if they can."""
+    if schedule.replicas:
+        return FIXED
+    present = {deployment.deployment_id: deployment.device_ids for deployment in now}
+    staying = all(
+        present.get(deployment.deployment_id) == deployment.device_ids
+        for kept in deployments.kept
+        for deployment in kept
+    )
+    paid = any(deployments.new_nano_usd_per_hour) or deployments.bankable is not None
+    return None if staying and all(deployments.kept) and not paid else OTHER_DEVICES
+
+
+def join_parts(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[Deployment]) -> Outcome:
+    """Return one outcome of changes that are made together. If one is refused, all are.
+
+    `schedule`: the proposed one. `now`: the present deployments.
+    """
+    deployments, demand, hours = map(changes.get, PARTS)
+    parts = [outcome for outcome in (deployments, demand, hours) if outcome is not None]
+    first = next(
+        (outcome for outcome in parts if outcome.infeasible is not None or outcome.unpriced is not None), parts[0]
+    )
+    if len(parts) == 1 or first.infeasible is not None or first.unpriced is not None:
+        return first
+    if deployments is not None and hours is not None and (why := conflict(schedule, deployments, now)) is not None:
+        return Outcome(unpriced=why)
+    if demand is not None and deployments is not None and deployments.ratio is not None:
+        demand = replace(demand, capacity=_remaining(demand.capacity, deployments.ratio))
+    capacities = [
+        outcome.capacity
+        for outcome in (deployments, demand, hours)
+        if outcome is not None and outcome.capacity is not None
+    ]
+    banked = [outcome.bankable for outcome in parts if outcome.bankable is not None]
+    return replace(
+        first,
+        bankable=_sum(banked),
+        capacity=_sum(capacities),
+        timed=hours.timed if hours is not None else None,
+        slo=worst_of(outcome.slo for outcome in parts),
+        judged=tuple(speed for outcome in parts if outcome is not hours for speed in outcome.judged),
+        provenance=worst([outcome.provenance for outcome in parts if outcome.provenance is not None]),
+        assumptions=tuple(dict.fromkeys(line for outcome in parts for line in outcome.assumptions)),
+        against=tuple(dict.fromkeys(line for outcome in parts for line in outcome.against)),
+        doubtful=next((outcome.doubtful for outcome in parts if outcome.doubtful), None),
+        unconfirmed="; ".join(filter(None, (outcome.unconfirmed for outcome in parts))) or None,
+    )
+
+
+def _remaining(money: Money | None, ratio: Sequence[float]) -> Money | None:
+    """Return the worth of freed busy time after deployments became faster; the low end has the highest speed."""
+    if money is None:
+        return None
+    low, likely, high = (round(amounts / max(1.0, ratio[_FASTEST - end])) for end, amounts in enumerate(money))
+    return low, likely, high
+
+
+def _sum(monies: Sequence[Money]) -> Money | None:
+    if not monies:
+        return None
+    low, likely, high = (sum(usd[end] for usd in monies) for end in range(3))
+    return low, likely, high
+
+
+BISECTIONS = 10
+"""Halvings of the share: to a tenth of a percent."""
+TOGETHER = 5
+"""Of these that are computed side by side."""
+SHOWN_SHARE = 0.5
+"""Share at which the gain is shown: an example, not an expectation."""
+OFFLOAD_KEEPS = 0.92
+"""Of the tokens/s, with KV offload and nothing found: the middle of published pairs without reuse (0.86 to 0.97)."""
+_SPECULATION = {"num_speculative_tokens", "speculative_method", "draft_model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A share that decides what a change is worth, and what people call it."""
+
+    field: str
+    """Of the load."""
+    of: str
+    drafted: int = 0
+    on_top: bool = False
+    """Whether it is a share of what the field as measured leaves."""
+    kept: float = 1.0
+    """Tokens/s that remain of the changed deployment's by what the change itself takes."""
+
+    def shown(self, share: float) -> str:
+        """Return a share in words, for drafts with the tokens that a step then yields."""
+        steps = f", {accepted_len(share, self.drafted):.2f} tokens per step" if self.drafted else ""
+        return f"{share:.0%} of {self.of}{steps}"
+
+
+def break_even(old: Deployment, new: Deployment, context: Context) -> str | None:
+    """Return from which share on a change pays, as the model has it; None where it depends on no such share, or the
+    deployment cannot be forecast."""
+    share = _unmeasured(old, new)
+    if share is None:
+        return None
+    try:
+        load = context.forecasts.load(context.evidence(old.deployment_id))
+        calibration = calibrated(old, load, context).for_change(new)
+
+        measured = float(getattr(load.load, share.field) or 0.0) if share.on_top else 0.0
+
+        def asked(of: Sequence[tuple[Deployment, float]]) -> list[tuple[Deployment, Load, Calibration]]:
+            fields: list[dict[str, Any]] = [{share.field: measured + (1 - measured) * value} for _, value in of]
+            return [
+                (deployment, replace(load.load, **known), calibration)
+                for (deployment, _), known in zip(of, fields, strict=True)
+            ]
+
+        def speeds(*of: tuple[Deployment, float]) -> list[float | None]:
+            """Return the tokens/s of deployments, each at a value of the share."""
+            rates = running_tok_s(asked(of), context.market)
+            return [_kept(rate, share.kept if one is new else 1.0) for (one, _), rate in zip(of, rates, strict=True)]
+
+        now, none, half, whole = speeds((old, 0.0), (new, 0.0), (new, SHOWN_SHARE), (new, 1.0))
+        if now is None or none is None or half is None or whole is None:
+            return None
+        gain = f"{half / now:.2f} times the tokens/s at {share.shown(SHOWN_SHARE)}"
+        if none >= now * (1 - 1e-9):
+            return f"pays from any share of {share.of} on: {gain}"
+        if whole <= now:
+            return f"does not pay here, not even at {share.shown(1.0)}"
+        low, high = 0.0, 1.0
+        for _ in range(BISECTIONS // TOGETHER):
+            inner = [low + (high - low) * place / 2**TOGETHER for place in range(1, 2**TOGETHER)]
+            at = dict(zip(inner, speeds(*((new, value) for value in inner)), strict=True))
+            for _ in range(TOGETHER):
+                middle = (low + high) / 2
+                low, high = (low, middle) if (at[middle] or 0.0) > now else (middle, high)
+    except (NotMeasured, Abstained, ValueError):
+        return None
+    return f"pays above {share.shown(high)}: {gain}"
+
+
+def _kept(tok_s: float | Abstained | None, share: float) -> float | None:
+    """Return the share of tokens/s that is kept. Raises Abstained."""
+    if isinstance(tok_s, Abstained):
+        raise tok_s
+    return None if tok_s is None else share * tok_s
+
+
+def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:
+    changes = set(old.knob_changes(new))
+    if changes and changes <= _SPECULATION and new.num_speculative_tokens and not old.num_speculative_tokens:
+        return Unmeasured("acceptance", "drafted tokens accepted", new.num_speculative_tokens)
+    if changes == {"enable_prefix_caching"} and new.enable_prefix_caching:
+        return Unmeasured("cached_share", "prompt tokens found in the cache")
+    if changes == {"kv_offload_bytes"} and new.kv_offload_bytes and not old.kv_offload_bytes:
+        of = "prompt tokens that the device computes again found in host memory"
+        return Unmeasured("cached_share", of, on_top=True, kept=OFFLOAD_KEEPS)
+    return None
 
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
@@ -37,12 +211,12 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         if removed:
             return Outcome(unpriced="what several deployments do on one engine is not forecast: measure it in a trial")
         if added:
-            return routing.outcome(before, now, pairs, added, context)
+            return replicas.routing_outcome(before, now, pairs, added, context)
         parts = {change: _PARTS[change](before, now, to, pairs, context) for change in _changes(now, to)}
         kept = parts["deployments"].kept if {"deployments", "schedule"} <= parts.keys() else None
-        if kept is not None and together.conflict(to.schedule, parts["deployments"], now.deployments) is None:
-            parts["schedule"] = timetable.outcome(before, now, to.schedule, context, kept)
-        joined = together.joined(parts, to.schedule, now.deployments)
+        if kept is not None and conflict(to.schedule, parts["deployments"], now.deployments) is None:
+            parts["schedule"] = demand.schedule_outcome(before, now, to.schedule, context, kept)
+        joined = join_parts(parts, to.schedule, now.deployments)
         joined = replace(joined, placed=tuple(replace(placed, service=now.name) for placed in joined.placed))
         return _with_verdict(joined, objectives(now, context))
     except NoPrice as missing:
@@ -56,12 +230,12 @@ def _with_verdict(known: Outcome, slo: Slo) -> Outcome:
     return replace(known, slo=("unknown", "what it does to the latency is not forecast"))
 
 
-def _changes(now: Service, to: Service) -> list[together.Part]:
+def _changes(now: Service, to: Service) -> list[Part]:
     """Return the parts of a service that differ."""
     schedule, demand = to.schedule != now.schedule, to.demand != now.demand
     deployments = to.deployments != now.deployments or to.replicas != now.replicas or not (schedule or demand)
     changed = {"deployments": deployments, "demand": demand, "schedule": schedule}
-    return [part for part in together.PARTS if changed[part]]
+    return [part for part in PARTS if changed[part]]
 
 
 def _deployments(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
@@ -74,14 +248,14 @@ def _deployments(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair]
 def _demand(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
     if any(new.placement.purchase == "per_token" for _, new in pairs):
         return Outcome(unpriced="an API is paid by the token: apply one, then propose the other")
-    return demand_change.outcome(before, now, to, context)
+    return demand.demand_outcome(before, now, to, context)
 
 
 def _schedule(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
-    return timetable.outcome(before, now, to.schedule, context)
+    return demand.schedule_outcome(before, now, to.schedule, context)
 
 
-_PARTS: Mapping[together.Part, Callable[[Fleet, Service, Service, Sequence[Pair], Context], Outcome]] = {
+_PARTS: Mapping[Part, Callable[[Fleet, Service, Service, Sequence[Pair], Context], Outcome]] = {
     "deployments": _deployments,
     "demand": _demand,
     "schedule": _schedule,
@@ -100,9 +274,9 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
     if reason := _device_knobs(before, different):
         return Outcome(unpriced=reason)
     if any(new.placement.purchase == "per_token" for _, new in different):
-        return per_token.outcome(before, now, to, pairs, context)
+        return purchases.api_outcome(before, now, to, pairs, context)
     if different and all(set(old.knob_changes(new)) == {"power_cap_w"} for old, new in different):
-        return energy.outcome(before, now, different, context)
+        return kept_replicas.outcome(before, now, different, context)
     after_of, slo = {old.deployment_id: new for old, new in pairs}, objectives(now, context)
     speeds: dict[int, Speed | None] = {}
 

@@ -8,8 +8,7 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.latency import MAX_REPLICAS, LatencyQuery, overruns
 from pertoken.forecast.served import Abstained
-from pertoken.savings.context import Context
-from pertoken.savings.forecasts import arrival_factors
+from pertoken.savings.context import Context, arrival_factors
 from pertoken.savings.hosts import host_price
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.slo import has_objective

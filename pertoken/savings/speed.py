@@ -11,13 +11,13 @@ from pertoken.forecast.latency import SAME, SloMs
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Change, Forecast, Range
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.context import Context
-from pertoken.savings.forecasts import full_batch
+from pertoken.savings.context import Context, full_batch
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.present import NOT_WORSE, Present
 from pertoken.savings.slo import (
     NO_OBJECTIVE,
+    NOT_WORSE,
     Latencies,
+    Present,
     Verdict,
     has_objective,
     latencies,

@@ -16,7 +16,7 @@ from pertoken.text.words import literal, literal_lines
 if TYPE_CHECKING:
     from pertoken.advisor.planning import Tested
     from pertoken.proof.recommendation import Recommendation
-    from pertoken.savings.assumptions.sensitivity import Sensitivity
+    from pertoken.savings.sensitivity import Sensitivity
 
 BAR = 20
 """Cells of the longest bar."""

@@ -7,10 +7,7 @@ from datetime import date
 from pertoken.catalog.knobs import commands
 from pertoken.catalog.offers import marks
 from pertoken.forecast.latency import MAX_REPLICAS
-from pertoken.savings.size.choices import Rented, Serverless
-from pertoken.savings.size.ends import Bounds
-from pertoken.savings.size.ranking import Miss, Sizing
-from pertoken.savings.size.workload import SHAPE, Workload
+from pertoken.savings.size import SHAPE, Bounds, Miss, Rented, Serverless, Sizing, Workload
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 from pertoken.text.amounts import amount, symbol

@@ -7,7 +7,7 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.errors import BadInput
 from pertoken.savings.estimate import Estimate
-from pertoken.savings.size.models import known_model
+from pertoken.savings.size import known_model
 from pertoken.state.service import Service
 from tests.savings.fleets import fleet_of, host, llama, priced
 

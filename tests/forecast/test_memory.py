@@ -6,8 +6,8 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.memory import MemoryFit, memory_fits
 from pertoken.forecast.served import Abstained, Load
+from pertoken.savings.size import MemoryFit, memory_fits
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import Model
 

@@ -10,12 +10,11 @@ import pytest
 from pertoken.evidence import Evidence, OperatingPoint
 from pertoken.forecast.latency import LatencyQuery, overruns
 from pertoken.forecast.serving import Comparison, compare_all
-from pertoken.savings import forecasts
-from pertoken.savings.context import Context
+from pertoken.savings import context as forecasts
+from pertoken.savings.context import Context, Forecasts
 from pertoken.savings.estimate import estimate, prepare, prepare_shown
-from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load
-from pertoken.savings.present import FIGURES
+from pertoken.savings.slo import FIGURES
 from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo

@@ -4,10 +4,10 @@ import pytest
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.latency import LatencyQuery
-from pertoken.savings.assumptions.traffic import under_load
-from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.context import Forecasts
 from pertoken.savings.load import measured_load
-from pertoken.savings.present import Present, presents
+from pertoken.savings.sensitivity import under_load
+from pertoken.savings.slo import Present, presents
 from pertoken.state.service import Slo
 from tests.deployments import MARKET
 from tests.savings.fleets import llama, low_batch

@@ -7,8 +7,7 @@ import pytest
 
 from pertoken.catalog.offers import Offer, Origin
 from pertoken.savings.context import Context
-from pertoken.savings.placing import Placed
-from pertoken.savings.price_error import device_error, price_error, relative_error
+from pertoken.savings.placing import Placed, device_error, price_error, relative_error
 from tests.savings.fleets import AWS_H100, PAIR, context, replicas
 
 FLEET = replicas(1)

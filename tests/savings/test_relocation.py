@@ -7,7 +7,7 @@ import pytest
 from pertoken.catalog.clouds import transfer_rate
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
-from pertoken.savings.relocation import Relocation, Site, moving, relocations, repaid
+from pertoken.savings.placing import Relocation, Site, moving, relocations, repaid
 from pertoken.state.deployment import Commitment, Placement
 from pertoken.state.fleet import Fleet
 from pertoken.units import HOURS_PER_MONTH, NANO_USD

@@ -7,7 +7,7 @@ import pytest
 from pertoken.evidence import Evidence
 from pertoken.savings.context import NOTHING, Context
 from pertoken.savings.estimate import estimate
-from pertoken.savings.shared import busy_cost
+from pertoken.savings.outcome import busy_cost
 from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service

@@ -10,7 +10,7 @@ from pertoken.evidence import Evidence
 from pertoken.forecast.latency import Latency
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance
-from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.context import Forecasts
 from pertoken.savings.load import measured_load
 from pertoken.savings.slo import (
     NO_OBJECTIVE,

@@ -10,7 +10,7 @@ import pytest
 
 from pertoken.costs.prices.stored import Ownership, device_hour
 from pertoken.savings.estimate import Estimate
-from pertoken.savings.shared import busy_cost
+from pertoken.savings.outcome import busy_cost
 from pertoken.state.deployment import Placement
 from pertoken.state.service import Service
 from pertoken.units import NANO_USD

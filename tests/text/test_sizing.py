@@ -2,10 +2,7 @@ from dataclasses import asdict, replace
 from datetime import date
 
 from pertoken.catalog.market import load_market
-from pertoken.savings.size.models import known_model
-from pertoken.savings.size.plain import plain
-from pertoken.savings.size.ranking import size
-from pertoken.savings.size.workload import Workload
+from pertoken.savings.size import Workload, known_model, plain, size
 from pertoken.state.service import Slo
 from pertoken.text.sizing import sizing_text
 

@@ -13,9 +13,9 @@ from pertoken.proof.recommendation import Edit, Recommendation, State
 from pertoken.proof.trials.progress import Observed
 from pertoken.proof.trials.trial import Arm, Design, Trial
 from pertoken.proof.verification.detectable import Detectable
-from pertoken.savings.assumptions.sensitivity import At, Sensitivity
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.saving import Saving
+from pertoken.savings.sensitivity import At, Sensitivity
 from pertoken.text.study import Detail, ListedRule
 from pertoken.units import NANO_USD
 

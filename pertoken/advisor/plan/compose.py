@@ -17,11 +17,10 @@ from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.proof.lifecycle import UNDER_WAY
 from pertoken.proof.recommendation import Recommendation, State
-from pertoken.savings.assumptions.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.savings.estimate import spend as spend_of
-from pertoken.savings.present import FIGURES
 from pertoken.savings.saving import Saving
-from pertoken.savings.slo import Latencies
+from pertoken.savings.sensitivity import Sensitivity, Steps, sensitivities
+from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.fleet import Fleet
 from pertoken.units import HOURS_PER_MONTH, MTOK
 

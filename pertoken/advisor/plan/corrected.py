@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.proof.recommendation import RecordLine
 from pertoken.proof.track_record import corrected_saving
-from pertoken.savings.assumptions.sensitivity import At, Sensitivity
 from pertoken.savings.saving import Saving
+from pertoken.savings.sensitivity import At, Sensitivity
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from pertoken.forecast.tiers import Tier
-from pertoken.savings.assumptions.sensitivity import Sensitivity
 from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
+from pertoken.savings.sensitivity import Sensitivity
 
 EFFORTS = {"low": "minutes", "medium": "hours", "high": "days"}
 """Effort of a variant -> its approximate time."""

@@ -10,8 +10,8 @@ from pertoken.advisor.present import Present
 from pertoken.costs.prices.book import Price
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
-from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.context import Context, EnergyPrice
+from pertoken.savings.sensitivity import under_load
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Demand, Service, Slo
 from pertoken.units import NANO_USD

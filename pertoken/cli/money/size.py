@@ -90,9 +90,8 @@ def size(
     from datetime import UTC, datetime
 
     from pertoken.catalog.market import load_market
-    from pertoken.savings.size.plain import plain
-    from pertoken.savings.size.ranking import size as ranked
-    from pertoken.savings.size.workload import Workload
+    from pertoken.savings.size import Workload, plain
+    from pertoken.savings.size import size as ranked
     from pertoken.state.service import Slo
     from pertoken.text.sizing import sizing_text
 
@@ -167,7 +166,7 @@ def _model(name: str, market: Market, params: dict[str, int]) -> tuple[Model, st
     """Return the shape of a model, and the format its weights are stored in if they are quantized. Raises BadInput."""
     from dataclasses import replace
 
-    from pertoken.savings.size.models import known_model
+    from pertoken.savings.size import known_model
 
     folder = Path(name)
     if (folder / "config.json").is_file():
@@ -204,7 +203,7 @@ def _providers(text: str, market: Market) -> tuple[str, ...]:
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    from pertoken.savings.size.layouts import FORMATS
+    from pertoken.savings.size import FORMATS
 
     return _known("--formats", text.lower(), set(FORMATS), "a weight format")
 

@@ -14,7 +14,7 @@ from typing import Any
 from pertoken.advisor.plan.plan import Money, Plan, Step
 from pertoken.advisor.plan.script import script
 from pertoken.printable import literal
-from pertoken.savings.assumptions.sensitivity import At
+from pertoken.savings.sensitivity import At
 from pertoken.text.words import slo_verdict
 from pertoken.units import NANO_USD, format_duration, format_usd
 

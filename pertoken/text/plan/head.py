@@ -12,7 +12,7 @@ from pertoken.units import NANO_USD
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Money, Plan
     from pertoken.advisor.plan.what_if import WhatIf
-    from pertoken.savings.assumptions.sensitivity import At, Sensitivity
+    from pertoken.savings.sensitivity import At, Sensitivity
 
 
 EXAMPLE = "traffic=1.5 price=H100=2.10 tariff=0.12 slo=chat:ttft_p95<800ms"

@@ -20,8 +20,8 @@ from pertoken.advisor.present import Present
 from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import propose
-from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.saving import Saving
+from pertoken.savings.sensitivity import under_load
 from pertoken.state.fleet import Device, Fleet
 from pertoken.state.service import Schedule, Slo, asleep, off
 from pertoken.units import HOURS_PER_MONTH, NANO_USD

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.savings.assumptions.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.savings.context import EnergyPrice
 from pertoken.savings.estimate import estimate
+from pertoken.savings.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo, to

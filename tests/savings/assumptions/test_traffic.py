@@ -3,8 +3,8 @@
 import pytest
 
 from pertoken.evidence import OperatingPoint
-from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.load import measured_load
+from pertoken.savings.sensitivity import under_load
 from pertoken.testing.builders import Week, series
 from pertoken.testing.builders import evidence as measured
 

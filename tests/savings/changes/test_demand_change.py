@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.savings.changes import demand_change
+from pertoken.savings.changes import demand
 from pertoken.savings.sizing import objectives, one_fewer_serves, sizes, total_arrivals
 from pertoken.savings.speed import speed
 from pertoken.state.service import times, to
@@ -46,7 +46,7 @@ def test_where_no_replica_can_go_none_is_counted(monkeypatch: pytest.MonkeyPatch
         counted.append(1)
         return one_fewer_serves(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(demand_change, "one_fewer_serves", counting)
+    monkeypatch.setattr(demand, "one_fewer_serves", counting)
     one = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3)))
     assert one.break_even is not None and "no replica is released" in one.break_even and not counted
     four = priced(FOUR, chat(FOUR).serving(response_cache_share=to(0.3)))

@@ -7,7 +7,7 @@ import pytest
 from pertoken.catalog.instances import interruption_rate
 from pertoken.evidence import Series
 from pertoken.provenance import Provenance
-from pertoken.savings.changes.interruptions import interruptions
+from pertoken.savings.outcome import interruptions
 from pertoken.state.deployment import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH

@@ -1,6 +1,6 @@
 """Replicas that need fewer devices leave whole hosts."""
 
-from pertoken.savings.changes.packing import packed
+from pertoken.savings.changes.replicas import packed
 from tests.savings.fleets import AWS_H100, chat, context, replicas
 
 FOUR = replicas(4)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
+from pertoken.savings.changes.sharing import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.state.service import Slo
 from tests.savings.fleets import ONE, chat, context
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.savings.changes.together import FIXED, OTHER_DEVICES, conflict
 from pertoken.savings.outcome import Outcome, same
+from pertoken.savings.services import FIXED, OTHER_DEVICES, conflict
 from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Schedule, asleep, off, to

@@ -9,13 +9,22 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
 from pertoken.errors import BadInput
 from pertoken.forecast.latency import Latency, latencies
-from pertoken.savings.size.choices import Rented, cheapest
-from pertoken.savings.size.ends import at, ends, fewest_replicas, figures
-from pertoken.savings.size.layouts import formats, layouts
-from pertoken.savings.size.models import known_model
-from pertoken.savings.size.plain import plain
-from pertoken.savings.size.ranking import NO_MEMORY, Sizing, size
-from pertoken.savings.size.workload import Workload
+from pertoken.savings.size import (
+    NO_MEMORY,
+    Rented,
+    Sizing,
+    Workload,
+    at,
+    cheapest,
+    ends,
+    fewest_replicas,
+    figures,
+    formats,
+    known_model,
+    layouts,
+    plain,
+    size,
+)
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.service import Slo

@@ -7,7 +7,7 @@ import pytest
 from pertoken.advisor.plan.plan import Headroom, LeftOut
 from pertoken.advisor.plan.what_if import WhatIf, what_if_of
 from pertoken.forecast.tiers import tiers
-from pertoken.savings.assumptions.sensitivity import At
+from pertoken.savings.sensitivity import At
 from pertoken.text.plan.export import Format, exported, plan_values
 from pertoken.text.plan.head import (
     EXAMPLE,
