@@ -37,7 +37,6 @@ from pertoken.config import Settings
 from pertoken.proof.detection import detect
 from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
-from pertoken.proof.receipts.markdown import to_markdown
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
 from pertoken.proof.verdicts import Result, Verdict, read_verdicts
@@ -47,6 +46,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.query import read
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
+from pertoken.text.receipt import to_markdown
 from tests.llama import LlamaServer, Shape, write_model
 from tests.recorded import agent, rows_of, scalar, until
 

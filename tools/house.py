@@ -31,7 +31,7 @@ MOMENTS = frozenset(
         ("store/connect/open.py", "transaction"),
         ("window/evidence.py", "operating_points"),
         ("forecast/latency.py", "latencies"),
-        ("proof/findings.py", "keep"),
+        ("proof/stored.py", "keep"),
     ]
 )
 """Functions at which an advice run opens a transaction to read, calibrates, forecasts a latency and stores, by file and

@@ -22,7 +22,7 @@ from benchmarks.proof.histories import KINDS, SHAPE, USUAL, Condition
 from benchmarks.proof.nulls import CLAIMED, nulls_report
 from benchmarks.proof.runs import Outcomes, added, run
 from benchmarks.report import Row, Target, report
-from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.verification.estimate import Verdict
 
 POWER = -0.10
 """Effect whose detection is a target."""

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from benchmarks.proof.histories import SHAPE
 from benchmarks.report import Row, Target
+from pertoken.proof.verification.estimate import Verdict
 from pertoken.proof.verification.question import Cycle, Promise, Question
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import verify
 from pertoken.window.like_for_like import HourlyOutcomes, student_quantile
 

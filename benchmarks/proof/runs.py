@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.proof.histories import SHAPE, Condition, histories
 from benchmarks.proof.naive import naive_claims_saving
+from pertoken.proof.verification.estimate import Verdict
 from pertoken.proof.verification.question import Promise, Question
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import verify
 from pertoken.proof.verification.windows import NOT_SEPARABLE
 

@@ -11,8 +11,7 @@ from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.present import Present
 from pertoken.advisor.pricing import Departure, Pricing, best_by_service, services_on
 from pertoken.advisor.worker.wire import encoded
-from pertoken.proof.own_rules import LEAVE_HOST
-from pertoken.proof.recommendation import Recommendation, State, identity
+from pertoken.proof.recommendation import LEAVE_HOST, Recommendation, State, identity
 from pertoken.rule import RISKS, Proposal, propose
 from pertoken.state.fleet import Host
 from pertoken.state.knobs import InvalidEdit

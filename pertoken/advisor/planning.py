@@ -19,7 +19,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
-from pertoken.proof.judging.record import corrected_by_receipts
+from pertoken.proof.judging.receipts import corrected_by_receipts
 from pertoken.proof.lifecycle import UNDER_WAY
 from pertoken.proof.recommendation import Recommendation
 from pertoken.proof.stored import standing

@@ -22,7 +22,7 @@ from pertoken.costs.prices.offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence, OperatingPoint
-from pertoken.proof.judging.recalibration import proven_verdicts, realised_by
+from pertoken.proof.judging.receipts import proven_verdicts, realised_by
 from pertoken.savings.context import Context, EnergyPrice, Forecasts
 from pertoken.state.deployment import WORKLOAD, Deployment, Workload, parsed
 from pertoken.state.fleet import Fleet

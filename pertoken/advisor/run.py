@@ -35,14 +35,10 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.printable import natural_key
 from pertoken.proof.detection import detect
-from pertoken.proof.findings import keep
-from pertoken.proof.judging.go_back import go_back
-from pertoken.proof.judging.judge import judge_changes
-from pertoken.proof.judging.receipts import read_receipts
-from pertoken.proof.judging.record import corrected_by_receipts
-from pertoken.proof.own_rules import GO_BACK, LEAVE_HOST
-from pertoken.proof.recommendation import Recommendation, Refusal, State, identity
-from pertoken.proof.stored import stored
+from pertoken.proof.judging.judge import go_back, judge_changes
+from pertoken.proof.judging.receipts import corrected_by_receipts, read_receipts
+from pertoken.proof.recommendation import GO_BACK, LEAVE_HOST, Recommendation, Refusal, State, identity
+from pertoken.proof.stored import keep, stored
 from pertoken.proof.verdicts import read_verdicts
 from pertoken.rule import EFFORTS, RISKS, subject_key
 from pertoken.savings.saving import LIKELY, Saving

@@ -154,9 +154,9 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     """
     import time
 
-    from pertoken.proof.journal import journal
-    from pertoken.proof.judging.prospect import prospects
+    from pertoken.proof.detection import journal
     from pertoken.proof.judging.receipts import read_receipts
+    from pertoken.proof.judging.verifier import prospects
     from pertoken.proof.recommendation import beside_accepted
     from pertoken.proof.stored import find, standing
     from pertoken.store.connect.location import locate

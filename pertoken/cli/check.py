@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from pertoken.agent.load_probe.blocks import ServerUnderCheck
     from pertoken.agent.load_probe.script import Step
     from pertoken.config import Settings
-    from pertoken.proof.trials.answers import PromptOutput
-    from pertoken.proof.trials.endpoint import CheckResult, Measurement
+    from pertoken.proof.trials.endpoint import CheckResult, Measurement, PromptOutput
 
 
 @click.command(short_help="Compare a live server with another one or an earlier run.")
@@ -177,7 +176,7 @@ def _measured(
 
 def answers_of(client: Any) -> tuple[PromptOutput, ...]:
     """Return a server's greedy answers to the fixed prompts. Raises ProbeError."""
-    from pertoken.proof.trials.answers import ANSWER_TOKENS, PROMPTS, PromptOutput
+    from pertoken.proof.trials.endpoint import ANSWER_TOKENS, PROMPTS, PromptOutput
 
     completions = (client.complete(prompt, ANSWER_TOKENS, may_end=True) for prompt in PROMPTS)
     return tuple(PromptOutput(completion.text, completion.generated_tokens) for completion in completions)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pertoken.advisor.rules.listing import Entry
-    from pertoken.proof.judging.record import RuleRecord
+    from pertoken.proof.judging.receipts import RuleRecord
 
 MAX_WIDTH = 100
 """Maximum columns of a page of text on a terminal."""
@@ -161,7 +161,7 @@ def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
     from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import listed, page, refuse_impossible
-    from pertoken.proof.own_rules import PAGES
+    from pertoken.proof.recommendation import PAGES
 
     settings = settings_of(config_file)
     text = PAGES.get(name)
@@ -184,8 +184,7 @@ def record(config_file: str | None, db: str | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from pertoken.proof.judging.receipts import read_receipts
-    from pertoken.proof.judging.record import records
+    from pertoken.proof.judging.receipts import read_receipts, records
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 

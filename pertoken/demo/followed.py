@@ -12,11 +12,10 @@ from pertoken.costs.prices.stored import market_of
 from pertoken.demo.fleet import Problem
 from pertoken.demo.making import HOUR_S, SET_BY, Demo
 from pertoken.migrations import upgrade
-from pertoken.proof import acts
+from pertoken.proof import lifecycle
 from pertoken.proof.detection import detect
-from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State, Variant
-from pertoken.proof.stored import store_acts
+from pertoken.proof.stored import keep, store_acts
 from pertoken.state.deployment import Deployment
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
@@ -66,7 +65,7 @@ def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: Pr
     if made is None:
         return False
     (row,) = keep(target, made[:1], problem.scene.rules, now_ts, ADVISOR)
-    accepted = acts.accept(row, now_ts + ACCEPTED_S, "the demo follows this advice", made[1])
+    accepted = lifecycle.accept(row, now_ts + ACCEPTED_S, "the demo follows this advice", made[1])
     store_acts(target, row, accepted, SET_BY)
     return True
 

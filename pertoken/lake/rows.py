@@ -29,8 +29,7 @@ from pertoken.lake.tables import (
     Copied,
     schema,
 )
-from pertoken.proof.judging.banked import off_the_bill, readable
-from pertoken.proof.judging.receipts import read_receipts
+from pertoken.proof.judging.receipts import off_the_bill, read_receipts, readable
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
 from pertoken.state.deployment import WORKLOAD, Placement, Workload, bases_of, parsed

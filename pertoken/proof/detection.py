@@ -5,25 +5,33 @@ proposes moves it to APPLIED, accepted or not, and one that takes it back moves 
 stores them: a second look at the same time finds the verdict there and stores nothing.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import fleet
-from pertoken.proof import acts, verdicts
-from pertoken.proof.changes import EpochChange, bringing, epoch_changes, holds, names, reverts, seen_edits
+from pertoken.costs.prices.stored import market_of
+from pertoken.errors import StoreError
+from pertoken.proof import lifecycle, verdicts
+from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.lifecycle import JUDGED, PUT_OFF, Moved, moved
-from pertoken.proof.recommendation import Recommendation, State, Variant, short_id
+from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, short_id
 from pertoken.proof.stored import newest, stored, write
-from pertoken.proof.trials.stored import read_trials, running
-from pertoken.proof.trials.trial import Trial
-from pertoken.proof.verdicts import Verdict
+from pertoken.proof.trials.trial import Trial, read_trials, running
+from pertoken.proof.verdicts import EpochChange, Verdict, bringing, epoch_changes, holds, names, reverts, seen_edits
 from pertoken.state.fleet import Fleet
+from pertoken.store import repository
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store
-from pertoken.store.repository import AdviceRepository
+from pertoken.store.repository import AdviceChanged, AdviceRepository
 from pertoken.window.epochs import HISTORY_S
-from pertoken.window.reading import Window
+from pertoken.window.reading import Window, newest_epoch
 
 DETECTED = "detected"
 """Who makes the moves of this module."""
@@ -123,7 +131,7 @@ def detected(
         taken[_edits(variant)] = short_id(recommendation)
         owner |= {change.epoch_id: recommendation.recommendation_id for change in caused}
         if recommendation.state not in _APPLIED:
-            moves.append(acts.applied(recommendation, "detected", _what(caused), now_ts, variant.key))
+            moves.append(lifecycle.applied(recommendation, "detected", _what(caused), now_ts, variant.key))
     linked = [
         replace(verdict, recommendation_id=owner[verdict.epoch_id])
         for verdict in known
@@ -171,3 +179,79 @@ def _what(changes: Sequence[EpochChange]) -> str:
     if not changes:
         return "what it proposes runs now"
     return "; ".join(f"{change.name}: {', '.join(names(change.edits)) or 'configuration'}" for change in changes)
+
+
+JUDGED_EVERY_S = 600
+"""Time between two looks whether a verdict is due: verdicts are a matter of weeks."""
+
+
+class ChangeWatch:
+    """Detection at every refresh of a screen that finds a new epoch, and verdicts now and then.
+
+    Who may not write advice sees what others stored.
+    """
+
+    def __init__(self, place: StoreLocation, settings: Settings) -> None:
+        self._place, self._settings = place, settings
+        self._seen: tuple[int | None, int] | None = None
+        self._judged_ts: int | None = None
+
+    def look(self, store: Store, now_ts: int) -> None:
+        """Detect and judge what is due. Raises StoreError if telemetry cannot be read."""
+        newest = newest_epoch(store)
+        if store.advice is None:
+            return
+        detects = newest != self._seen
+        judges = self._judged_ts is None or now_ts - self._judged_ts >= JUDGED_EVERY_S
+        if not detects and not judges:
+            return
+        self._seen, self._judged_ts = newest, now_ts
+        try:
+            target = AdviceRepository(self._place)
+            if detects:
+                market = market_of(store, self._settings.market_provider, self._settings.market_region)
+                detect(store, target, market, self._settings, now_ts)
+            judge_changes(store, target, self._settings, now_ts)
+        except AdviceChanged:
+            self._seen = self._judged_ts = None  # at the next refresh, with what somebody else just stored
+        except StoreError:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One move of a recommendation, or one recorded change that belongs to it."""
+
+    ts: int
+    what: str
+    """State after the move, or the deployment that changed."""
+    who: str
+    why: str
+    edits: tuple[Edit, ...] = ()
+    """What changed; empty for a move."""
+
+    def values(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def journal(connection: Connection, recommendation_id: int) -> tuple[Entry, ...]:
+    """Return the journal of one recommendation."""
+    moves = [
+        Entry(row.ts, row.to_state.replace("_", " ").lower(), row.who, row.why)
+        for row in repository.transitions(connection, recommendation_id)
+    ]
+    changes = [
+        Entry(verdict.changed_ts, verdict.name, "telemetry", "its configuration changed", verdict.edits)
+        for verdict in verdicts.read_verdicts(connection)
+        if verdict.recommendation_id == recommendation_id
+    ]
+    tried = [entry for read_trial in read_trials(connection, recommendation_id) for entry in _trial(read_trial)]
+    return tuple(sorted((*changes, *moves, *tried), key=lambda entry: entry.ts))
+
+
+def _trial(trial: Trial) -> Iterator[Entry]:
+    yield Entry(trial.started_ts, "trial begun", "pertoken trial", trial.canary.name, trial.edits)
+    if trial.ended_ts is not None:
+        what = "trial " + trial.status.value.replace("_", " ").lower()
+        yield Entry(trial.ended_ts, what, "pertoken trial", trial.canary.name)

@@ -9,8 +9,7 @@ from typing import Any
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, Trouble, TroubleKind
 from pertoken.metrics import FIGURES, MIN_STUCK_S
-from pertoken.proof.own_rules import GO_BACK
-from pertoken.proof.recommendation import Recommendation, short_id
+from pertoken.proof.recommendation import GO_BACK, Recommendation, short_id
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import Result, Verdict, standing_verdicts
 from pertoken.settings.alerts import BUDGET, DEFAULTS

@@ -14,8 +14,7 @@ from pertoken.costs.report.figures import EnergyTerms, ModelFigures, model_figur
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import Trouble
 from pertoken.costs.spend import Spend, naming, spend_of, with_shared
-from pertoken.proof.judging.banked import Banked, banked
-from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
+from pertoken.proof.judging.receipts import Banked, StoredReceipt, banked, read_receipts
 from pertoken.proof.recommendation import Money, Recommendation, State, best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import WINDOW_S, with_troubles

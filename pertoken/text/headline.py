@@ -14,7 +14,7 @@ from pertoken.units import format_count, format_duration
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.plan.plan import Plan
-    from pertoken.proof.judging.banked import Banked
+    from pertoken.proof.judging.receipts import Banked
 
 
 CAPTION_CELLS = 18

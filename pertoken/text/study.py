@@ -10,10 +10,10 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.plan.plan import Plan
     from pertoken.advisor.planning import PlanRequest, Tested
     from pertoken.advisor.rules.listing import Entry
-    from pertoken.proof.journal import Entry as JournalEntry
-    from pertoken.proof.judging.prospect import Prospect
+    from pertoken.proof.detection import Entry as JournalEntry
     from pertoken.proof.judging.receipts import StoredReceipt
-    from pertoken.proof.trials.progress import Observed
+    from pertoken.proof.judging.verifier import Prospect
+    from pertoken.proof.trials.look import Observed
     from pertoken.proof.trials.trial import Trial
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.costs.hours import ModelHours
     from pertoken.costs.report.lines import FleetReport
     from pertoken.costs.spend import Spend
-    from pertoken.proof.judging.banked import Banked
+    from pertoken.proof.judging.receipts import Banked
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
     from pertoken.window.columns import Progress

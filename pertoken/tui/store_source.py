@@ -110,7 +110,7 @@ class StoreSource(StoredStudies):
 
 
 def _acts(decision: str, recommendation: Recommendation, now_ts: int) -> Sequence[Moved]:
-    from pertoken.proof import acts
+    from pertoken.proof import lifecycle as acts
 
     by_decision: dict[str, Callable[[], Sequence[Moved]]] = {
         "accept": lambda: acts.accept(recommendation, now_ts),

@@ -11,8 +11,7 @@ from pertoken.advisor.pricing import Departure, best_by_service
 from pertoken.advisor.run import advice_of
 from pertoken.plugins.hardware.move_accelerator import move_accelerator
 from pertoken.plugins.market.smaller_instance import smaller_instance
-from pertoken.proof.own_rules import LEAVE_HOST
-from pertoken.proof.recommendation import State
+from pertoken.proof.recommendation import LEAVE_HOST, State
 from pertoken.rule import Fleet
 from pertoken.state.deployment import Placement
 from pertoken.state.service import Service

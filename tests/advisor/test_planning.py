@@ -21,8 +21,7 @@ from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof.acts import accept
-from pertoken.proof.lifecycle import Moved
+from pertoken.proof.lifecycle import Moved, accept
 from pertoken.proof.recommendation import Recommendation, RecordLine, State
 from pertoken.proof.stored import store_acts, stored, write
 from pertoken.proof.track_record import corrected_money

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.proof.changes import EpochChange
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.verdicts import Judgement, Result, add, pending, with_judgement
+from pertoken.proof.verdicts import EpochChange, Judgement, Result, add, pending, with_judgement
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD

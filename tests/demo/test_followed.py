@@ -10,7 +10,7 @@ from pertoken.config import Settings, load
 from pertoken.demo.drawn import FOLLOWED_FROM, draw_fleet
 from pertoken.demo.followed import follow
 from pertoken.demo.making import HOUR_S, SETTINGS_FILE, make
-from pertoken.proof.journal import journal
+from pertoken.proof.detection import journal
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import State
 from pertoken.proof.stored import standing

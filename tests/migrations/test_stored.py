@@ -26,7 +26,7 @@ from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import Check, read_receipts
 from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.stored import standing
-from pertoken.proof.verification.method import PRESENT
+from pertoken.proof.verification.question import PRESENT
 from pertoken.savings.saving import Saving
 from pertoken.store import repository
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate

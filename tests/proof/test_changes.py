@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.changes import EpochChange, bringing, holds, names, reverts, seen_edits
 from pertoken.proof.recommendation import Edit, Variant
+from pertoken.proof.verdicts import EpochChange, bringing, holds, names, reverts, seen_edits
 from tests.state.fleets import fleet
 
 FLEET = fleet()

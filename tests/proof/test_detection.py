@@ -10,12 +10,10 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
-from pertoken.proof import acts
-from pertoken.proof.detection import detect
-from pertoken.proof.findings import keep
-from pertoken.proof.journal import journal
+from pertoken.proof import lifecycle
+from pertoken.proof.detection import detect, journal
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
-from pertoken.proof.stored import store_acts, stored
+from pertoken.proof.stored import keep, store_acts, stored
 from pertoken.proof.verdicts import Result, Verdict, read_verdicts
 from pertoken.savings.saving import Saving
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
@@ -103,9 +101,9 @@ class Stored:
 def test_a_change_that_a_recommendation_proposes_applies_it_accepted_or_not(folder: Path, state: str) -> None:
     kept = Stored(folder, proposal())
     acting: dict[str, Callable[[Recommendation], Sequence[Any]]] = {
-        "accepted": lambda recommendation: acts.accept(recommendation, CHANGED - 60),
-        "snoozed": lambda recommendation: acts.snooze(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
-        "dismissed": lambda recommendation: acts.dismiss(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
+        "accepted": lambda recommendation: lifecycle.accept(recommendation, CHANGED - 60),
+        "snoozed": lambda recommendation: lifecycle.snooze(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
+        "dismissed": lambda recommendation: lifecycle.dismiss(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
     }
     if state in acting:
         kept.act("quantize", acting[state])
@@ -162,7 +160,7 @@ def test_of_several_proposals_of_one_change_the_accepted_one_is_applied_and_the_
 ) -> None:
     better = replace(VARIANT, key="cc", saving=Saving((9 * 10**9,) * 3))
     kept = Stored(folder, proposal(), proposal(rule_id="other-rule", variants=(better,)))
-    kept.act("quantize", lambda recommendation: acts.accept(recommendation, CHANGED - 60))
+    kept.act("quantize", lambda recommendation: lifecycle.accept(recommendation, CHANGED - 60))
     recorded(kept.where, BF16, TO_FP8)
     kept.look()
     assert [(row.rule_id, row.state) for row in kept.rows()] == [
@@ -185,7 +183,7 @@ def test_a_change_back_rolls_the_recommendation_back(folder: Path) -> None:
 def test_a_change_that_no_epoch_shows_is_applied_only_if_it_was_accepted(folder: Path) -> None:
     gone = replace(VARIANT, edits=(Edit("deployment", 77, "running", True, False),))
     kept = Stored(folder, proposal(variants=(gone,)), proposal(rule_id="other-rule", variants=(gone,)))
-    kept.act("quantize", lambda recommendation: acts.accept(recommendation, CHANGED - 60))
+    kept.act("quantize", lambda recommendation: lifecycle.accept(recommendation, CHANGED - 60))
     recorded(kept.where, BF16)
     kept.look()
     assert [(row.rule_id, row.state) for row in kept.rows()] == [

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pertoken.proof.findings import merged
 from pertoken.proof.lifecycle import FINAL
 from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.stored import merged
 from tests.proof.rows import DAY, FP8, NOW, row
 
 RAN = ("quantize",)

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from pertoken.proof import acts, verdicts
-from pertoken.proof.changes import EpochChange
-from pertoken.proof.findings import keep
-from pertoken.proof.journal import journal
+from pertoken.proof import lifecycle, verdicts
+from pertoken.proof.detection import journal
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.stored import store_acts
+from pertoken.proof.stored import keep, store_acts
+from pertoken.proof.verdicts import EpochChange
 from pertoken.store.repository import AdviceRepository
 from tests.proof.rows import NOW, row
 from tests.values import new_store
@@ -18,7 +17,7 @@ EDIT = Edit("deployment", 7, "weight_dtype", "bf16", "fp8")
 def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> None:
     target = AdviceRepository(new_store(tmp_path))
     (recommendation,) = keep(target, [row()], {"quantize"}, NOW, "advisor")
-    store_acts(target, recommendation, acts.accept(recommendation, NOW + 5, "cheap"), "ann")
+    store_acts(target, recommendation, lifecycle.accept(recommendation, NOW + 5, "cheap"), "ann")
     with target.writing() as connection:
         change = EpochChange(7, 2, 1, NOW + 9, "chat on gpu-1", (EDIT,), None, None)
         verdicts.add(connection, [verdicts.pending(change, recommendation.recommendation_id, NOW + 10)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.proof.own_rules import GO_BACK, LEAVE_HOST, PAGES
+from pertoken.proof.recommendation import GO_BACK, LEAVE_HOST, PAGES
 
 
 @pytest.mark.parametrize("rule_id", [GO_BACK, LEAVE_HOST])

@@ -20,14 +20,12 @@ from sqlalchemy import delete
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof import acts
-from pertoken.proof.findings import keep
+from pertoken.proof import lifecycle
 from pertoken.proof.lifecycle import FINAL, JUDGED, MOVES, TRIED, Moved, moved
 from pertoken.proof.recommendation import Recommendation, State, Variant
-from pertoken.proof.stored import newest, store_acts, stored
+from pertoken.proof.stored import keep, newest, store_acts, stored
 from pertoken.proof.trials import look
-from pertoken.proof.trials.stored import read_trials, running
-from pertoken.proof.trials.trial import Trial
+from pertoken.proof.trials.trial import Trial, read_trials, running
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store
@@ -40,12 +38,12 @@ from tests.values import new_store
 
 Act = Callable[[Recommendation, int], Sequence[Moved]]
 ACTS: dict[str, Act] = {
-    "accept": acts.accept,
-    "snooze": lambda recommendation, now_ts: acts.snooze(recommendation, now_ts, now_ts + DAY),
-    "dismiss": lambda recommendation, now_ts: acts.dismiss(recommendation, now_ts, now_ts + 2 * DAY),
-    "reopen": acts.reopen,
-    "declare": acts.declare,
-    "undo": acts.roll_back,
+    "accept": lifecycle.accept,
+    "snooze": lambda recommendation, now_ts: lifecycle.snooze(recommendation, now_ts, now_ts + DAY),
+    "dismiss": lambda recommendation, now_ts: lifecycle.dismiss(recommendation, now_ts, now_ts + 2 * DAY),
+    "reopen": lifecycle.reopen,
+    "declare": lifecycle.declare,
+    "undo": lifecycle.roll_back,
 }
 MOVES_OF_PROOF = (
     "detected",
@@ -107,7 +105,7 @@ class Life(RuleBasedStateMachine):
             self.attempt(lambda recommendation: self.proof(recommendation, code))
 
     def proof(self, recommendation: Recommendation, code: str) -> Sequence[Moved]:
-        apply = acts.applied if code == "detected" else moved
+        apply = lifecycle.applied if code == "detected" else moved
         return (apply(recommendation, code, code, self.now_ts),)
 
     @precondition(lambda self: self.rows())
@@ -233,7 +231,9 @@ def test_two_people_acting_at_once_lose_nothing(where: StoreLocation) -> None:
         except AdviceChanged as error:
             done.put((name, str(error)))
 
-    people = [Thread(target=person, args=literals) for literals in (("ann", acts.accept), ("bob", ACTS["dismiss"]))]
+    people = [
+        Thread(target=person, args=literals) for literals in (("ann", lifecycle.accept), ("bob", ACTS["dismiss"]))
+    ]
     for thread in people:
         thread.start()
     for thread in people:

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.proof.track_record import NO_RECORD, PRIOR_SD, SPREAD, Outcome, corrected, outcome, record
-from pertoken.proof.verification.estimate import Interval
+from pertoken.proof.verification.estimate import Interval, Verdict
 from pertoken.proof.verification.question import Promise
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding
 
 TENTH = Promise(0.05, 0.10, 0.15)

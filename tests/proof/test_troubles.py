@@ -11,11 +11,9 @@ import pytest
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, LostPrice, TroubleKind
 from pertoken.costs.repricing import read_prices
-from pertoken.proof.changes import EpochChange
-from pertoken.proof.own_rules import GO_BACK
-from pertoken.proof.recommendation import Edit, short_id
+from pertoken.proof.recommendation import GO_BACK, Edit, short_id
 from pertoken.proof.troubles import MAX_SILENT_S, slo_ratios, stuck_s, troubles, with_commands, with_troubles
-from pertoken.proof.verdicts import Judgement, Result, Verdict, pending
+from pertoken.proof.verdicts import EpochChange, Judgement, Result, Verdict, pending
 from pertoken.state.service import Slo
 from pertoken.store import repository
 from pertoken.store.connect.open import open_store

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.proof.changes import EpochChange
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import (
+    EpochChange,
     Judgement,
     Result,
     add,

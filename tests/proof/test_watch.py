@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import delete
 
 from pertoken.config import Settings
-from pertoken.proof import acts
-from pertoken.proof.findings import keep
+from pertoken.proof import lifecycle
+from pertoken.proof.detection import JUDGED_EVERY_S, ChangeWatch
 from pertoken.proof.recommendation import State
+from pertoken.proof.stored import keep
 from pertoken.proof.verdicts import Result
-from pertoken.proof.watch import JUDGED_EVERY_S, ChangeWatch
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import advice as tables
 from tests.proof.judging.changes import WEEK, Changed, changed_after, written
@@ -28,7 +28,7 @@ def test_a_screen_looks_closer_only_when_an_epoch_was_added(folder: Path) -> Non
     recorded(kept.where, BF16, TO_FP8, ts=NOW)
     watch.look(store, NOW)
     assert [row.state for row in kept.rows()] == [State.VERIFYING]
-    kept.act("quantize", lambda recommendation: acts.roll_back(recommendation, NOW))
+    kept.act("quantize", lambda recommendation: lifecycle.roll_back(recommendation, NOW))
     keep(kept.target, [proposal()], {"quantize"}, NOW, "advisor")
     with kept.target.writing() as connection:
         connection.execute(delete(tables.verdict))  # a look would detect the change again

@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.config import Settings
-from pertoken.proof.changes import EpochChange
 from pertoken.proof.recommendation import Recommendation, State, Variant
-from pertoken.proof.verdicts import Judgement, Result, add, pending, put, read_verdicts, with_judgement
+from pertoken.proof.verdicts import EpochChange, Judgement, Result, add, pending, put, read_verdicts, with_judgement
 from pertoken.reports.figures import read_figures
 from pertoken.reports.gates.measure import Figures
 from pertoken.savings.saving import Saving

@@ -12,7 +12,7 @@ from pertoken.costs.report.lines import (
 )
 from pertoken.costs.spend import Spend
 from pertoken.errors import StoreError
-from pertoken.proof.judging.banked import Banked
+from pertoken.proof.judging.receipts import Banked
 from pertoken.proof.recommendation import (
     Recommendation,
 )

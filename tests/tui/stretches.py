@@ -2,7 +2,7 @@
 
 from pertoken.costs.hours import ModelHour, ModelHours
 from pertoken.costs.spend import Spend, SpendLine
-from pertoken.proof.judging.banked import Banked
+from pertoken.proof.judging.receipts import Banked
 from pertoken.state.service import Slo
 from pertoken.window.course import Course, Happening, Mark, Timeline
 from tests.tui.figures import CHAT, HOSTILE, NOW, USD

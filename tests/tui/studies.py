@@ -7,12 +7,12 @@ from itertools import pairwise
 from pertoken.advisor.plan.plan import Headroom, LeftOut, Money, Plan, Step
 from pertoken.advisor.planning import PlanRequest, Tested
 from pertoken.advisor.rules.listing import Entry
-from pertoken.proof.journal import Entry as JournalEntry
-from pertoken.proof.judging.prospect import Prospect
+from pertoken.proof.detection import Entry as JournalEntry
+from pertoken.proof.judging.verifier import Prospect
 from pertoken.proof.recommendation import Edit, Recommendation, State
-from pertoken.proof.trials.progress import Observed
+from pertoken.proof.trials.look import Observed
 from pertoken.proof.trials.trial import Arm, Design, Trial
-from pertoken.proof.verification.detectable import Detectable
+from pertoken.proof.verification.verify import Detectable
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.saving import Saving
 from pertoken.savings.sensitivity import At, Sensitivity

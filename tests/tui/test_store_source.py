@@ -9,8 +9,8 @@ from pertoken.advisor.configuration import claim, configuration_of
 from pertoken.advisor.rules import discovery
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State, short_id
+from pertoken.proof.stored import keep
 from pertoken.proof.trials.trial import Status
 from pertoken.reports.alerts.message import body_of
 from pertoken.reports.alerts.state import Event

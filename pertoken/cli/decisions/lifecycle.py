@@ -49,7 +49,7 @@ def accept(variant: str | None, why: str | None, **options: Any) -> None:
     proven. Nothing is executed: the commands to run are printed. When the change appears in telemetry, the
     recommendation becomes applied.
     """
-    from pertoken.proof import acts
+    from pertoken.proof import lifecycle as acts
 
     _act(lambda recommendation, now_ts: acts.accept(recommendation, now_ts, why, variant), next_step="apply", **options)
 
@@ -60,7 +60,7 @@ def accept(variant: str | None, why: str | None, **options: Any) -> None:
 def snooze(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
     """Put a recommendation off. Until the date it does not count in totals; the next advice run after it proposes it
     again."""
-    from pertoken.proof import acts
+    from pertoken.proof import lifecycle as acts
 
     _act(
         lambda recommendation, now_ts: acts.snooze(
@@ -75,7 +75,7 @@ def snooze(until: str | None, duration: str | None, why: str | None, **options: 
 @_until_options("90d")
 def dismiss(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
     """Decline a recommendation. Until the date its dollars count as declined, not in totals."""
-    from pertoken.proof import acts
+    from pertoken.proof import lifecycle as acts
 
     _act(
         lambda recommendation, now_ts: acts.dismiss(
@@ -92,7 +92,7 @@ def reopen(why: str | None, **options: Any) -> None:
 
     An accepted recommendation ends with its frozen estimate; its proposal continues as a new one with another ID.
     """
-    from pertoken.proof import acts
+    from pertoken.proof import lifecycle as acts
 
     _act(lambda recommendation, now_ts: acts.reopen(recommendation, now_ts, why), **options)
 
@@ -106,7 +106,7 @@ def applied(variant: str | None, why: str | None, **options: Any) -> None:
     Changes of an engine's configuration are detected automatically. Declare what telemetry does not show: prompts,
     contracts, schedules.
     """
-    from pertoken.proof import acts
+    from pertoken.proof import lifecycle as acts
 
     _act(lambda recommendation, now_ts: acts.declare(recommendation, now_ts, why, variant), **options)
 
@@ -116,7 +116,7 @@ def applied(variant: str | None, why: str | None, **options: Any) -> None:
 @click.option("--done", is_flag=True, help="Declare that it was undone; not needed where telemetry shows it.")
 def undo(done: bool, why: str | None, **options: Any) -> None:
     """Print the commands that undo an applied recommendation, and its journal. Nothing is executed."""
-    from pertoken.proof import acts
+    from pertoken.proof import lifecycle as acts
 
     _act(
         lambda recommendation, now_ts: acts.roll_back(recommendation, now_ts, why) if done else (),
@@ -136,9 +136,9 @@ def _act(
 
     from pertoken.cli.advise import values_of
     from pertoken.errors import BadInput
-    from pertoken.proof.acts import undo_commands
-    from pertoken.proof.journal import journal
-    from pertoken.proof.judging.prospect import prospects
+    from pertoken.proof.detection import journal
+    from pertoken.proof.judging.verifier import prospects
+    from pertoken.proof.lifecycle import undo_commands
     from pertoken.proof.stored import find, store_acts, stored
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
     from pertoken.config import Settings
     from pertoken.proof.recommendation import Recommendation
-    from pertoken.proof.trials.answers import PromptOutput
-    from pertoken.proof.trials.progress import Observed
-    from pertoken.proof.trials.quality import Ask
+    from pertoken.proof.trials.endpoint import PromptOutput
+    from pertoken.proof.trials.look import Ask, Observed
     from pertoken.proof.trials.trial import Arm, Trial
 
 LOOK_S = 10.0
@@ -71,8 +70,7 @@ def trial(
     from pertoken.errors import BadInput
     from pertoken.proof.stored import find, stored
     from pertoken.proof.trials import look
-    from pertoken.proof.trials.stored import read_trials, running
-    from pertoken.proof.trials.trial import Status
+    from pertoken.proof.trials.trial import Status, read_trials, running
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository

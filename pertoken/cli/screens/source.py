@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pertoken.agent.doctor import Finding
     from pertoken.config import Settings
-    from pertoken.proof.watch import ChangeWatch
+    from pertoken.proof.detection import ChangeWatch
     from pertoken.state.service import Slo
     from pertoken.store.connect.location import StoreLocation
     from pertoken.tui.options import Options
@@ -40,7 +40,7 @@ def screen_source(where: StoreLocation, settings: Settings, *, read_only: bool =
     from pertoken.tui.store_source import StoreSource
 
     def watch() -> ChangeWatch:
-        from pertoken.proof.watch import ChangeWatch
+        from pertoken.proof.detection import ChangeWatch
 
         return ChangeWatch(where, settings)
 

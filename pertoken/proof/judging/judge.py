@@ -1,23 +1,382 @@
 """Judging: verdicts on changes whose time has come, the moves that follow, and re-checks of proven savings."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection
+
+from pertoken.catalog import knobs as knob_commands
 from pertoken.config import Settings
+from pertoken.costs.bill import Bill
+from pertoken.costs.fleet import service_name
 from pertoken.proof import verdicts
-from pertoken.proof.judging import receipts, rechecks, releases
-from pertoken.proof.judging.receipts import StoredReceipt
-from pertoken.proof.judging.rechecks import WHO
-from pertoken.proof.judging.releases import Releases
-from pertoken.proof.judging.verifier import Verifier
+from pertoken.proof.judging import receipts
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, read_receipts
+from pertoken.proof.judging.verifier import Verifier, limits, service_level
 from pertoken.proof.lifecycle import Moved, moved
-from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.receipt import NOT_MEASURED, Change, NanoUsd, Receipt, ServiceLevel, kept, receipt
+from pertoken.proof.recommendation import (
+    GO_BACK,
+    ChangeLine,
+    Edit,
+    Recommendation,
+    State,
+    Variant,
+    identity,
+    short_id,
+)
 from pertoken.proof.stored import stored, write
-from pertoken.proof.trials.stored import read_trials
+from pertoken.proof.trials.trial import read_trials
 from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verification.estimate import Verdict as Proven
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle
-from pertoken.proof.verification.verdict import Verdict as Proven
+from pertoken.proof.verification.verify import RECHECK_DAYS, Release, ReleaseQuestion, Served, recheck
+from pertoken.proof.verification.windows import MAX_BASELINE_DAYS
+from pertoken.state.knobs import knobs
+from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema.shared import stable_id
+from pertoken.store.schema.telemetry import MINUTE
+from pertoken.units import format_utc
+from pertoken.window.inventory import STOPPED_S, Inventory
+from pertoken.window.reading import Window
+
+AFTER_DAYS = 7
+"""Days after a release at which it is judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Hosts, devices and models that a recommendation releases."""
+
+    devices: frozenset[int]
+    hosts: frozenset[int]
+    """Hosts that go with all of their devices."""
+    extra: int
+    """Devices of replicas that were promised to go without being named."""
+    models: frozenset[str]
+    """What was served on them."""
+
+
+def releases(variant: Variant) -> bool:
+    """Return whether a variant gives devices back."""
+    fewer = variant.replicas is not None and variant.replicas[1] < variant.replicas[0]
+    return bool(variant.released) or fewer or any(_stops(variant))
+
+
+def due_releases(connection: Connection, rows: Iterable[Recommendation], now_ts: int, day_s: int) -> dict[int, int]:
+    """Return the recommendations whose release is judged now, with the time at which they were applied."""
+    released = {}
+    for row in rows:
+        if row.state in (State.APPLIED, State.VERIFYING) and row.estimate is not None and releases(row.estimate):
+            since = last_applied(connection, row.recommendation_id)
+            if since is not None and now_ts >= since + AFTER_DAYS * day_s:
+                released[row.recommendation_id] = since
+    return released
+
+
+def last_applied(connection: Connection, recommendation_id: int) -> int | None:
+    """Return when a recommendation was last applied, epoch seconds; None: never."""
+    moves = repository.transitions(connection, recommendation_id)
+    applied = [int(move.ts) for move in moves if move.to_state == State.APPLIED.value]
+    return applied[-1] if applied else None
+
+
+class Releases:
+    """Judges releases within a transaction that reads telemetry."""
+
+    def __init__(
+        self, store: Store, connection: Connection, settings: Settings, now_ts: int, cycle: Cycle = WEEK_OF_HOURS
+    ) -> None:
+        self._store, self._connection, self._settings = store, connection, settings
+        self._now_ts, self._cycle = now_ts, cycle
+
+    def receipt(self, row: Recommendation, applied_ts: int, kind: Kind = Kind.VERDICT) -> tuple[Receipt, StoredReceipt]:
+        """Return the receipt of a release by what is known now, also as it is stored."""
+        minute = applied_ts // MINUTE * MINUTE
+        before = Window(self._connection, minute - MAX_BASELINE_DAYS * self._cycle.day_s, minute, dated=True)
+        after = Window(self._connection, applied_ts, self._now_ts)
+        assert row.estimate is not None
+        gone = promised(row, row.estimate, before.inventory, applied_ts, self._settings)
+        with_host, unheld = released(gone, before.inventory, after.inventory, applied_ts + self._cycle.day_s)
+        levels = self._levels(gone.models, applied_ts)
+        agreed = _strictest([limits(model, self._settings) for model in sorted(gone.models)])
+        left = len(with_host) + len(unheld)
+        more = _unheld(gone.models, before.inventory, after.inventory) - left if gone.extra else 0
+        left += min(gone.extra, max(0, more))
+        asked = ReleaseQuestion(
+            Release(len(gone.devices) + gone.extra, left, kept(levels[1], agreed)),
+            self._served(gone.models, before, after) if gone.models else None,
+            applied_ts,
+            self._now_ts,
+            self._nano_usd_per_hour(with_host, before, minute) if with_host else None,
+            self._cycle,
+        )
+        estimated = row.estimate.net
+        change = Change(
+            title=row.estimate.title,
+            target=row.target,
+            before=_more(len(gone.devices) + gone.extra),
+            rule=row.rule_id,
+            recommendation=short_id(row),
+            estimated_per_month=NanoUsd(*estimated) if estimated else None,
+            moving=row.estimate.moving,
+        )
+        made = receipt(asked, change, self._now_ts, None, levels, agreed)
+        stored = receipts.of(
+            asked, made, kind, deployment_id=None, epoch_id=None, recommendation_id=row.recommendation_id
+        )
+        return made, stored
+
+    def _levels(self, models: Iterable[str], applied_ts: int) -> tuple[ServiceLevel, ServiceLevel]:
+        days_s = AFTER_DAYS * self._cycle.day_s
+        levels = []
+        for start, end in ((applied_ts - days_s, applied_ts), (self._now_ts - days_s, self._now_ts)):
+            window = Window(self._connection, max(start, 0), end)
+            ids = _serving(models, window.inventory)
+            levels.append(service_level(window, ids) if ids else NOT_MEASURED)
+        return levels[0], levels[1]
+
+    def _served(self, models: Iterable[str], before: Window, after: Window) -> Served:
+        """Return the tokens of all deployments of some models, hour by hour."""
+        tokens: dict[int, int] = {}
+        for window in (before, after):
+            for deployment_id in _serving(models, window.inventory):
+                for ts, count in zip(*window.hourly_tokens(deployment_id, self._cycle.bucket_s), strict=True):
+                    tokens[int(ts)] = tokens.get(int(ts), 0) + int(count)
+        ordered = sorted(tokens)
+        rates = [tokens[ts] / self._cycle.bucket_s for ts in ordered]
+        return Served(np.array(ordered, np.int64), np.array(rates, np.float64))
+
+    def _nano_usd_per_hour(self, devices: Iterable[int], before: Window, applied_ts: int) -> int | None:
+        prices = Bill(self._store, self._connection, before).prices
+        rates = prices.rates((before.inventory.devices[device_id] for device_id in sorted(devices)), applied_ts - 1)
+        known = [nano_usd for nano_usd in rates if nano_usd is not None]
+        return sum(known) if len(known) == len(rates) else None
+
+
+def promised(row: Recommendation, variant: Variant, inventory: Inventory, applied_ts: int, settings: Settings) -> Gone:
+    """Return the release that a variant promised, by the fleet before it was applied."""
+    hosts = {host.host_id for host in inventory.hosts if host.name in variant.released}
+    hosts |= {int(edit.target) for edit in variant.edits if edit.kind == "host" and edit.field == "running"}
+    stopped = {int(target) for target in _stops(variant)}
+    epochs = [
+        served
+        for served in inventory.served
+        if served.start_ts < applied_ts and (served.end_ts is None or served.end_ts >= applied_ts - STOPPED_S)
+    ]
+    devices = {key for key, device in inventory.devices.items() if device.host_id in hosts and device.parent_id is None}
+    models = set()
+    for epoch in epochs:
+        held = set(inventory.epoch_devices.get(epoch.epoch_id, ()))
+        if epoch.deployment_id in stopped:
+            devices |= held
+        if epoch.deployment_id in stopped or held & devices:
+            models.add(str(epoch.served_model))
+    own = [
+        epoch
+        for epoch in epochs
+        if row.target_kind == "service" and service_name(epoch.served_model, settings) == row.target_key
+    ]
+    models |= {str(epoch.served_model) for epoch in own}
+    extra = 0
+    if variant.replicas is not None and own:
+        fewer = variant.replicas[0] - variant.replicas[1]
+        extra = max(0, fewer * len(inventory.epoch_devices.get(own[0].epoch_id, ())) - len(devices))
+    return Gone(frozenset(devices & set(inventory.devices)), frozenset(hosts), extra, frozenset(models))
+
+
+def released(gone: Gone, before: Inventory, after: Inventory, silent_ts: int) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the devices that were released with their host, and those that no epoch holds any more.
+
+    A host is gone if it has reported nothing since `silent_ts`: one that reports is paid for, whatever runs on it.
+    """
+    newest = {row.host_id: row.newest_ts for row in after.hosts}
+    held = {device_id for row in after.running.values() for device_id in after.epoch_devices.get(row.epoch_id, ())}
+    host_of = {device: before.devices[device].host_id for device in gone.devices}
+    with_host = frozenset(device_id for device_id, host in host_of.items() if (newest.get(host) or 0) < silent_ts)
+    unheld = {device_id for device_id, host in host_of.items() if device_id not in held and host not in gone.hosts}
+    return with_host, frozenset(unheld) - with_host
+
+
+def _stops(variant: Variant) -> Iterator[int | str]:
+    """Yield the deployments that a variant stops."""
+    for edit in variant.edits:
+        if edit.kind == "deployment" and edit.field == "running" and edit.after is False:
+            yield edit.target
+
+
+def _unheld(models: frozenset[str], before: Inventory, after: Inventory) -> int:
+    """Return how many devices fewer hold the models of a release."""
+    counts = []
+    for inventory in (before, after):
+        held: set[int] = set()
+        for row in inventory.running.values():
+            held |= set(inventory.epoch_devices.get(row.epoch_id, ())) if row.served_model in models else set()
+        counts.append(len(held))
+    return max(0, counts[0] - counts[1])
+
+
+def _serving(models: Iterable[str], inventory: Inventory) -> tuple[int, ...]:
+    wanted = set(models)
+    return tuple(sorted(key for key, row in inventory.newest.items() if row.served_model in wanted))
+
+
+def _strictest(agreed: list[ServiceLevel]) -> ServiceLevel:
+    values: Mapping[str, list[float]] = {
+        name: [value for level in agreed if (value := getattr(level, name)) is not None]
+        for name in ("ttft_p95_s", "tpot_p95_s")
+    }
+    return ServiceLevel(*(min(values_of_day, default=None) for values_of_day in values.values()))
+
+
+def _more(devices: int) -> str:
+    return "1 more device" if devices == 1 else f"{devices} more devices"
+
+
+def sentence(made: Receipt, applied_ts: int) -> str:
+    """Return why a release got its verdict."""
+    assert made.release is not None
+    release = made.release
+    figures = (
+        f"{release.released_devices} of {release.promised_devices} devices released since {format_utc(applied_ts)}"
+    )
+    return figures if made.finding.reason is None else f"{figures}: {made.finding.reason}"
+
+
+KINDS = dict(zip(RECHECK_DAYS, (Kind.AFTER_7_DAYS, Kind.AFTER_30_DAYS), strict=True))
+MAX_LATE_DAYS = 14
+"""Days after a re-check is due during which it is made: later its hours may not be stored any more."""
+WHO = "verification"
+"""Who makes the moves of proof."""
+_PROVEN = (State.REALIZED, State.PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One re-check that is due."""
+
+    row: Recommendation
+    days: int
+    """Since the verdict."""
+    judged_ts: int
+    verdict: Verdict | None
+    """The verdict on the change; None: devices were released."""
+    applied_ts: int | None = None
+    """When the devices were released."""
+
+
+def due_rechecks(
+    connection: Connection, known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int, day_s: int
+) -> tuple[Due, ...]:
+    """Return the re-checks of proven savings that are due and have no receipt yet."""
+    proven = {row.recommendation_id: row for row in rows if row.state in _PROVEN}
+    if not proven:
+        return ()
+    stored = repository.receipt_kinds(connection)
+    return (
+        *_changes_due(stored, known, proven, now_ts, day_s),
+        *_releases_due(connection, stored, proven, now_ts, day_s),
+    )
+
+
+def _changes_due(
+    stored: Sequence[Any], known: Iterable[Verdict], proven: Mapping[int, Recommendation], now_ts: int, day_s: int
+) -> Iterator[Due]:
+    standing = {(row.deployment_id, row.epoch_id, row.kind) for row in stored}
+    for verdict in known:
+        row = proven.get(verdict.recommendation_id or 0)
+        if row is None or verdict.judgement.result is not Result.CHEAPER or verdict.judged_ts is None:
+            continue
+        for days in _days_due(verdict.judged_ts, now_ts, day_s):
+            if (verdict.deployment_id, verdict.epoch_id, KINDS[days]) not in standing:
+                yield Due(row, days, verdict.judged_ts, verdict)
+
+
+def _releases_due(
+    connection: Connection, stored: Sequence[Any], proven: Mapping[int, Recommendation], now_ts: int, day_s: int
+) -> Iterator[Due]:
+    standing = {(row.recommendation_id, row.kind) for row in stored}
+    judged = {row.recommendation_id: row.created_ts for row in stored if row.kind == Kind.VERDICT}
+    for key, row in proven.items():
+        if key not in judged or row.estimate is None or not releases(row.estimate):
+            continue
+        for days in _days_due(judged[key], now_ts, day_s):
+            since = None if (key, KINDS[days]) in standing else last_applied(connection, key)
+            if since is not None:
+                yield Due(row, days, judged[key], None, since)
+
+
+def _days_due(judged_ts: int, now_ts: int, day_s: int) -> Iterator[int]:
+    for days in RECHECK_DAYS:
+        if 0 <= now_ts - judged_ts - days * day_s < MAX_LATE_DAYS * day_s:
+            yield days
+
+
+def recheck_all(
+    target: AdviceRepository,
+    verifier: Verifier,
+    released: Releases,
+    due: Iterable[Due],
+    rows: Mapping[int, Recommendation],
+    now_ts: int,
+) -> None:
+    """Check proven savings again, store the receipts, and move what decayed."""
+    made: list[StoredReceipt] = []
+    moves: dict[int, Moved] = {}
+    for one in due:
+        with target.writing() as connection:
+            of_change = read_receipts(connection, one.row.recommendation_id)
+        epoch_id = None if one.verdict is None else one.verdict.epoch_id
+        first = next((old for old in of_change if old.kind is Kind.VERDICT and old.epoch_id == epoch_id), None)
+        again = None if first is None else _again(one, first.read(), verifier, released, now_ts)
+        if first is None or again is None:
+            continue
+        made.append(again)
+        lost = _lost(first.read(), again.read())
+        if lost is not None:
+            since = f"{one.days} days after the verdict of {format_utc(one.judged_ts)} the saving is gone or smaller"
+            why = f"{since}: {lost}"
+            name = "" if one.verdict is None else f" ({one.verdict.name})"
+            moves[one.row.recommendation_id] = moved(one.row, "decayed", f"{why}{name}", now_ts, reason=why)
+    if made:
+        with target.writing() as connection:
+            receipts.add(connection, made)
+            write(connection, moves.values(), rows, WHO)
+
+
+def _again(one: Due, first: Receipt, verifier: Verifier, released: Releases, now_ts: int) -> StoredReceipt | None:
+    """Return the receipt of a re-check; None where the hours that it needs are not stored any more."""
+    if one.verdict is not None:
+        return verifier.again(one.verdict, KINDS[one.days], now_ts)
+    assert one.applied_ts is not None
+    made, stored = released.receipt(one.row, one.applied_ts, KINDS[one.days])
+    assert first.release is not None and made.release is not None
+    return stored if made.release.promised_devices == first.release.promised_devices else None
+
+
+def _lost(first: Receipt, later: Receipt) -> str | None:
+    """Return what became of a saving that decayed; None if it did not."""
+    if first.release is not None and later.release is not None:
+        if later.finding.verdict is Proven.REGRESSED:
+            return str(later.finding.reason)
+        before, now = first.release.released_devices, later.release.released_devices
+        return f"{now} of {before} released devices are still released" if now < before else None
+    if recheck(first.finding, later.finding) is not Proven.DECAYED:
+        return None
+    saving = later.finding.saving_90
+    return (
+        "its interval is not known"
+        if saving is None
+        else f"{saving.likely:.1%} ({saving.low:.1%} to {saving.high:.1%}) is saved"
+    )
+
 
 Judge = Callable[[Verdict, int], tuple[Judgement, StoredReceipt | None]]
 """Judges a verdict as of a time (epoch seconds); with a receipt where the change was verified."""
@@ -46,8 +405,8 @@ def judge_changes(
         known = verdicts.read_verdicts(connection)
         rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
         trials = read_trials(connection)
-        given_back = releases.due(connection, rows.values(), now_ts, cycle.day_s)
-        due = rechecks.due(connection, known, rows.values(), now_ts, cycle.day_s)
+        given_back = due_releases(connection, rows.values(), now_ts, cycle.day_s)
+        due = due_rechecks(connection, known, rows.values(), now_ts, cycle.day_s)
     if not due and not given_back and not any(verdict.judgement.result is Result.PENDING for verdict in known):
         return 0
     with store.read() as connection:
@@ -55,7 +414,7 @@ def judge_changes(
         decided = judge_pending(target, verifier.judge, now_ts)
         judged = Releases(store, connection, settings, now_ts, cycle)
         decided += _judge_releases(target, judged, given_back, now_ts)
-        rechecks.recheck_all(target, verifier, judged, due, rows, now_ts)
+        recheck_all(target, verifier, judged, due, rows, now_ts)
     return decided
 
 
@@ -96,7 +455,7 @@ def _judged(known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: in
         mine = of.get(row.recommendation_id, ())
         if not mine or row.state not in _UNDER_WAY:
             continue
-        if row.estimate is not None and releases.releases(row.estimate):
+        if row.estimate is not None and releases(row.estimate):
             continue  # its dollars are those of the devices, whatever a token costs on the others
         if row.state is State.APPLIED:
             begun = moved(row, "verifying", "hours after the change are collected", now_ts)
@@ -123,7 +482,7 @@ def _judge_releases(target: AdviceRepository, judged: Releases, given_back: Mapp
         if row.state is State.APPLIED:
             moves.append(moved(row, "verifying", "hours after the release were collected", now_ts))
             row = moves[-1].recommendation
-        why = releases.sentence(receipt, applied_ts)
+        why = sentence(receipt, applied_ts)
         moves.append(moved(row, _CODES[receipt.finding.verdict], why, now_ts, reason=why))
     with target.writing() as connection:
         receipts.add(connection, made)
@@ -135,3 +494,101 @@ def _sentence(verdict: Verdict) -> str:
     effect, reason = verdict.judgement.effect, verdict.judgement.reason
     figures = None if effect is None else f"{effect[1]:+.1%} ({effect[0]:+.1%} to {effect[2]:+.1%}) per token"
     return f"{', '.join(filter(None, (figures, reason)))} ({verdict.name})"
+
+
+def go_back(
+    verdicts: Iterable[Verdict],
+    receipts: Iterable[StoredReceipt],
+    rows: Mapping[int, Recommendation],
+    inventory: Inventory,
+    now_ts: int,
+) -> tuple[Recommendation, ...]:
+    """Return a recommendation for each deployment that runs what made it worse. `rows`: recommendations by id."""
+    made = {
+        (receipt.deployment_id, receipt.epoch_id): receipt.read()
+        for receipt in receipts
+        if receipt.kind is Kind.VERDICT
+    }
+    proposals = []
+    for verdict in verdicts:
+        row = inventory.running.get(verdict.deployment_id)
+        if row is None or row.epoch_id != verdict.epoch_id or not verdict.edits:
+            continue
+        reasons = list(_reasons(verdict, made.get((verdict.deployment_id, verdict.epoch_id))))
+        if reasons:
+            proposals.append(_recommendation(verdict, rows.get(verdict.recommendation_id or 0), row, reasons, now_ts))
+    return tuple(proposals)
+
+
+def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
+    since = f"since {format_utc(verdict.changed_ts)}"
+    if verdict.judgement.result is Result.DEARER and verdict.judgement.effect is not None:
+        low, likely, high = verdict.judgement.effect
+        yield f"{since} a token takes {likely:+.1%} ({low:+.1%} to {high:+.1%}) device time at like load"
+    if receipt is not None and (guard := receipt.finding.guard) is not None and guard.changed:
+        yield f"{since} {guard.sentence}: check their quality before you keep it"
+    if receipt is not None and receipt.objective_missed_since:
+        yield f"{since} an objective is missed that was kept before"
+
+
+def _recommendation(
+    verdict: Verdict, applied: Recommendation | None, row: Any, reasons: list[str], now_ts: int
+) -> Recommendation:
+    back = tuple(replace(edit, before=edit.after, after=edit.before) for edit in verdict.edits)
+    undo = applied.estimate.undo if applied is not None and applied.estimate is not None else ()
+    commands = undo or tuple(_commands(verdict, row))
+    effect = verdict.judgement.effect if verdict.judgement.result is Result.DEARER else None
+    title = "go back: " + ", ".join(f"{edit.field} {_text(edit.before)} → {_text(edit.after)}" for edit in back)
+    variant = Variant(
+        key=f"{stable_id('go back', verdict.deployment_id, verdict.epoch_id) % 2**64:016x}",
+        title=title,
+        changes=tuple(ChangeLine(verdict.name, edit.field, _text(edit.before), _text(edit.after)) for edit in back),
+        edits=back,
+        commands=commands,
+        undo=("apply the change again, as it runs now",),
+        throughput_ratio=None if effect is None else (1 + effect[0], 1 + effect[1], 1 + effect[2]),
+        risk="availability",
+        effort="medium",
+        touches=(f"deployment:{verdict.deployment_id}",),
+        provenance="measured",
+        unpriced="it restores what ran before; its worth is the regression that was measured",
+        assumptions=("load and mix of the weeks to come are those of the weeks compared",),
+    )
+    key = str(verdict.deployment_id)
+    return Recommendation(
+        recommendation_id=identity(GO_BACK, "deployment", key),
+        rule_id=GO_BACK,
+        state=State.OPEN,
+        title=title,
+        target=verdict.name,
+        target_kind="deployment",
+        target_key=key,
+        deployment_id=verdict.deployment_id,
+        reason="; ".join(reasons),
+        variants=(variant,),
+        created_ts=now_ts,
+        updated_ts=now_ts,
+    )
+
+
+def _commands(verdict: Verdict, row: Any) -> Iterator[str]:
+    """Yield how to set each field back, by the flags of the engine where they are known."""
+    present = json.loads(row.knobs)
+    for edit in verdict.edits:
+        if edit.field == "engine_version":
+            version = verdict.version_before or "the version that ran before"
+            yield f"install {row.engine_kind} {version} again and restart"
+        elif edit.field in knobs() and knobs()[edit.field].scope == "engine":
+            staying = {name: value for name, value in present.items() if name in knobs() and name != edit.field}
+            written = knob_commands.commands(row.engine_kind, {edit.field: (edit.after, edit.before)}, staying)
+            yield from (*written.apply, *written.manual)
+        else:
+            yield f"set {_label(edit)} back to {_text(edit.before)}"
+
+
+def _label(edit: Edit) -> str:
+    return knobs()[edit.field].label if edit.field in knobs() else edit.field.replace("_", " ")
+
+
+def _text(value: object) -> str:
+    return "not set" if value is None else str(value)

@@ -1,21 +1,56 @@
 """Receipts in the database, stored with their hours, so that they can be recomputed."""
 
+from __future__ import annotations
+
 import json
 import math
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection
 
 from pertoken.errors import BadInput
-from pertoken.proof.receipts.inputs import from_json, sha256, to_json
-from pertoken.proof.receipts.receipt import Receipt, from_text, is_intact, receipt, signed, to_text
-from pertoken.proof.verification.method import METHODS
-from pertoken.proof.verification.question import Question
-from pertoken.proof.verification.release import ReleaseQuestion
+from pertoken.forecast.calibration import Realised
+from pertoken.proof.receipt import (
+    Change,
+    NanoUsd,
+    Receipt,
+    from_json,
+    from_text,
+    is_intact,
+    receipt,
+    sha256,
+    signed,
+    to_json,
+    to_text,
+)
+from pertoken.proof.recommendation import Recommendation, RecordLine, State, Variant
+from pertoken.proof.track_record import (
+    MIN_PROMISE,
+    Outcome,
+    Record,
+    corrected,
+    corrected_saving,
+    outcome,
+    record,
+)
+from pertoken.proof.verdicts import VERIFIED, Result, Verdict, promise_of, read_verdicts
+from pertoken.proof.verification.question import METHODS, Promise, Question
+from pertoken.proof.verification.verify import ReleaseQuestion
+from pertoken.savings.saving import Saving
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import plain
+from pertoken.state.fleet import Fleet
+from pertoken.state.knobs import knobs
 from pertoken.store import repository
+from pertoken.store.connect.open import Store
+from pertoken.units import format_utc
+from pertoken.window.inventory import Inventory
+from pertoken.window.reading import Window
 
 SAME = 1e-9
 """Difference of two figures, relative or absolute, that rounding causes."""
@@ -222,3 +257,226 @@ def _from_row(row: Any) -> StoredReceipt:
         row.recommendation_id,
         row.receipt_id,
     )
+
+
+LASTING = (State.REALIZED, State.PARTIAL)
+"""States of changes whose saving was proven and is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Banked:
+    """Dollars a month that left a bill, in nano-USD, and by how many changes."""
+
+    changes: int = 0
+    nano_usd: tuple[int, int, int] | None = None
+    """Low, likely, high. None: nothing was proven."""
+
+
+def banked(receipts: Iterable[StoredReceipt], rows: Iterable[Recommendation]) -> Banked:
+    """Add up the price of the devices that changes gave back, by the newest receipt of each.
+
+    Device time that a faster configuration saves is capacity: no bill falls by it. A change that also pays for other
+    devices banks no more than it promised net of them.
+    """
+    lasting = {row.recommendation_id for row in rows if row.state in LASTING}
+    newest: dict[int | None, Receipt] = {}
+    for stored in sorted(receipts, key=lambda stored: stored.created_ts):
+        receipt = readable(stored) if stored.recommendation_id in lasting else None
+        if receipt is not None and receipt.release is not None:
+            newest[stored.recommendation_id] = receipt
+    known = [saved for receipt in newest.values() if (saved := off_the_bill(receipt)) is not None]
+    if not known:
+        return Banked()
+    sums = (
+        sum(saved.low for saved in known),
+        sum(saved.likely for saved in known),
+        sum(saved.high for saved in known),
+    )
+    return Banked(len(known), sums)
+
+
+def off_the_bill(receipt: Receipt) -> NanoUsd | None:
+    """Return the dollars a month that left the bill; None where none did."""
+    released = None if receipt.release is None else receipt.release.measured_per_month
+    promised = receipt.change.estimated_per_month
+    if released is None or promised is None or promised.likely <= 0:
+        return None
+    return NanoUsd(
+        min(released.low, promised.low), min(released.likely, promised.likely), min(released.high, promised.high)
+    )
+
+
+def readable(stored: StoredReceipt) -> Receipt | None:
+    """Return a receipt; None where its text is none, which `pertoken receipt` reports."""
+    try:
+        return stored.read()
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+DAY_S = 86_400
+MAX_SAVING = 0.99
+"""Part of the device time that a corrected promise can save."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """Promises of one rule against what was realised."""
+
+    rule: str
+    record: Record
+    not_counted: int
+    """Receipts that do not count for the ratio: nothing was promised in device time, or a gate failed."""
+
+
+def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleRecord, ...]:
+    """Return the record of each rule that has receipts, in the order of names. Re-checks are no further outcomes."""
+    receipts = tuple(receipts)
+    outcomes_of_rules, seen = (
+        outcomes(receipts),
+        Counter(receipt.read().change.rule for receipt in receipts if receipt.kind is Kind.VERDICT),
+    )
+    made_of = {rule: record(outcomes_of_rules, rule) for rule in sorted(rule for rule in seen if rule is not None)}
+    return tuple(RuleRecord(rule, known, seen[rule] - known.receipts) for rule, known in made_of.items())
+
+
+def outcomes(receipts: Iterable[StoredReceipt]) -> tuple[Outcome, ...]:
+    """Return what each first verdict on a recommendation adds to the record of its rule.
+
+    A promise counts as its rule made it, without the correction by earlier receipts: else a record that is believed
+    would lead back to 1.
+    """
+    outcomes_of_rules = []
+    for stored_receipt in receipts:
+        made = stored_receipt.read() if stored_receipt.kind is Kind.VERDICT else None
+        if made is not None and made.change.rule is not None:
+            change = made.change
+            outcomes_of_rules.append(
+                outcome(made.change.rule, change.regime, _as_made(made.promised, change), made.finding)
+            )
+    return tuple(outcome for outcome in outcomes_of_rules if outcome is not None)
+
+
+def _as_made(promised: Promise | None, change: Change) -> Promise | None:
+    if promised is None or change.correction <= 0:
+        return promised
+    return Promise(*(value / change.correction for value in (promised.low, promised.likely, promised.high)))
+
+
+def regime(inventory: Inventory, deployment_id: int | None) -> str | None:
+    """Return the regime of a deployment: its engine and devices. Rules err alike within one, and other than in others.
+
+    None where it is not known.
+    """
+    row = None if deployment_id is None else inventory.newest.get(deployment_id)
+    if row is None:
+        return None
+    names = dict.fromkeys(str(device_id.name) for device_id in inventory.held(row.epoch_id))
+    return f"{row.engine_kind} on {', '.join(names) or 'unknown devices'}"
+
+
+def corrected_by(
+    recommendations: Iterable[Recommendation], known: Iterable[Outcome], inventory: Inventory
+) -> tuple[Recommendation, ...]:
+    """Return an advice run's results with each estimate corrected by the track record of its rule and regime."""
+    known = tuple(known)
+    counts = Counter(outcome.rule for outcome in known)
+    return tuple(
+        recommendation
+        if not counts[recommendation.rule_id]
+        else _corrected(recommendation, known, counts[recommendation.rule_id], inventory)
+        for recommendation in recommendations
+    )
+
+
+def corrected_by_receipts(
+    store: Store, recommendations: Sequence[Recommendation], now_ts: int
+) -> tuple[Recommendation, ...]:
+    """Return the same by the receipts of a store. Raises StoreError."""
+    if store.advice is None:
+        return tuple(recommendations)
+    with store.read("advice") as connection:
+        known = outcomes(read_receipts(connection))
+    if not known:
+        return tuple(recommendations)
+    with store.read() as connection:
+        return corrected_by(recommendations, known, Window(connection, now_ts - DAY_S, now_ts).inventory)
+
+
+def _corrected(row: Recommendation, known: tuple[Outcome, ...], receipts: int, inventory: Inventory) -> Recommendation:
+    variants = []
+    for variant in row.variants:
+        targets = (int(edit.target) for edit in variant.edits if edit.kind == "deployment")
+        of = record(known, row.rule_id, regime(inventory, next(targets, row.deployment_id)))
+        line = RecordLine(receipts, of.ratio, of.ratio_sd, of.widening)
+        variants.append(corrected_variant(variant, line, of))
+    return replace(row, variants=tuple(variants))
+
+
+def corrected_variant(variant: Variant, line: RecordLine, known: Record) -> Variant:
+    """Return a variant whose saving of device time, and the dollars that follow from it, are corrected by a record.
+
+    What promises no device time, such as another price, stays: receipts do not measure it.
+    """
+    promise = promise_of(variant)
+    if promise is None or promise.likely < MIN_PROMISE:
+        return variant
+    by = corrected(promise, known)
+    throughput = 1 / (1 - by.low), 1 / (1 - by.likely), 1 / (1 - min(by.high, MAX_SAVING))
+    return replace(
+        variant,
+        throughput_ratio=throughput,
+        saving=_corrected_saving(variant.saving, line),
+        if_confirmed=_corrected_saving(variant.if_confirmed, line),
+        record=line,
+    )
+
+
+def _corrected_saving(saving: Saving | None, line: RecordLine) -> Saving | None:
+    return None if saving is None else corrected_saving(saving, line.ratio, line.widening)
+
+
+PROVEN = (Result.CHEAPER, Result.DEARER, Result.NO_EFFECT)
+"""Results with a known effect: an interval that is too wide to decide is too wide to correct a forecast."""
+NO_SPEED = ("driver",)
+"""What an epoch shows and no forecast looks at."""
+
+
+def proven_verdicts(store: Store) -> tuple[Verdict, ...]:
+    """Return the verdicts that have a receipt. Raises StoreError."""
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        verdicts = read_verdicts(connection)
+        proven = {
+            (row.deployment_id, row.epoch_id)
+            for row in (repository.receipt_kinds(connection) if verdicts else ())
+            if row.kind == Kind.VERDICT
+        }
+    return tuple(verdict for verdict in verdicts if (verdict.deployment_id, verdict.epoch_id) in proven)
+
+
+def realised_by(verdicts: Iterable[Verdict], now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
+    """Return the changes that verdicts with a receipt are on, of each deployment that runs as its change left it."""
+    changes: dict[int, list[Realised]] = defaultdict(list)
+    for verdict in verdicts:
+        deployment = now.deployment_of.get(verdict.deployment_id)
+        change = None if deployment is None else _realised(verdict, deployment)
+        if change is not None:
+            changes[verdict.deployment_id].append(change)
+    return {key: tuple(some) for key, some in changes.items()}
+
+
+def _realised(verdict: Verdict, now: Deployment) -> Realised | None:
+    """Return one change; None where it was not proven, was of more than knobs and version, or was changed since."""
+    judged = verdict.judgement
+    edits = [edit for edit in verdict.edits if edit.field not in NO_SPEED]
+    known = all(edit.field in knobs() or edit.field == "engine_version" for edit in edits)
+    if judged.result not in PROVEN or judged.method != VERIFIED or judged.effect is None or not edits or not known:
+        return None
+    if any(plain(attrgetter(edit.field)(now)) != edit.after for edit in edits):
+        return None
+    low, likely, high = judged.effect
+    source = f"the receipt of its change of {format_utc(verdict.changed_ts)}"
+    before = tuple((edit.field, edit.before) for edit in edits)
+    return Realised(before, (1 + low, 1 + likely, 1 + high), source)

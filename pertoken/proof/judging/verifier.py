@@ -1,7 +1,9 @@
 """A judge of changes that verifies them by stored hours, once enough of them were recorded, with a receipt each."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -10,35 +12,63 @@ from sqlalchemy import Connection
 
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
+from pertoken.costs.fleet import objectives
 from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.evidence import Comparison
-from pertoken.proof.changes import names
 from pertoken.proof.judging import receipts
-from pertoken.proof.judging.receipts import Kind, StoredReceipt
-from pertoken.proof.judging.record import regime
-from pertoken.proof.judging.service import limits, service_level
-from pertoken.proof.receipts.receipt import (
-    Change,
-    NanoUsd,
-    Price,
-    Receipt,
-    ServiceLevel,
-    TrialFigures,
-    receipt,
-)
-from pertoken.proof.recommendation import Edit, Recommendation, Variant, short_id
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, regime
+from pertoken.proof.lifecycle import PUT_OFF
+from pertoken.proof.receipt import Change, NanoUsd, Price, Receipt, ServiceLevel, TrialFigures, receipt
+from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, short_id
 from pertoken.proof.trials.trial import Trial
-from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, Judgement, Result, Verdict, promise_of, result_of
-from pertoken.proof.verification.adapter import acts_through, halves_of, meant, question
+from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, Judgement, Result, Verdict, names, promise_of, result_of
+from pertoken.proof.verification.adapter import acts_through, halves_of, meant, prospect, question
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle, Question
-from pertoken.proof.verification.verify import Finding
+from pertoken.proof.verification.verify import Detectable, Finding, detectable
 from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, WASHOUT_DAYS, Refused
 from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
 from pertoken.window.epochs import HISTORY_S
 from pertoken.window.like_for_like import compare
 from pertoken.window.reading import Window
+
+MIN_MEASURED = 0.9
+"""Part of the device time of which energy must have been measured."""
+P95 = 0.95
+
+
+def service_level(window: Window, deployment_ids: Sequence[int]) -> ServiceLevel:
+    """Return the worst p95 latencies of deployments over a window, whatever epochs they had, and their energy."""
+    details = window.details()
+    ttft, tpot = (
+        max(
+            filter(None, (details.latency(deployment_id, metric, P95) for deployment_id in deployment_ids)),
+            default=None,
+        )
+        for metric in ("ttft_s", "tpot_s")
+    )
+    return ServiceLevel(ttft, tpot, _j_per_token(window, deployment_ids))
+
+
+def limits(served_model: str, settings: Settings) -> ServiceLevel:
+    """Return the objectives for the service of a model; what none is set for is None."""
+    slo = objectives(served_model, settings)
+    ttft, tpot = (None if value is None else value / 1000 for value in (slo.ttft_p95_ms, slo.tpot_p95_ms))
+    return ServiceLevel(ttft, tpot)
+
+
+def _j_per_token(window: Window, deployment_ids: Iterable[int]) -> float | None:
+    inventory, energy = window.inventory, window.energy()
+    led = [row.epoch_id for deployment_id in deployment_ids for row in inventory.epochs_of.get(deployment_id, ())]
+    held = [*led, *(epoch for deployment_id in deployment_ids for epoch in inventory.workers_of.get(deployment_id, ()))]
+    measured = [energy[allocation] for allocation in held if allocation in energy]
+    if not measured or any(energy.measured_share < MIN_MEASURED for energy in measured):
+        return None
+    served = {row[0]: row[1] for row in window.tokens()}
+    tokens = sum(served.get(epoch_id) or 0 for epoch_id in led)
+    return sum(energy.joules for energy in measured) / tokens if tokens else None
+
 
 FIRST_AFTER_DAYS = 7
 """Days after a change at which it is judged; `benchmarks.proof` measures verdicts of that day. To look again and again
@@ -329,3 +359,54 @@ def _value(value: object) -> str:
 
 def _source(price: Any) -> str:
     return str(price.note or f"set for {price.selector}")
+
+
+DAY_S = 86_400
+LOOKS_DAYS = (7, 28)
+"""Days after a change at which it is judged."""
+MAX_DEPLOYMENTS = 4
+"""Maximum number of deployments of a recommendation that are examined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """Smallest saving of a change made now that the history of one deployment could prove."""
+
+    name: str
+    """Deployment and host as people call them."""
+    detectable: Detectable
+    promised: float | None
+    """Likely saving as a fraction of the device-seconds per token; None where none is promised."""
+
+    def values(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        smallest = {f"smallest_after_{days}_days": self.detectable.after(days) for days in LOOKS_DAYS}
+        return {
+            "deployment": self.name,
+            **smallest,
+            "promised": self.promised,
+            "days_to_proof": self.detectable.days_to_proof,
+            "code": self.detectable.code,
+            "reason": self.detectable.reason,
+        }
+
+
+def prospects(store: Store, row: Recommendation, now_ts: int) -> tuple[Prospect, ...]:
+    """Return what could be proven of an open recommendation at each deployment it changes. Raises StoreError."""
+    variant = row.chosen
+    if variant is None or row.state not in (State.OPEN, *PUT_OFF):
+        return ()
+    targets = dict.fromkeys(int(edit.target) for edit in variant.edits if edit.kind == "deployment")
+    ids = [*targets] or [deployment_id for deployment_id in (row.deployment_id,) if deployment_id is not None]
+    promise, through = promise_of(variant), acts_through(names(variant.edits))
+    rows = []
+    with store.read() as connection:
+        window = Window(connection, now_ts - MAX_BASELINE_DAYS * DAY_S, now_ts)
+        newest = window.inventory.newest
+        for deployment_id in [deployment_id for deployment_id in ids if deployment_id in newest][:MAX_DEPLOYMENTS]:
+            others = siblings_of(window, deployment_id)
+            asked = prospect(window, deployment_id, siblings=others, promise=promise, through=through)
+            one = Detectable(code=asked.code, reason=asked.reason) if isinstance(asked, Refused) else detectable(asked)
+            name = f"{newest[deployment_id].served_model} on {newest[deployment_id].host_name}"
+            rows.append(Prospect(name, one, None if promise is None else promise.likely))
+    return tuple(rows)

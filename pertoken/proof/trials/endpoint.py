@@ -4,8 +4,12 @@ The regression and the verdict are those of a switchback trial. Blocks of one un
 every second one had a change, widen the interval where they show a difference.
 """
 
+from __future__ import annotations
+
 import math
+import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -14,14 +18,232 @@ from typing import Any
 import numpy as np
 
 from pertoken.errors import BadInput
-from pertoken.proof.trials.answers import AnswerCheck, PromptOutput
-from pertoken.proof.trials.answers import compared as compared_answers
-from pertoken.proof.trials.compare import Block, switched
-from pertoken.proof.verification.estimate import Effect
+from pertoken.proof.verification.estimate import Effect, Verdict, judge
 from pertoken.proof.verification.question import Covariate
-from pertoken.proof.verification.verdict import Verdict, judge
 from pertoken.proof.verification.windows import Refused
-from pertoken.window.like_for_like import HourlyOutcomes
+from pertoken.window.columns import Floats, Ints
+from pertoken.window.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO, HourlyOutcomes
+
+BLOCK_MINUTES = 10
+"""Minutes of a block of the jackknife. A judgement: batches and caches remember some minutes."""
+MIN_BLOCKS = 6
+"""Blocks, of either kind, from which an interval is computed."""
+MIN_BASELINE_MINUTES = BLOCK_MINUTES * MIN_BLOCKS
+"""Minutes before a trial from which replicas are made alike by them."""
+_LIMITS = {
+    Covariate.LOAD: (math.log(MAX_LOAD_RATIO), "load"),
+    Covariate.MIX: (math.log(MAX_MIX_RATIO), "share of generated tokens"),
+    Covariate.CACHE: (MAX_CACHED_DIFFERENCE, "share of cached prompt tokens"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Minutes of one block of a switchback."""
+
+    changed: bool
+    """Whether the change was on."""
+    minutes: HourlyOutcomes
+
+
+def paired(
+    canary: HourlyOutcomes, control: HourlyOutcomes, without: frozenset[Covariate] = frozenset()
+) -> Effect | Refused:
+    """Return the log cost per token of one replica over another's in the same minutes, at equal load and mix.
+
+    `without`: what the change is meant to alter, which is not made equal.
+    """
+    _, of_canary, of_control = np.intersect1d(canary.ts, control.ts, return_indices=True)
+    if len(of_canary) < MIN_BASELINE_MINUTES:
+        return Refused("few-minutes", f"{len(of_canary)} minutes of both replicas, {MIN_BASELINE_MINUTES} are needed")
+    one, other = _covariates(canary, without), _covariates(control, without)
+    used = [name for name in one if name in other]
+    differences = {name: one[name][of_canary] - other[name][of_control] for name in used}
+    for name, values in differences.items():
+        limit, label = _LIMITS[name]
+        if abs(float(values.mean())) > limit:
+            return Refused(f"{name}-differs", f"the {label} of both replicas differs too much to compare them")
+    cost = np.log(canary.device_s_per_token[of_canary]) - np.log(control.device_s_per_token[of_control])
+    columns = [np.ones(len(cost)), *(values for values in differences.values() if values.std() > 0)]
+    blocks = canary.ts[of_canary] // (60 * BLOCK_MINUTES)
+    return _jackknife(cost, np.stack(columns, axis=1), 0, blocks, lost=len(columns))
+
+
+def less(after: Effect, before: Effect) -> Effect:
+    """Return a difference without the one that was there before (difference-in-differences)."""
+    variances = after.standard_error**2, before.standard_error**2
+    parts = variances[0] ** 2 / after.degrees + variances[1] ** 2 / before.degrees
+    degrees = sum(variances) ** 2 / parts if parts > 0 else after.degrees  # Satterthwaite, Biometrics 2, 1946
+    return Effect(after.log_ratio - before.log_ratio, math.sqrt(sum(variances)), degrees)
+
+
+def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset()) -> Effect | Refused:
+    """Return the log cost per token with a change over that without, from blocks that follow each other.
+
+    A drift over time and what load, mix and cached share differ by are taken out.
+    """
+    if len(blocks) < MIN_BLOCKS:
+        return Refused("few-blocks", f"{len(blocks)} blocks, {MIN_BLOCKS} are needed")
+    made = [_covariates(block.minutes, without) for block in blocks]
+    used = [name for name in made[0] if all(name in columns for columns in made)]
+    number = np.concatenate([np.full(len(block.minutes), n) for n, block in enumerate(blocks)])
+    changed = np.concatenate([np.full(len(block.minutes), float(block.changed)) for block in blocks])
+    values = {name: np.concatenate([columns[name] for columns in made]) for name in used}
+    for name, column in values.items():
+        limit, label = _LIMITS[name]
+        if abs(float(column[changed == 1].mean() - column[changed == 0].mean())) > limit:
+            return Refused(f"{name}-differs", f"the {label} with and without the change differs too much")
+    ts = np.concatenate([block.minutes.ts for block in blocks]).astype(np.float64)
+    drift = (ts - ts.mean()) / max(1.0, float(np.ptp(ts)))
+    covariates = [column - column.mean() for column in values.values() if column.std() > 0]
+    columns = np.stack([changed, np.ones(len(ts)), drift, *covariates], axis=1)
+    cost = np.log(np.concatenate([block.minutes.device_s_per_token for block in blocks]))
+    return _jackknife(cost, columns, 0, number, lost=3)
+
+
+def _covariates(minutes: HourlyOutcomes, without: frozenset[Covariate]) -> dict[Covariate, Floats]:
+    made = {Covariate.LOAD: np.log(minutes.tokens_per_s), Covariate.MIX: np.log(minutes.generated_share)}
+    if minutes.cached_share is not None:
+        made[Covariate.CACHE] = minutes.cached_share
+    return {name: values for name, values in made.items() if name not in without}
+
+
+def _jackknife(cost: Floats, columns: Floats, at: int, block: Ints, lost: int) -> Effect | Refused:
+    """Return one coefficient of a regression, with the error that leaving out each block shows."""
+    names = np.unique(block)
+    degrees = len(names) - lost
+    if len(names) < MIN_BLOCKS or degrees < 1:
+        return Refused("few-minutes", f"the minutes are of {len(names)} blocks, {MIN_BLOCKS} are needed")
+    left_out = np.array([_coefficient(cost[block != name], columns[block != name], at) for name in names])
+    variance = (len(names) - 1) / len(names) * float(((left_out - left_out.mean()) ** 2).sum())
+    return Effect(_coefficient(cost, columns, at), math.sqrt(variance), degrees)
+
+
+def _coefficient(cost: Floats, columns: Floats, at: int) -> float:
+    fitted, *_ = np.linalg.lstsq(columns, cost, rcond=None)
+    return float(fitted[at])
+
+
+ANSWER_TOKENS = 48
+"""Tokens of an answer at most."""
+PROMPTS = (
+    "The capital of France is",
+    "Water boils at a temperature of",
+    "The first three prime numbers are",
+    "A week has seven days:",
+    "Translate to German: Good morning.",
+    "def add(a, b):\n    return",
+    "The opposite of hot is",
+    "Once upon a time there was",
+    "List three fruits:",
+    "The sun rises in the",
+    "2 + 2 =",
+    "SELECT name FROM users WHERE",
+    "The author of Hamlet is",
+    "A recipe for bread needs flour,",
+    "The chemical symbol of gold is",
+    "To open a file in Python, use",
+)
+ALIKE_CHARACTERS = 4
+"""Characters with which two answers begin alike; fewer where one is shorter."""
+MIN_AGREEMENT = 0.5
+"""Part of the agreement of a server with itself below which outputs changed. This and the next are judgements."""
+MAX_DEGENERATE_RISE = 0.25
+"""Rise of the share of degenerate answers from which outputs changed."""
+LENGTH_RATIO = 1.5
+"""Ratio of the mean lengths from which outputs changed."""
+MAX_SHARE_OF_ONE = 0.5
+"""Share of one character, or of a repeated piece of text, from which an answer is degenerate."""
+MIN_CHARACTERS = 12
+"""Characters below which a repetition is chance."""
+NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+"""Stands for bytes that are no text, which parts of a character are at the end of an answer."""
+_REPEATED = re.compile(r"(.{1,16}?)\1{3,}", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOutput:
+    """PromptOutput of one server to one of `PROMPTS`."""
+
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCheck:
+    """Comparison of the answers of two servers."""
+
+    agreement: float
+    """Share of the prompts whose answers begin alike."""
+    self_agreement: float
+    """The same of a server asked twice: below 1 where it is not deterministic."""
+    degenerate_before: float
+    """Share of degenerate answers."""
+    degenerate_after: float
+    length_ratio: float
+    """Mean tokens after over before."""
+
+    @property
+    def name(self) -> str | None:
+        """How outputs changed; None where they did not."""
+        if self.degenerate_after - self.degenerate_before > MAX_DEGENERATE_RISE:
+            return "outputs are degenerate"
+        if self.agreement < MIN_AGREEMENT * self.self_agreement:
+            return "outputs are other ones"
+        if self.length_ratio * LENGTH_RATIO < 1:
+            return "outputs are terser"
+        return "outputs are longer" if self.length_ratio > LENGTH_RATIO else None
+
+    @property
+    def sentence(self) -> str:
+        """The figures for people."""
+        figures = (
+            f"{self.agreement:.0%} of answers begin alike ({self.self_agreement:.0%} of one server asked twice), "
+            f"degenerate {self.degenerate_before:.0%} → {self.degenerate_after:.0%}, lengths × {self.length_ratio:.2f}"
+        )
+        return figures if self.name is None else f"{self.name}: {figures}"
+
+
+def compared(
+    before: Sequence[PromptOutput], again: Sequence[PromptOutput], after: Sequence[PromptOutput]
+) -> AnswerCheck:
+    """Return the comparison of answers to the same prompts. `again`: of the server of `before`, asked once more."""
+    lengths = [sum(answer.tokens for answer in answers) / len(answers) for answers in (before, after)]
+    return AnswerCheck(
+        _agreement(before, after),
+        _agreement(before, again),
+        _degenerate_share(before),
+        _degenerate_share(after),
+        lengths[1] / max(lengths[0], 1.0),
+    )
+
+
+def is_degenerate(text: str) -> bool:
+    """Return whether a text is empty, mostly one character, or mostly a short piece that repeats."""
+    if not text.strip():
+        return True
+    characters = "".join(text.replace(NO_CHARACTER, "").split())
+    if len(characters) < MIN_CHARACTERS:
+        return False
+    if max(Counter(characters).values()) > MAX_SHARE_OF_ONE * len(characters):
+        return True
+    longest = max((len(match[0]) for match in _REPEATED.finditer(characters)), default=0)
+    return longest > MAX_SHARE_OF_ONE * len(characters)
+
+
+def _degenerate_share(answers: Sequence[PromptOutput]) -> float:
+    return sum(is_degenerate(answer.text) for answer in answers) / len(answers)
+
+
+def _agreement(first: Sequence[PromptOutput], second: Sequence[PromptOutput]) -> float:
+    return sum(_alike(*pair) for pair in zip(first, second, strict=True)) / len(first)
+
+
+def _alike(first: PromptOutput, second: PromptOutput) -> bool:
+    texts = first.text.strip(), second.text.strip()
+    length = min(ALIKE_CHARACTERS, max(1, min(map(len, texts))))
+    return texts[0][:length] == texts[1][:length]
+
 
 FORMAT = 1
 """Of the JSON of a measurement."""
@@ -139,7 +361,7 @@ def check(after: Measurement, before: Measurement | None, between_starts: float 
         return CheckResult(outcome, _noise_text(noise), None, noise, None)
     if before.work != after.work or len(before.answers) != len(after.answers):
         raise BadInput(f"the work differs: {before.work} before, {after.work} now; measure the baseline again")
-    answers = compared_answers(before.answers, before.answers_again, after.answers)
+    answers = compared(before.answers, before.answers_again, after.answers)
     effect = _difference(before, after)
     if effect is None:
         outcome = Outcome.NOT_CALIBRATED if answers.name is None else Outcome.OUTPUT_CHANGED

@@ -1,26 +1,319 @@
 """Start and evaluation of a trial, and its stored state after each evaluation."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
-from pertoken.proof import acts
+from pertoken.proof import lifecycle
 from pertoken.proof.lifecycle import TRIED, IllegalMove, refusal
 from pertoken.proof.recommendation import Recommendation, State, short_id
 from pertoken.proof.stored import store_acts
-from pertoken.proof.trials import stored
-from pertoken.proof.trials.plan import WARM_UP_S, planned, warm_up_s
-from pertoken.proof.trials.progress import BASELINE_S, MINUTE_S, Observed, advanced, needs_quality, observe
-from pertoken.proof.trials.quality import Ask, check_outputs, check_quality
-from pertoken.proof.trials.trial import Design, Status, Trial
-from pertoken.proof.verdicts import promise_of
+from pertoken.proof.trials import trial as stored
+from pertoken.proof.trials.endpoint import Block, PromptOutput, compared, less, paired, switched
+from pertoken.proof.trials.trial import Arm, Design, Status, Trial, TrialResult
+from pertoken.proof.verdicts import Result, are_set, epoch_fleet, names, promise_of, result_of, seen_edits
+from pertoken.proof.verification.adapter import acts_through
+from pertoken.proof.verification.estimate import Effect, judge, saving
+from pertoken.proof.verification.question import Promise
+from pertoken.proof.verification.windows import Refused
+from pertoken.settings.fleet import QUALITY_FIELDS
+from pertoken.state.deployment import is_owner_knob
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
+from pertoken.window.columns import Floats, Ints
+from pertoken.window.inventory import Inventory
 from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
+
+MINUTES = 120
+"""Minutes of two replicas that are compared. A judgement: 12 blocks of ten minutes."""
+BLOCK_MINUTES = 30
+"""Minutes that count of each block of a switchback, at least as many as the warm-up has."""
+BLOCKS = 8
+"""Blocks of a switchback."""
+WARM_UP_S = 1800
+"""Warm-up of a cache where none was seen. A judgement."""
+MAX_WARM_UP_S = 6 * 3600
+"""Time after a restart in which caches are observed."""
+WARM = 0.9
+"""Part of its later cached share at which a cache is warm."""
+
+
+def planned(
+    row: Recommendation,
+    inventory: Inventory,
+    now_ts: int,
+    warm_up_s: int,
+    *,
+    minutes: int | None = None,
+    blocks: int | None = None,
+) -> Trial:
+    """Return the trial of an accepted recommendation by what runs. Raises BadInput where none would show anything."""
+    assert row.estimate is not None
+    edits = [edit for edit in seen_edits(row.estimate) if edit.kind == "deployment" and edit.field != "running"]
+    targets = [
+        deployment_id
+        for deployment_id in dict.fromkeys(int(edit.target) for edit in edits)
+        if deployment_id in inventory.running
+    ]
+    if not targets:
+        raise BadInput(
+            f"{short_id(row)}: a trial restarts one engine with another configuration, and this change is none; "
+            f"`pertoken applied {short_id(row)}` declares it"
+        )
+    canary = inventory.running[targets[0]]
+    control = next(_alike(canary, inventory), None)
+    design = Design.SWITCHBACK if control is None else Design.REPLICAS
+    counted = minutes or (MINUTES if control is not None else max(BLOCK_MINUTES, warm_up_s // 60))
+    return Trial(
+        row.recommendation_id,
+        design,
+        now_ts,
+        _arm(canary),
+        None if control is None else _arm(control),
+        tuple(edit for edit in edits if int(edit.target) == canary.deployment_id),
+        counted,
+        warm_up_s,
+        blocks=1 if control is not None else blocks or BLOCKS,
+    )
+
+
+def _alike(canary: Any, inventory: Inventory) -> Iterator[Any]:
+    """Yield the newest epochs of other replicas that run as the canary does."""
+    for deployment_id, row in sorted(inventory.running.items()):
+        if deployment_id != canary.deployment_id and _configuration(row, inventory) == _configuration(
+            canary, inventory
+        ):
+            yield row
+
+
+def _configuration(row: Any, inventory: Inventory) -> tuple[Any, ...]:
+    knobs = {name: value for name, value in json.loads(row.knobs).items() if not is_owner_knob(name)}
+    names = sorted(str(device_id.name) for device_id in inventory.held(row.epoch_id))
+    return row.served_model, row.engine_kind, row.engine_version, knobs, names
+
+
+def _arm(row: Any) -> Arm:
+    return Arm(row.deployment_id, row.engine_id, f"{row.served_model} on {row.host_name}", row.base_url)
+
+
+def warm_up_s(minutes: HourlyOutcomes, starts: Iterable[int]) -> int | None:
+    """Return how long caches were cold after the starts of epochs, the longest time; None where that was not seen.
+
+    `minutes` of the deployment. A cache is warm once ten minutes have `WARM` of the cached share of the hours after.
+    """
+    shares = minutes.cached_share
+    if shares is None:
+        return None
+    minutes_after = [_warm_after(minutes.ts, shares, start) for start in starts]
+    return max((minute for minute in minutes_after if minute is not None), default=None)
+
+
+def _warm_after(ts: Ints, shares: Floats, start: int) -> int | None:
+    inside = (ts >= start) & (ts < start + MAX_WARM_UP_S)
+    at, values = ts[inside] - start, shares[inside]
+    if len(values) < 60 or at[0] > 600:
+        return None
+    later = float(np.median(values[len(values) // 2 :]))
+    means: Sequence[float] = np.convolve(values, np.ones(10) / 10, "valid").tolist()
+    return next((int(at[n]) for n, mean in enumerate(means) if mean >= WARM * later), None)
+
+
+MINUTE_S = 60
+BASELINE_S = 24 * 3600
+"""Time before a trial that the difference of both replicas is measured in."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """Telemetry of a running trial."""
+
+    canary_ts: int | None
+    """Since when the canary runs with the change; None: not seen yet."""
+    control_ts: int | None
+    """Since when the control runs again; None: not seen yet, or there is none."""
+    disturbed: str | None
+    """What else changed, so that nothing can be compared any more."""
+    minutes: int
+    """Minutes that count so far, of both arms or of all blocks."""
+    blocks: tuple[Block, ...] = ()
+    """Of a switchback, those that are complete."""
+    block_is_changed: bool = False
+    """Whether the block under way is one with the change."""
+    block_end_ts: int | None = None
+    """When the block under way is complete."""
+    after: tuple[HourlyOutcomes, HourlyOutcomes] | None = None
+    """Minutes of canary and control since both are warm."""
+    before: tuple[HourlyOutcomes, HourlyOutcomes] | None = None
+    """Minutes of both before the trial."""
+
+
+def needs_quality(trial: Trial) -> bool:
+    """Return whether what changes can alter outputs."""
+    return any(edit.field in QUALITY_FIELDS for edit in trial.edits)
+
+
+def observe(trial: Trial, window: Window, market: Market, settings: Settings) -> Observed:
+    """Return the telemetry of a trial, from a window that begins a day before it."""
+    if trial.design is Design.SWITCHBACK:
+        return _blocks(trial, window, market, settings)
+    assert trial.control is not None
+    canary, control = _since(trial, window, trial.canary.deployment_id), trial.control
+    disturbed, canary_ts = None, None
+    for row in canary:
+        if are_set(trial.edits, epoch_fleet(row, window.inventory, market, settings)):
+            canary_ts = canary_ts or int(row.start_ts)
+        elif canary_ts is not None:
+            disturbed = f"{trial.canary.name} was changed again"
+    if _since(trial, window, control.deployment_id):
+        disturbed = f"the control, {control.name}, was changed"
+    restarted = window.restarted_ts(control.engine_id)
+    control_ts = restarted if restarted is not None and restarted >= trial.started_ts else None
+    if disturbed or canary_ts is None or control_ts is None:
+        return Observed(canary_ts, control_ts, disturbed, 0)
+    warm_ts = max(canary_ts, control_ts) + trial.warm_up_s
+    arms = [
+        window.outcomes(deployment_id, MINUTE_S)
+        for deployment_id in (trial.canary.deployment_id, control.deployment_id)
+    ]
+    known = [arm for arm in arms if isinstance(arm, HourlyOutcomes)]
+    if len(known) < 2:
+        return Observed(canary_ts, control_ts, None, 0)
+    after = _within(known[0], warm_ts, window.end), _within(known[1], warm_ts, window.end)
+    before = tuple(_within(outcomes, trial.started_ts - BASELINE_S, trial.started_ts) for outcomes in known)
+    common = len(set(after[0].ts.tolist()) & set(after[1].ts.tolist()))
+    return Observed(canary_ts, control_ts, None, common, after=after, before=(before[0], before[1]))
+
+
+def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[Any]:
+    """Return the epochs of a deployment that began since the trial did."""
+    rows = window.inventory.epochs_of.get(deployment_id, ())
+    return [row for row in rows if trial.started_ts <= row.start_ts < window.end]
+
+
+def _blocks(trial: Trial, window: Window, market: Market, settings: Settings) -> Observed:
+    """Return the blocks of a switchback, which begins without the change.
+
+    A block ends where the next epoch begins; it counts if it is as long as the trial asks for.
+    """
+    starts = [(trial.started_ts, False)]
+    disturbed = None
+    for row in _since(trial, window, trial.canary.deployment_id):
+        at = epoch_fleet(row, window.inventory, market, settings)
+        changed = are_set(trial.edits, at)
+        back = are_set([replace(edit, after=edit.before) for edit in trial.edits], at)
+        if not changed and not back:
+            disturbed = f"{trial.canary.name} was changed otherwise"
+        if changed != starts[-1][1]:
+            starts.append((int(row.start_ts), changed))
+    outcomes = window.outcomes(trial.canary.deployment_id, MINUTE_S)
+    complete: list[Block] = []
+    ends = [*(start for start, _ in starts[1:]), window.end]
+    for (start, changed), end in zip(starts, ends, strict=True):
+        if end - start >= trial.block_s and isinstance(outcomes, HourlyOutcomes):
+            minutes = _within(outcomes, start + trial.warm_up_s, end)
+            complete += [Block(changed, minutes)] if len(minutes) else []
+    last_start, last_changed = starts[-1]
+    first = next((start for start, changed in starts if changed), None)
+    return Observed(
+        first,
+        None,
+        disturbed,
+        sum(len(block.minutes) for block in complete),
+        blocks=tuple(complete),
+        block_is_changed=last_changed,
+        block_end_ts=last_start + trial.block_s,
+    )
+
+
+def _within(minutes: HourlyOutcomes, start: int, end: int) -> HourlyOutcomes:
+    return minutes.where((minutes.ts >= start) & (minutes.ts + MINUTE_S <= end))
+
+
+def advanced(trial: Trial, seen: Observed, promise: Promise | None, now_ts: int) -> Trial:
+    """Return a running trial as it stands after a look: ended where it is disturbed or has all of its minutes."""
+    if seen.disturbed is not None:
+        result = TrialResult(Result.INCONCLUSIVE, reason=seen.disturbed)
+        return replace(trial, status=Status.STOPPED, result=result, ended_ts=now_ts)
+    through = acts_through(names(trial.edits))
+    if trial.design is Design.SWITCHBACK:
+        if len(seen.blocks) < trial.blocks:
+            return trial
+        return _ended(trial, switched(seen.blocks, through), promise, seen.minutes, 0, now_ts)
+    if seen.after is None or seen.minutes < trial.minutes:
+        return trial
+    compared = paired(*seen.after, through)
+    base = paired(*seen.before, through) if seen.before is not None else None
+    baseline_minutes = 0
+    if isinstance(compared, Effect) and isinstance(base, Effect) and seen.before is not None:
+        compared, baseline_minutes = less(compared, base), min(map(len, seen.before))
+    return _ended(trial, compared, promise, seen.minutes, baseline_minutes, now_ts)
+
+
+def _ended(
+    trial: Trial, effect: Effect | Refused, promise: Promise | None, minutes: int, baseline: int, now_ts: int
+) -> Trial:
+    if isinstance(effect, Refused):
+        result = TrialResult(Result.INCONCLUSIVE, None, minutes, baseline, effect.reason)
+        return replace(trial, status=Status.DONE, result=result, ended_ts=now_ts)
+    interval = saving(effect, effect.half_width_90)
+    verdict = result_of(judge(effect, promise))
+    reason = "the interval is too wide to decide" if verdict is Result.INCONCLUSIVE else None
+    change = -interval.high, -interval.likely, -interval.low
+    result = TrialResult(verdict, change, minutes, baseline, reason)
+    return replace(trial, status=Status.DONE, result=result, ended_ts=now_ts)
+
+
+Ask = Callable[[Arm], tuple[PromptOutput, ...]]
+"""Returns the answers of an engine to the fixed prompts."""
+
+
+def check_quality(command: Sequence[str], trial: Trial) -> int:
+    """Run a command until it ends and return its exit status; 0 is passed. Raises BadInput if it cannot be started.
+
+    It finds the engines in `PERTOKEN_CANARY_URL` and, of two replicas, `PERTOKEN_CONTROL_URL`.
+    """
+    urls = {"PERTOKEN_CANARY_URL": trial.canary.url}
+    if trial.control is not None:
+        urls["PERTOKEN_CONTROL_URL"] = trial.control.url
+    try:
+        done = subprocess.run(list(command), env={**os.environ, **urls}, stdin=subprocess.DEVNULL, check=False)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"advisor.quality_check: {command[0]}: {reason}; give a command that can be run") from None
+    return done.returncode
+
+
+def check_outputs(trial: Trial, *, changed: bool, ask: Ask) -> Trial:
+    """Return a trial with the answers of both replicas compared, once `changed`: the canary runs with the change.
+
+    Of a single replica the answers before the change are kept for it. Changed outputs end the trial.
+    """
+    if trial.outputs is not None:
+        return trial
+    if trial.control is None and not changed:
+        asked = trial.answers or (ask(trial.canary), ask(trial.canary))
+        return replace(trial, answers=asked)
+    if not changed:
+        return trial
+    before = trial.answers if trial.control is None else (ask(trial.control), ask(trial.control))
+    if before is None:
+        return replace(trial, outputs="not compared: nothing was asked before the change")
+    check = compared(*before, ask(trial.canary))
+    status = trial.status if check.name is None else Status.QUALITY_FAILED
+    return replace(trial, outputs=check.sentence, status=status)
+
 
 WARM_UPS_S = 7 * 86_400
 """Time before a trial in which earlier warm-ups are looked for."""
@@ -50,7 +343,7 @@ def begin(
         current = stored.running(stored.read_trials(connection, row.recommendation_id))
         if current and row.state is State.ACCEPTED:  # else somebody else accepted it since it was read
             raise BadInput(f"{short_id(row)}: a trial of it runs; `pertoken trial {short_id(row)}` goes on with it")
-    accepted = acts.accept(row, now_ts, "accepted for a trial") if row.state is State.OPEN else ()
+    accepted = lifecycle.accept(row, now_ts, "accepted for a trial") if row.state is State.OPEN else ()
     tried = accepted[0].recommendation if accepted else row
     with store.read() as connection:
         window = Window(connection, now_ts - WARM_UPS_S, now_ts)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pertoken.proof.verification.baseline import MIN_PROCESS_DAYS
-from pertoken.proof.verification.grid import Grid, grid_of
+from pertoken.proof.verification.baseline import MIN_PROCESS_DAYS, Grid, grid_of
 from pertoken.proof.verification.question import Covariate, Question
 from pertoken.window.columns import Ints, Mask
 from pertoken.window.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO

@@ -12,12 +12,10 @@ from pertoken.advisor.plan.plan import Plan
 from pertoken.advisor.planning import Planner, PlanRequest
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof.journal import journal
-from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
+from pertoken.proof.detection import journal
+from pertoken.proof.judging.receipts import StoredReceipt, read_receipts, records
 from pertoken.proof.judging.receipts import find as find_receipt
-from pertoken.proof.judging.record import records
-from pertoken.proof.receipts.markdown import to_markdown
-from pertoken.proof.receipts.receipt import is_intact
+from pertoken.proof.receipt import is_intact
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import find, standing
 from pertoken.reports.figures import ReportFigures, read_figures
@@ -49,6 +47,7 @@ from pertoken.text.advice.sheet import advice_sheet
 from pertoken.text.amounts import in_dollars
 from pertoken.text.plan.head import headline as plan_headline
 from pertoken.text.plan.printed import plan_text
+from pertoken.text.receipt import to_markdown
 from pertoken.text.sheet import Section
 from pertoken.units import format_usd, format_utc
 

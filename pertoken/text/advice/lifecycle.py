@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pertoken.proof.acts import DISMISS_S, SNOOZE_S
-from pertoken.proof.lifecycle import commands, described
+from pertoken.proof.lifecycle import DISMISS_S, SNOOZE_S, commands, described
 from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
 from pertoken.text.amounts import amount
 from pertoken.text.program.key_names import key_name
@@ -15,9 +14,9 @@ from pertoken.text.words import literal, literal_lines, usd_range
 from pertoken.units import format_utc
 
 if TYPE_CHECKING:
-    from pertoken.proof.journal import Entry
-    from pertoken.proof.judging.prospect import Prospect
+    from pertoken.proof.detection import Entry
     from pertoken.proof.judging.receipts import Check, StoredReceipt
+    from pertoken.proof.judging.verifier import Prospect
     from pertoken.proof.verdicts import Verdict
 
 
@@ -204,7 +203,7 @@ def _prospect(prospect: Prospect) -> str:
     reason = literal(detectable.reason or "")
     if not detectable.smallest:
         return f"not known: {reason}"
-    from pertoken.proof.judging.prospect import LOOKS_DAYS  # not needed for the first frame
+    from pertoken.proof.judging.verifier import LOOKS_DAYS  # not needed for the first frame
 
     week, month = (_detectable(detectable.after(days)) for days in LOOKS_DAYS)
     text = f"{week} after one week, {month} after four weeks"

@@ -12,7 +12,7 @@ from pertoken.text.words import literal
 from pertoken.units import format_duration, format_utc
 
 if TYPE_CHECKING:  # loads numpy
-    from pertoken.proof.trials.progress import Observed
+    from pertoken.proof.trials.look import Observed
 
 
 def instructions(trial: Trial, row: Recommendation) -> list[str]:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from pertoken.proof.own_rules import PAGES
-from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.recommendation import PAGES, Recommendation
 from pertoken.text.advice.lifecycle import question, refused
 from pertoken.text.advice.sheet import advice_sheet
 from pertoken.text.decision import (

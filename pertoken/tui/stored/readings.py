@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.costs.hours import ModelHours
     from pertoken.costs.report.lines import FleetReport
     from pertoken.costs.spend import Spend
-    from pertoken.proof.judging.banked import Banked
+    from pertoken.proof.detection import ChangeWatch
+    from pertoken.proof.judging.receipts import Banked
     from pertoken.proof.recommendation import Recommendation
-    from pertoken.proof.watch import ChangeWatch
     from pertoken.state.service import Slo
     from pertoken.store.connect.location import StoreLocation
     from pertoken.window.course import Course, Subject, Timeline
@@ -170,8 +170,7 @@ class StoredReadings:
 
     def banked(self) -> Banked:
         """Return the dollars that left a bill, at most `_BANKED_S` old. Raises StoreError."""
-        from pertoken.proof.judging.banked import Banked, banked
-        from pertoken.proof.judging.receipts import read_receipts
+        from pertoken.proof.judging.receipts import Banked, banked, read_receipts
         from pertoken.proof.stored import stored
 
         store, now_s = self._opened(), time.monotonic()

@@ -22,8 +22,7 @@ class StoredStudies(StoredReadings):
 
     def records(self) -> Mapping[str, Record]:
         """Return the track record of each rule, by rule id. Raises StoreError."""
-        from pertoken.proof.judging.receipts import read_receipts
-        from pertoken.proof.judging.record import records
+        from pertoken.proof.judging.receipts import read_receipts, records
 
         store = open_store(self._location)
         if store.advice is None:
@@ -66,9 +65,9 @@ class StoredStudies(StoredReadings):
         progress: Progress,
     ) -> Detail:
         """Compute the detail of one recommendation. Raises StoreError."""
-        from pertoken.proof.journal import journal
-        from pertoken.proof.judging.prospect import prospects
+        from pertoken.proof.detection import journal
         from pertoken.proof.judging.receipts import read_receipts
+        from pertoken.proof.judging.verifier import prospects
         from pertoken.proof.trials.look import last_trial
 
         store = open_store(self._location)

@@ -20,7 +20,7 @@ from pertoken.tui.widgets.plain_text import PlainText
 
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Plan
-    from pertoken.proof.judging.banked import Banked
+    from pertoken.proof.judging.receipts import Banked
 
 _FIGURES = 4
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State, short_id
+from pertoken.proof.stored import keep
 from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import short_id
+from pertoken.proof.stored import keep
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, Text
 
-from pertoken.proof.findings import keep
+from pertoken.proof.stored import keep
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.export.anonymous import COLUMNS, column_name, is_id
 from pertoken.store.export.recording import tables, unpack

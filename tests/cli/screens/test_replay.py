@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.proof.findings import keep
+from pertoken.proof.stored import keep
 from pertoken.store.connect.location import GROUPS
 from pertoken.store.repository import AdviceRepository
 from tests.cli.builders import run

@@ -10,9 +10,8 @@ from sqlalchemy import insert
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.proof.detection import detect
-from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import Edit, Recommendation, Variant
-from pertoken.proof.stored import stored
+from pertoken.proof.stored import keep, stored
 from pertoken.proof.verdicts import Verdict, read_verdicts
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store, writing

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.judging.banked import Banked, banked
-from pertoken.proof.judging.receipts import Kind, StoredReceipt
-from pertoken.proof.receipts.receipt import NanoUsd, ReleaseFigures, signed, to_text
+from pertoken.proof.judging.receipts import Banked, Kind, StoredReceipt, banked
+from pertoken.proof.receipt import NanoUsd, ReleaseFigures, signed, to_text
 from pertoken.proof.recommendation import Recommendation, State
-from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.verification.estimate import Verdict
 from pertoken.units import NANO_USD
 from tests.proof.receipts.test_receipt import made
 

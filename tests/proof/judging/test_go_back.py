@@ -9,13 +9,11 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.proof.detection import detect
-from pertoken.proof.findings import keep
-from pertoken.proof.judging.go_back import go_back
-from pertoken.proof.judging.judge import judge_changes
+from pertoken.proof.judging.judge import go_back, judge_changes
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
-from pertoken.proof.own_rules import GO_BACK
-from pertoken.proof.receipts.receipt import ServiceLevel, from_text, to_text
-from pertoken.proof.recommendation import Edit, Recommendation, State
+from pertoken.proof.receipt import ServiceLevel, from_text, to_text
+from pertoken.proof.recommendation import GO_BACK, Edit, Recommendation, State
+from pertoken.proof.stored import keep
 from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

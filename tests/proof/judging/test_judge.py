@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from pertoken.config import Settings
-from pertoken.proof.judging.banked import banked
 from pertoken.proof.judging.judge import judge_changes, judge_pending
-from pertoken.proof.judging.receipts import Kind, StoredReceipt, read_receipts
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, banked, read_receipts
 from pertoken.proof.recommendation import State
 from pertoken.proof.verdicts import LIKE_HOURS, Judgement, Result
-from pertoken.proof.verification.verdict import Verdict as Proven
+from pertoken.proof.verification.estimate import Verdict as Proven
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.proof.judging.prospect import Prospect, prospects
+from pertoken.proof.judging.verifier import Prospect, prospects
 from pertoken.proof.recommendation import State
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

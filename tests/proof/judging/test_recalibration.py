@@ -9,9 +9,8 @@ from pertoken.advisor.present import Present, present
 from pertoken.catalog.market import load_market
 from pertoken.proof import verdicts
 from pertoken.proof.judging import receipts
-from pertoken.proof.judging.recalibration import proven_verdicts, realised_by
-from pertoken.proof.judging.receipts import Kind
-from pertoken.proof.receipts.receipt import Change, receipt
+from pertoken.proof.judging.receipts import Kind, proven_verdicts, realised_by
+from pertoken.proof.receipt import Change, receipt
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import BY_TRIAL, Judgement, Result, Verdict
 from pertoken.savings.estimate import Estimate, estimate

@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.errors import BadInput
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, of, read_receipts, resealed
-from pertoken.proof.receipts.receipt import receipt, signed
+from pertoken.proof.receipt import receipt, signed
 from pertoken.store.repository import AdviceRepository
 from tests.proof.histories import UNTIL
 from tests.proof.receipts.test_receipt import CHANGE, made, question

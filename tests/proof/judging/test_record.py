@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.judging.receipts import Kind, StoredReceipt, of
-from pertoken.proof.judging.record import corrected_by, outcomes, records
-from pertoken.proof.receipts.receipt import Change, receipt
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, of, outcomes, records
+from pertoken.proof.receipt import Change, receipt
 from pertoken.proof.track_record import NO_RECORD
 from pertoken.proof.verification.question import Promise
 from pertoken.text.advice.lifecycle import record_line

@@ -8,13 +8,11 @@ import pytest
 from sqlalchemy import insert
 
 from pertoken.config import Settings
-from pertoken.proof import acts
-from pertoken.proof.findings import keep
+from pertoken.proof import lifecycle
 from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
-from pertoken.proof.receipts.markdown import to_markdown
 from pertoken.proof.recommendation import Edit, State
-from pertoken.proof.stored import store_acts, stored
+from pertoken.proof.stored import keep, store_acts, stored
 from pertoken.savings.saving import Saving
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
@@ -25,6 +23,7 @@ from pertoken.store.schema.rows import DeploymentSample, EpochRow, HostSample, T
 from pertoken.store.schema.shared import stable_id
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
+from pertoken.text.receipt import to_markdown
 from tests.proof.judging.changes import WEEK, changed_after
 from tests.proof.rows import FP8, row
 from tests.values import host_row, new_store, tick
@@ -87,7 +86,7 @@ class Released:
         self.where, self.target = where, AdviceRepository(where)
         recommendation = row(variants=(VARIANT,), target="tiny", target_kind="service", target_key="tiny")
         (kept,) = keep(self.target, [recommendation], {"quantize"}, RELEASED - HOUR, "advisor")
-        store_acts(self.target, kept, acts.declare(kept, RELEASED), "ann")
+        store_acts(self.target, kept, lifecycle.declare(kept, RELEASED), "ann")
         with self.target.writing() as connection:
             price: dict[str, Any] = {"selector": SPARE_GPU.uuid, "nano_usd_per_device_hour": 3_000_000_000}
             repository.add_price(connection, from_ts=0, set_ts=1, set_by="ann", note=None, **price)

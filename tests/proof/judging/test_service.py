@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import update
 
 from pertoken.config import Settings
-from pertoken.proof.judging.service import limits, service_level
-from pertoken.proof.receipts.receipt import NOT_MEASURED, ServiceLevel
+from pertoken.proof.judging.verifier import limits, service_level
+from pertoken.proof.receipt import NOT_MEASURED, ServiceLevel
 from pertoken.settings.fleet import ServiceSettings
 from pertoken.store.connect.open import open_store, writing
 from pertoken.store.schema import telemetry as t

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.receipts.inputs import from_json, sha256, to_json
+from pertoken.proof.receipt import from_json, sha256, to_json
 from pertoken.proof.verification.question import Covariate, Cycle, Event, EventKind, Promise, Question
 from pertoken.proof.verification.verify import verify
 from tests.proof.histories import CHANGED, asked, history

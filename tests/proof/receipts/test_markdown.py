@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from pertoken.proof.receipts.markdown import to_markdown
-from pertoken.proof.receipts.receipt import ServiceLevel
-from pertoken.proof.verification.estimate import Interval
-from pertoken.proof.verification.gates import HeldOut, Placebo
+from pertoken.proof.receipt import ServiceLevel
+from pertoken.proof.verification.estimate import HeldOut, Interval, Placebo, Verdict
 from pertoken.proof.verification.question import Covariate, Event, EventKind
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding, Span
+from pertoken.text.receipt import to_markdown
 from tests.proof.histories import CHANGED, UNTIL
 from tests.proof.receipts.test_receipt import made
 

@@ -6,24 +6,24 @@ from functools import cache
 
 import pytest
 
-from pertoken.proof.receipts.inputs import from_json, to_json
-from pertoken.proof.receipts.receipt import (
+from pertoken.proof.receipt import (
     Change,
     NanoUsd,
     Price,
     Receipt,
     ServiceLevel,
     TrialFigures,
+    from_json,
     from_text,
     is_intact,
     receipt,
     to_dict,
+    to_json,
     to_text,
 )
-from pertoken.proof.verification.estimate import Interval
+from pertoken.proof.verification.estimate import Interval, Verdict
 from pertoken.proof.verification.question import Promise, Question
-from pertoken.proof.verification.release import Release, ReleaseQuestion, Served
-from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.verification.verify import Release, ReleaseQuestion, Served
 from tests.proof.histories import CHANGED, UNTIL, asked, history
 
 CHANGE = Change(

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import insert
 
-from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import Edit, Recommendation
+from pertoken.proof.stored import keep
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pertoken.proof.trials.answers import PROMPTS, PromptOutput, compared, is_degenerate
+from pertoken.proof.trials.endpoint import PROMPTS, PromptOutput, compared, is_degenerate
 
 USUAL = tuple(PromptOutput(f"{number} is the answer, as everybody knows.", 12) for number in range(len(PROMPTS)))
 

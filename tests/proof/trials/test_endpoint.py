@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.proof.trials.answers import PROMPTS, PromptOutput
 from pertoken.proof.trials.endpoint import (
+    PROMPTS,
     BlockCost,
     CheckResult,
     Measurement,
     Outcome,
+    PromptOutput,
     check,
     from_values,
     noise_of,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.trials.answers import PROMPTS, PromptOutput
-from pertoken.proof.trials.quality import check_outputs
+from pertoken.proof.trials.endpoint import PROMPTS, PromptOutput
+from pertoken.proof.trials.look import check_outputs
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial
 
 CANARY, CONTROL = (Arm(n, n, f"tiny on gpu-{n}", f"http://127.0.0.1:800{n}") for n in (1, 2))

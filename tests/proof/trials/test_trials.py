@@ -11,18 +11,13 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof import acts
-from pertoken.proof.detection import detect
-from pertoken.proof.journal import journal
+from pertoken.proof import lifecycle
+from pertoken.proof.detection import detect, journal
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import store_acts, stored
-from pertoken.proof.trials.answers import PromptOutput
-from pertoken.proof.trials.compare import Block, paired, switched
-from pertoken.proof.trials.look import begin, look, quality_check, stop
-from pertoken.proof.trials.plan import warm_up_s
-from pertoken.proof.trials.progress import Observed
-from pertoken.proof.trials.stored import put, read_trials
-from pertoken.proof.trials.trial import Design, Status, Trial
+from pertoken.proof.trials.endpoint import Block, PromptOutput, paired, switched
+from pertoken.proof.trials.look import Observed, begin, look, quality_check, stop, warm_up_s
+from pertoken.proof.trials.trial import Design, Status, Trial, put, read_trials
 from pertoken.proof.verdicts import Result
 from pertoken.proof.verification.estimate import Effect
 from pertoken.proof.verification.windows import Refused
@@ -202,7 +197,7 @@ def test_a_trial_that_runs_is_begun_no_second_time_and_ends_with_its_acceptance(
         (accepted,) = stored(connection)
     with pytest.raises(BadInput, match="a trial of it runs; `pertoken trial"):
         tried.begin(row=accepted)
-    withdrawn, again = store_acts(tried.target, accepted, acts.reopen(accepted, BEGUN + 60), "ann")
+    withdrawn, again = store_acts(tried.target, accepted, lifecycle.reopen(accepted, BEGUN + 60), "ann")
     assert (withdrawn.state, again.state) == (State.EXPIRED, State.OPEN)
     with tried.target.writing() as connection:
         (trial,) = read_trials(connection)

@@ -11,8 +11,8 @@ from sqlalchemy import insert
 
 from pertoken.evidence import Comparison
 from pertoken.proof.verification.adapter import CACHE_KNOBS, acts_through, halves_of, question
+from pertoken.proof.verification.estimate import Verdict
 from pertoken.proof.verification.question import Covariate, EventKind, Question
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import verify
 from pertoken.proof.verification.windows import Refused
 from pertoken.state.knobs import knobs

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.proof.verification.baseline import Fit, Penalties, noise_of
-from pertoken.proof.verification.grid import Grid, grid_of
-from pertoken.proof.verification.method import METHODS, PRESENT
-from pertoken.proof.verification.question import Covariate, Cycle
+from pertoken.proof.verification.baseline import Fit, Grid, Penalties, grid_of, noise_of
+from pertoken.proof.verification.question import METHODS, PRESENT, Covariate, Cycle
 from pertoken.window.columns import Floats
 from tests.examples import examples
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history

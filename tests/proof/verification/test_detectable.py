@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pertoken.proof.verification.detectable import MAX_DAYS, Detectable, detectable
+from pertoken.proof.verification.estimate import Verdict
 from pertoken.proof.verification.question import Event, EventKind, Promise
-from pertoken.proof.verification.verdict import Verdict
-from pertoken.proof.verification.verify import verify
+from pertoken.proof.verification.verify import MAX_DAYS, Detectable, detectable, verify
 from tests.proof.histories import CHANGED, HOUR_S, asked, history, restarted, scaled
 
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.proof.verification.estimate import Effect, Estimator, Interval, saving
-from pertoken.proof.verification.grid import grid_of
+from pertoken.proof.verification.baseline import grid_of
+from pertoken.proof.verification.estimate import Effect, Estimator, Interval, proves_change, saving
 from pertoken.proof.verification.question import Cycle
-from pertoken.proof.verification.verdict import proves_change
 from tests.proof.histories import CHANGED, UNTIL, history
 from tests.window.epochs.test_like_for_like import MONDAY
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from pertoken.proof.verification.estimate import Estimator
-from pertoken.proof.verification.gates import MIN_DATES, HeldOut, held_out, placebo
-from pertoken.proof.verification.grid import grid_of
+from pertoken.proof.verification.baseline import grid_of
+from pertoken.proof.verification.estimate import MIN_DATES, Estimator, HeldOut, held_out, placebo
 from pertoken.proof.verification.question import Cycle
 from pertoken.window.columns import Mask
 from tests.proof.histories import CHANGED, UNTIL, history

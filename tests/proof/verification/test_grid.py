@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pertoken.proof.verification.grid import grid_of
+from pertoken.proof.verification.baseline import grid_of
 from pertoken.proof.verification.question import Covariate, Cycle
 from pertoken.window.like_for_like import HourlyOutcomes
 

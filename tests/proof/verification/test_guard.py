@@ -6,11 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pertoken.proof.receipts.inputs import from_json, to_json
-from pertoken.proof.receipts.receipt import Change, from_text, guarded, is_intact, receipt, to_text
+from pertoken.proof.receipt import Change, from_json, from_text, guarded, is_intact, receipt, to_json, to_text
+from pertoken.proof.verification.estimate import Verdict
 from pertoken.proof.verification.guard import Guard, guard
 from pertoken.proof.verification.question import Outputs, Question, Signal
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding
 from pertoken.window.columns import Floats
 from pertoken.window.epochs import OutputCounts

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from pertoken.proof.judging.receipts import Check, Kind, of
-from pertoken.proof.receipts.receipt import Change, from_text, receipt, to_text
-from pertoken.proof.verification.method import FIRST, METHODS, PRESENT, SECOND
-from pertoken.proof.verification.question import Question
-from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.receipt import Change, from_text, receipt, to_text
+from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.question import FIRST, METHODS, PRESENT, SECOND, Question
 from pertoken.proof.verification.verify import verify
 from tests.proof.histories import UNTIL, asked
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from pertoken.proof.verification.estimate import Interval
-from pertoken.proof.verification.recheck import recheck
-from pertoken.proof.verification.verdict import Verdict
-from pertoken.proof.verification.verify import Finding, verify
+from pertoken.proof.verification.estimate import Interval, Verdict
+from pertoken.proof.verification.verify import Finding, recheck, verify
 from tests.proof.histories import asked
 
 PROVEN = Finding(Verdict.REALIZED, saving_90=Interval(0.08, 0.10, 0.12))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pertoken.proof.verification.release import Release, ReleaseFinding, ReleaseQuestion, Served, verify_release
-from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.verify import Release, ReleaseFinding, ReleaseQuestion, Served, verify_release
 from tests.proof.histories import CHANGED, UNTIL, history
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pertoken.proof.verification.siblings import Siblings, siblings
+from pertoken.proof.verification.estimate import Siblings, siblings
 from pertoken.proof.verification.windows import Windows, windows
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, asked, history, scaled

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from pertoken.proof.verification.estimate import Effect
+from pertoken.proof.verification.estimate import Effect, Verdict, judge, margin_of
 from pertoken.proof.verification.question import Promise
-from pertoken.proof.verification.verdict import Verdict, judge, margin_of
 
 TENTH = Promise(0.08, 0.10, 0.15)
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.proof.verification.gates import Placebo
+from pertoken.proof.verification.estimate import Placebo, Verdict
 from pertoken.proof.verification.question import Covariate, Cycle, Event, EventKind, Promise
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding, verify
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, HOUR_S, asked, history, scaled

@@ -4,11 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.config import Settings
-from pertoken.proof.changes import EpochChange
 from pertoken.proof.lifecycle import Moved
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
 from pertoken.proof.stored import write
-from pertoken.proof.verdicts import add, pending
+from pertoken.proof.verdicts import EpochChange, add, pending
 from pertoken.savings.saving import Saving
 from pertoken.settings.fleet import read_services
 from pertoken.store.connect.location import StoreLocation

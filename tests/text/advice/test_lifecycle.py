@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from pertoken.proof.changes import EpochChange
-from pertoken.proof.journal import Entry
+from pertoken.proof.detection import Entry
 from pertoken.proof.recommendation import Edit, State, short_id
-from pertoken.proof.verdicts import Judgement, Result, pending, with_judgement
+from pertoken.proof.verdicts import EpochChange, Judgement, Result, pending, with_judgement
 from pertoken.text.advice.lifecycle import acted, applying, journal_line, undoing, verdict_line
 from tests.proof.rows import FP8, NOW, row
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.proof.recommendation import Edit, State
-from pertoken.proof.trials.progress import Observed
+from pertoken.proof.trials.look import Observed
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial, TrialResult
 from pertoken.proof.verdicts import Result
 from pertoken.text.advice.trial import instructions, result_lines, trial_line, waiting_for

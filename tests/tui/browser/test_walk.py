@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State
-from pertoken.proof.stored import standing
+from pertoken.proof.stored import keep, standing
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository

@@ -1,12 +1,14 @@
 """A receipt for people, as Markdown."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import astuple
 
-from pertoken.proof.receipts.receipt import NanoUsd, Receipt, ReleaseFigures, ServiceLevel
+from pertoken.proof.receipt import NanoUsd, Receipt, ReleaseFigures, ServiceLevel
+from pertoken.proof.verification.estimate import Verdict
 from pertoken.proof.verification.guard import SPECS, Guard
 from pertoken.proof.verification.question import Covariate
-from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Span
 from pertoken.units import format_usd, format_utc
 

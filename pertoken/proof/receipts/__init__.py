@@ -1,1 +1,0 @@
-"""Receipts: promise, result and method of a verified change, for people and programs."""
