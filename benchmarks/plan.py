@@ -21,16 +21,13 @@ from random import Random
 from benchmarks.advise import MINUTE, SETTINGS, make
 from benchmarks.report import Row, Target, report
 from pertoken.advisor.changes.commands import Addresses
-from pertoken.advisor.plan import compose, search
-from pertoken.advisor.plan.choose import Chooser
-from pertoken.advisor.plan.levers.conflicts import conflicts
-from pertoken.advisor.plan.levers.lever import levers
+from pertoken.advisor.plan import choose, compose
+from pertoken.advisor.plan.choose import Chooser, Chosen, Rank
+from pertoken.advisor.plan.levers import conflicts, levers
 from pertoken.advisor.plan.plan import Limits, Plan
-from pertoken.advisor.plan.search import Chosen, Rank
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
-from pertoken.advisor.rules.discovery import Permission, find_rules
-from pertoken.advisor.rules.load import source_of
+from pertoken.advisor.rules.discovery import Permission, find_rules, source_of
 from pertoken.advisor.run import advice_of, advise
 from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import load_market
@@ -175,13 +172,13 @@ def share(plan: Plan, optimum: Rank) -> float:
 def shares(cases: Sequence[Case]) -> tuple[list[float], list[float]]:
     """Return the share of the optimum of each plan, and of each plan without the exact search."""
     exact, heuristic = [], []
-    limit = search.MAX_EXACT
+    limit = choose.MAX_EXACT
     for case in cases:
         optimum = best(case)
         exact.append(share(compose.compose(case.cold, case.rows), optimum))
-        search.MAX_EXACT = 0
+        choose.MAX_EXACT = 0
         heuristic.append(share(compose.compose(case.cold, case.rows), optimum))
-        search.MAX_EXACT = limit
+        choose.MAX_EXACT = limit
     return exact, heuristic
 
 

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pertoken.advisor.rules.load import rules_in
+from pertoken.advisor.rules.discovery import rules_in
 from pertoken.cli import main
 from pertoken.proof.recommendation import State
 from pertoken.rule import Deployment, Rule, Skip

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules.check import check
-from pertoken.advisor.rules.discovery import find_rules
-from pertoken.advisor.rules.load import load, rules_in
+from pertoken.advisor.rules.discovery import find_rules, load, rules_in
+from pertoken.advisor.rules.listing import check
 from pertoken.proof.recommendation import State
 from pertoken.rule import Rule
 from pertoken.testing import deployment, evidence, fleet, regime, regimes, run, service
@@ -130,7 +129,7 @@ def test_its_commands_work_in_the_order_they_stand_there(tmp_path: Path) -> None
 
 
 def test_the_example_package_equals_a_new_package(tmp_path: Path) -> None:
-    from pertoken.advisor.rules.scaffold import new_rule
+    from pertoken.advisor.rules.listing import new_rule
 
     new_rule("example", tmp_path, package=True)
     made = tmp_path / "pertoken-rule-example"

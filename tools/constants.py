@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1] / "pertoken/forecast"
-TAKEN = [PACKAGE.parent / name for name in ("advisor/probed/rates.py", "arrivals.py", "lengths.toml")]
+TAKEN = [PACKAGE.parent / name for name in ("advisor/probed.py", "arrivals.py", "lengths.toml")]
 """Files beside the package whose values the forecast takes: rates of CPUs that a probe measured, and lengths."""
 
 

@@ -15,7 +15,7 @@ from benchmarks.site.configurations import cpu_name
 from benchmarks.site.engines.engine import SETTLE_S, Engine
 from benchmarks.site.engines.server import Server, ServerSettings
 from benchmarks.site.models import Shape
-from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
+from pertoken.advisor.probed import cpu_accelerator, measured_rates
 from pertoken.agent.load_probe.client import Client
 from pertoken.agent.load_probe.run import run
 from pertoken.agent.load_probe.script import Step

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
-from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
-from pertoken.advisor.probed.stored import probe_points
+from pertoken.advisor.probed import cpu_accelerator, measured_rates, probe_points
 from pertoken.advisor.worker.child import Measured, SubjectKey
 from pertoken.catalog.coverage import CPU
 from pertoken.catalog.market import Market, MeasuredRates, cpu_name

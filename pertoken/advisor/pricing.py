@@ -12,14 +12,23 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from pertoken.advisor.changes.commands import commands
-from pertoken.advisor.changes.title import change_lines, edits, present_values, title
-from pertoken.advisor.checks.candidate import Candidate, candidate
-from pertoken.advisor.checks.permitted import full_batch_factor, held_again
-from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
-from pertoken.advisor.checks.published import notes as published_notes
-from pertoken.advisor.checks.published import refusal as refusal_by_facts
-from pertoken.advisor.groups import Chosen
-from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
+from pertoken.advisor.changes.title import (
+    FLEET,
+    Chosen,
+    Target,
+    change_lines,
+    edits,
+    effort_of,
+    present_values,
+    risk_of,
+    target_of,
+    title,
+    touches,
+)
+from pertoken.advisor.checks import Candidate, candidate, full_batch_factor, held_again
+from pertoken.advisor.checks import notes as published_notes
+from pertoken.advisor.checks import published_refusal as refusal_by_facts
+from pertoken.advisor.checks import refusal as refusal_by_settings
 from pertoken.advisor.plan.states import held
 from pertoken.advisor.present import Present
 from pertoken.advisor.refusals import RefusedChange, folded

@@ -5,7 +5,10 @@ one transaction. Shards, which are forks of it, measure the load of their servic
 these propose; one more shard runs the rules over the fleet. The result does not depend on the number of shards.
 """
 
+from __future__ import annotations
+
 import gc
+import json
 import mmap
 import os
 import pickle
@@ -23,14 +26,15 @@ from itertools import chain
 from types import TracebackType
 from typing import Generic, NoReturn, Self, TypeVar
 
+from pertoken.advisor.changes.title import Target
+from pertoken.advisor.checks import candidate
 from pertoken.advisor.configuration import claim, configuration_of
-from pertoken.advisor.leaving import leave_hosts
-from pertoken.advisor.nature import Target
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
-from pertoken.advisor.pricing import Departure, PricedRun, priced_runs
+from pertoken.advisor.pricing import Departure, PricedRun, Pricing, best_by_service, priced_runs, services_on
 from pertoken.advisor.worker.child import Inputs, Limits, Shard, Source, end_with_parent
 from pertoken.advisor.worker.run import PluginRun, RuleInfo, RuleRun, ended, run_plugins
+from pertoken.advisor.worker.wire import encoded
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.printable import natural_key
@@ -40,13 +44,78 @@ from pertoken.proof.judging.receipts import corrected_by_receipts, read_receipts
 from pertoken.proof.recommendation import GO_BACK, LEAVE_HOST, Recommendation, Refusal, State, identity
 from pertoken.proof.stored import keep, stored
 from pertoken.proof.verdicts import read_verdicts
-from pertoken.rule import EFFORTS, RISKS, subject_key
+from pertoken.rule import EFFORTS, RISKS, Proposal, propose, subject_key
 from pertoken.savings.saving import LIKELY, Saving
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, Host
+from pertoken.state.knobs import InvalidEdit
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.columns import TICK_S, Progress, no_progress, ticking
 from pertoken.window.reading import DAY, Window
+
+
+def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Recommendation]:
+    """Return open advice for each host whose services save money if all of them leave it together."""
+    best, before = best_by_service(departures), gathered.fleet
+    services_by_host = {host: names for host in before.hosts if len(names := services_on(before, host)) > 1}
+    rows, combined = [], set[frozenset[str]]()
+    for host, names in services_by_host.items():
+        if names in combined or not names <= best.keys():
+            continue
+        combined.add(names)
+        rows += _rows([best[name] for name in sorted(names)], host, gathered)
+    return rows
+
+
+def _rows(parts: Iterable[Departure], host: Host, gathered: Present) -> list[Recommendation]:
+    """Return the open recommendation to leave a host; none if it saves nothing or is refused."""
+    pricing = Pricing(gathered, gathered.context)
+    try:
+        sent = encoded(_together(parts, host, gathered), gathered.fleet)
+    except InvalidEdit:  # two services move one deployment to different places
+        return []
+    proposed = pricing.proposed(LEAVE_HOST, None, [sent])
+    pricing.prepare([proposed])
+    (priced,) = pricing.priced([proposed])
+    if isinstance(priced, Exception):
+        raise priced
+    pricing.prepare_shown([priced])
+    return [
+        Recommendation(
+            recommendation_id=identity(LEAVE_HOST, target.kind, target.key),
+            rule_id=LEAVE_HOST,
+            state=State.OPEN,
+            title=outcome.variants[0].title,
+            target=target.label,
+            target_kind=target.kind,
+            target_key=target.key,
+            variants=tuple(outcome.variants),
+            window_s=gathered.window_s,
+            created_ts=gathered.context.now_ts,
+            updated_ts=gathered.context.now_ts,
+        )
+        for target, outcome in pricing.outcomes(priced).items()
+        if outcome.variants and not outcome.variants[0].pays_more
+    ]
+
+
+def _together(parts: Iterable[Departure], host: Host, gathered: Present) -> Proposal:
+    """Return the proposal of all parts, which releases the host. Raises InvalidEdit if they contradict each other."""
+    after, market, proposals = gathered.fleet, gathered.context.market, []
+    for part in parts:
+        possible = candidate(gathered.fleet, json.loads(part.proposal), None, market)
+        assert possible is not None
+        after = after.edit(possible.after.service(part.service))
+        proposals.append(possible.proposal)
+    return propose(
+        after.release(host),
+        risk=max((proposal.risk or "availability" for proposal in proposals), key=RISKS.index),
+        effort="high",
+        requires=dict.fromkeys(rule_id for proposal in proposals for rule_id in proposal.requires),
+        excludes=dict.fromkeys(rule_id for proposal in proposals for rule_id in proposal.excludes),
+        against=dict.fromkeys(sentence for proposal in proposals for sentence in proposal.against),
+    )
+
 
 MIN_SHARD = 100
 """Minimum deployments of a shard: a smaller one costs more in processes than it saves."""
@@ -173,8 +242,6 @@ def advice_of(
 
 
 # -- read ----------------------------------------------------------------------------------------------------------
-
-
 def _series_by_window(plugins: Sequence[PluginRun], window_s: int) -> dict[int, Collection[str] | None]:
     """Return the series that rules read in windows other than that of the run, by length in seconds."""
     series: dict[int, Collection[str] | None] = {}
@@ -186,8 +253,6 @@ def _series_by_window(plugins: Sequence[PluginRun], window_s: int) -> dict[int, 
 
 
 # -- shard ---------------------------------------------------------------------------------------------------------
-
-
 def shards_of(fleet: Fleet, count: int) -> tuple[Shard, ...]:
     """Return a shard for the rules over the fleet and `count` shards of about as many deployments each.
 
@@ -253,8 +318,6 @@ def _measure(gathered: Present, inputs: Inputs, progress: Progress) -> None:
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------
-
-
 def _run_rules(plugins: Sequence[PluginRun], inputs: Inputs, limits: Limits, progress: Progress) -> list[list[RuleRun]]:
     """Run the loaded rules for the targets of a shard; return each rule of each plugin."""
     is_due = [any(inputs.targets(run.rule.scope) for run in plugin.rules) for plugin in plugins]
@@ -280,8 +343,6 @@ def _run_of(rule: RuleInfo, plugin: PluginRun, inputs: Inputs) -> RuleRun:
 
 
 # -- price ---------------------------------------------------------------------------------------------------------
-
-
 def _priced(run: RuleRun, priced: PricedRun, inputs: Inputs) -> PricedRule:
     calls = (
         PricedCall(inputs.place(call.target), tuple(rows), call.ended)
@@ -392,8 +453,6 @@ def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recom
 
 
 # -- keep ----------------------------------------------------------------------------------------------------------
-
-
 def keep_advice(
     store: Store,
     target: AdviceRepository,
@@ -435,8 +494,6 @@ def _proven(store: Store, proposals: Sequence[Recommendation], now_ts: int) -> t
 
 
 # -- forks ------------------------------------------------------------------------------------------------------------
-
-
 T = TypeVar("T")
 Work = Callable[[Progress], T]
 """Work of this program on values in memory. It reports its progress, opens no files and returns a picklable value."""

@@ -238,8 +238,7 @@ def serve_advice(
     from functools import partial
 
     from pertoken.advisor.configuration import check, configuration_of
-    from pertoken.advisor.first_run import may_start, reason_to_wait
-    from pertoken.advisor.service import serve
+    from pertoken.advisor.service import may_start, reason_to_wait, serve
     from pertoken.cli.reporting.beside import alert_jobs, exports, lake_jobs, team_pages
 
     if not adopt:
@@ -283,8 +282,7 @@ def _run(
     import getpass
     from functools import partial
 
-    from pertoken.advisor.rules.discovery import Permission, find_rules
-    from pertoken.advisor.rules.load import source_of, unknown_options
+    from pertoken.advisor.rules.discovery import Permission, find_rules, source_of, unknown_options
     from pertoken.advisor.run import advise as run
     from pertoken.advisor.run import keep_advice
     from pertoken.costs.fleet import objectives

@@ -69,7 +69,7 @@ def status(config_file: str | None, db: str | None) -> None:
     """
     import time
 
-    from pertoken.advisor.first_run import first_run
+    from pertoken.advisor.service import first_run
     from pertoken.agent.doctor import running_jobs
     from pertoken.agent.systemd.service import ADVISOR, manager_state
     from pertoken.errors import PertokenError

@@ -40,8 +40,7 @@ def check(config_file: str | None) -> None:
 
     Options of rules are checked where rules are loaded, by `pertoken rules list`. A [rules.ID] without a built-in rule
     of that ID is a mistake if only built-in rules are installed."""
-    from pertoken.advisor.rules.discovery import find_rules
-    from pertoken.advisor.rules.load import unknown_options
+    from pertoken.advisor.rules.discovery import find_rules, unknown_options
     from pertoken.errors import BadInput
     from pertoken.settings.keys import APP
 

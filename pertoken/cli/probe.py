@@ -12,7 +12,7 @@ from pertoken.cli.options import db_option, echo, json_option, settings_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pertoken.advisor.probed.stored import Probed
+    from pertoken.advisor.probed import Probed
     from pertoken.agent.load_probe.run import Progressing
     from pertoken.agent.load_probe.script import Step
     from pertoken.agent.load_probe.server_watch import ServerWatch
@@ -191,7 +191,7 @@ def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | Non
     import socket
     import time
 
-    from pertoken.advisor.probed.stored import probed_deployment
+    from pertoken.advisor.probed import probed_deployment
     from pertoken.errors import StoreError
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -253,7 +253,7 @@ def _keep(
     import getpass
     import time
 
-    from pertoken.advisor.probed.stored import keep
+    from pertoken.advisor.probed import keep
     from pertoken.errors import StoreError
     from pertoken.migrations import upgrade
 

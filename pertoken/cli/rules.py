@@ -37,7 +37,7 @@ def new(name: str, package: bool) -> None:
 
     NAME is the id of the rule: lower-case words joined by hyphens, such as lower-clocks.
     """
-    from pertoken.advisor.rules.scaffold import new_rule
+    from pertoken.advisor.rules.listing import new_rule
 
     first, *files = new_rule(name, Path(), package=package)
     for file in files or [first]:
@@ -56,7 +56,7 @@ def check(path: Path) -> None:
     The output for each situation is printed. Exit 1 if a rule does not conform, 2 if a file could not be checked. The
     rules run in a limited child process, as in an advice run.
     """
-    from pertoken.advisor.rules.check import check as check_rules
+    from pertoken.advisor.rules.listing import check as check_rules
     from pertoken.testing import regimes
 
     files = check_rules(path)
@@ -92,9 +92,8 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from pertoken.advisor.rules.discovery import DROP_IN
+    from pertoken.advisor.rules.discovery import DROP_IN, unknown_options
     from pertoken.advisor.rules.listing import entries, listed
-    from pertoken.advisor.rules.load import unknown_options
 
     settings = settings_of(config_file)
     places = listed(settings)
@@ -160,7 +159,8 @@ def _short(confinement: str | None) -> str:
 def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
     from pertoken.advisor.rules.discovery import find_rules
-    from pertoken.advisor.rules.listing import listed, page, refuse_impossible
+    from pertoken.advisor.rules.listing import listed, page
+    from pertoken.advisor.rules.listing import refuse_unknown_rule as refuse_impossible
     from pertoken.proof.recommendation import PAGES
 
     settings = settings_of(config_file)
@@ -217,7 +217,8 @@ def disable(config_file: str | None, rule_id: str) -> None:
     """
     from pertoken.advisor.rules import discovery
     from pertoken.advisor.rules.discovery import find_rules
-    from pertoken.advisor.rules.listing import entries, listed, refuse_impossible, unknown
+    from pertoken.advisor.rules.listing import entries, listed, unknown
+    from pertoken.advisor.rules.listing import refuse_unknown_rule as refuse_impossible
 
     settings = settings_of(config_file)
     places = find_rules(settings)

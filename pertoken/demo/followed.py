@@ -4,8 +4,7 @@ The rule sees what was recorded until the change and nothing later. The verdict 
 judges every change whose time has come.
 """
 
-from pertoken.advisor.rules.discovery import find_rules
-from pertoken.advisor.rules.load import source_of
+from pertoken.advisor.rules.discovery import find_rules, source_of
 from pertoken.advisor.run import advise
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of

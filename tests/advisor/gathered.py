@@ -5,7 +5,7 @@ from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
-from pertoken.advisor.rules.load import Loaded
+from pertoken.advisor.rules.discovery import Loaded
 from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker.child import Limits, Source
 from pertoken.proof.recommendation import Recommendation

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.first_run import FirstRun, first_run, may_start, reason_to_wait
+from pertoken.advisor.service import FirstRun, first_run, may_start, reason_to_wait
 from pertoken.errors import CorruptStore, NewerStore
 from pertoken.store.connect.location import ProgramLock, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS

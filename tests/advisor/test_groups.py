@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.groups import Chosen, groups, hours, listed, replica_words, shares, shown
+from pertoken.advisor.changes.title import Chosen, groups, hours, listed, replica_words, shares, shown
 from pertoken.rule import Schedule
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.changes.commands import commands
-from pertoken.advisor.groups import Chosen
+from pertoken.advisor.changes.title import Chosen
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.state.diff import diff
 from tests.advisor.gathered import advised, gathered, own

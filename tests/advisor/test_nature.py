@@ -2,8 +2,8 @@
 
 import pytest
 
-from pertoken.advisor.nature import FLEET as TARGET_FLEET
-from pertoken.advisor.nature import effort_of, risk_of, target_of, touches
+from pertoken.advisor.changes.title import FLEET as TARGET_FLEET
+from pertoken.advisor.changes.title import effort_of, risk_of, target_of, touches
 from pertoken.rule import Proposal
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after

@@ -9,7 +9,7 @@ import pytest
 from pertoken.advisor import pricing
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import title
-from pertoken.advisor.plan.levers.lever import levers
+from pertoken.advisor.plan.levers import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.evidence import Evidence
 from pertoken.forecast.tiers import tiers

@@ -10,7 +10,7 @@ import pytest
 
 from pertoken.advisor import run
 from pertoken.advisor.rules.discovery import find_rules
-from pertoken.advisor.rules.load import source_of as source_of_place
+from pertoken.advisor.rules.discovery import source_of as source_of_place
 from pertoken.advisor.run import Work, advice_of, advise, in_forks, shards_of
 from pertoken.advisor.worker.child import Limits
 from pertoken.catalog.market import load_market

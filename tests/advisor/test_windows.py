@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.load import Loaded
+from pertoken.advisor.rules.discovery import Loaded
 from pertoken.advisor.run import Advice, advise
 from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import load_market

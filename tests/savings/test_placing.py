@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.advisor.probed.rates import cpu_accelerator
+from pertoken.advisor.probed import cpu_accelerator
 from pertoken.catalog.market import Market, MeasuredRates, load_market
 from pertoken.catalog.offers import Offer, Origin
 from pertoken.savings.estimate import estimate

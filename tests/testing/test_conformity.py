@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.discovery import installed
-from pertoken.advisor.rules.load import load
+from pertoken.advisor.rules.discovery import installed, load
 from pertoken.config import Settings
 from pertoken.rule import SECTIONS, Deployment, Evidence, Rule, Service, skip
 from pertoken.testing import assert_conforms, faults

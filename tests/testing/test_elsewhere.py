@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules.load import rules_in
+from pertoken.advisor.rules.discovery import rules_in
 from pertoken.plugins.market.use_spot import use_spot
 from pertoken.testing import faults, regimes, run
 from pertoken.testing.elsewhere import results_elsewhere

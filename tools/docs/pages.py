@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from pertoken.advisor.rules.discovery import installed
-from pertoken.advisor.rules.load import source_of
+from pertoken.advisor.rules.discovery import installed, source_of
 from pertoken.advisor.worker.child import Limits
 from pertoken.advisor.worker.run import RuleInfo, run_plugins
 from pertoken.agent.engines.adapters import ADAPTERS

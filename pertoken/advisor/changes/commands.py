@@ -4,23 +4,218 @@ Their order is safe to follow line by line: start what is new with its flags, ch
 and only then stop or give back what ran before.
 """
 
+from __future__ import annotations
+
+import json
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pertoken.advisor.changes import kubernetes
-from pertoken.advisor.changes.moves import can_run_beside, move, start
-from pertoken.advisor.changes.purchases import Step, commit, release
-from pertoken.advisor.changes.services import service_steps
-from pertoken.advisor.changes.serving import health_check, spelled
-from pertoken.advisor.groups import Chosen, Group, groups, listed, replica_words, share_of, shown
+from pertoken.advisor.changes.servers import Step, can_run_beside, commit, health_check, move, release, spelled, start
+from pertoken.advisor.changes.title import DEMAND, Chosen, Group, groups, hours, listed, replica_words, share_of, shown
 from pertoken.catalog import knobs as knob_commands
 from pertoken.catalog.knobs import like
 from pertoken.state.deployment import Deployment, Workload
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet, Host
 from pertoken.state.knobs import knobs
+from pertoken.state.service import FEWEST, HOURS_OF_WEEK, Quantity, Schedule
 from pertoken.units import counted
+
+LAST_COUNTS = ("vllm", "sglang", "llama.cpp", "trtllm", "lmdeploy")
+"""Engines whose parsers accept a repeated option (argparse, click, llama.cpp's own); TGI's rejects it."""
+
+
+Versions = tuple[str | None, str]
+"""Engine version before and after a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Patch details of one kind of object."""
+
+    resource: str
+    container: str
+    """JSON pointer of the container that runs the engine."""
+    note: str
+
+
+_FILL_IN = "KIND and NAME: the object that owns its pod, which cannot be read on the host"
+_KINDS = {
+    None: _Kind("KIND", "/spec/template/spec/containers/0", _FILL_IN),
+    "Deployment": _Kind(
+        "deployment", "/spec/template/spec/containers/0", "container 0 is the engine, and has a list args"
+    ),
+    "LLMInferenceService": _Kind(
+        "llminferenceservice",
+        "/spec/template/containers/0",
+        "container 0 is main, with a list env; if it already sets VLLM_ADDITIONAL_ARGS, append to its value instead",
+    ),
+    "DynamoGraphDeployment": _Kind(
+        "dynamographdeployments.v1alpha1.nvidia.com",
+        "/spec/services/SERVICE/extraPodSpec/mainContainer",
+        "SERVICE: the worker of this model, which cannot be read on the host",
+    ),
+}
+_ADDED = {"LLMInferenceService": "VLLM_ADDITIONAL_ARGS"}
+"""Kinds with an environment variable for additional arguments."""
+
+
+def changed(workload: Workload, engine: str, words: Sequence[str], version: Versions | None) -> tuple[str, str]:
+    """Return one command that appends `words` to an engine's command line and changes its version, and its undo.
+
+    One patch makes one rollout, so that one undo reverts it.
+    """
+    kind = _KINDS[workload.kind]
+    operations: list[dict[str, object]] = []
+    notes, by_hand = [kind.note], []
+    if version is not None:
+        old, new = version
+        operations.append({"op": "add", "path": f"{kind.container}/image", "value": "IMAGE"})
+        notes.insert(0, f"IMAGE: yours of {engine} {new}")
+        by_hand.append(f"set the image of {engine} {old} again" if old else f"set the previous image of {engine} again")
+    variable = _ADDED.get(workload.kind or "")
+    if words and variable is not None:
+        value = {"name": variable, "value": " ".join(words)}
+        operations.append({"op": "add", "path": f"{kind.container}/env/-", "value": value})
+    elif words:
+        operations += [{"op": "add", "path": f"{kind.container}/args/-", "value": word} for word in words]
+    by_hand += [f"take {' '.join(words)} out again"] if words else []
+    patch = shlex.quote(json.dumps(operations, separators=(",", ":")))
+    apply = f"{_kubectl(workload)} patch {_object(workload, ' ')} --type=json -p {patch}  # {'; '.join(notes)}"
+    return apply, _undone(workload, "; ".join(by_hand))
+
+
+def restarted(workload: Workload) -> str:
+    """Return the command that restarts the pods of an object; pods of other objects than a Deployment are deleted."""
+    if workload.kind == "Deployment":
+        return f"{_kubectl(workload)} rollout restart {_object(workload, '/')}"
+    return f"{_kubectl(workload)} delete pod POD  # POD: the one of this server; {_KINDS[workload.kind].note}"
+
+
+def _undone(workload: Workload, by_hand: str) -> str:
+    """Return the undo command: a rollout undo of a Deployment, or an edit of any other object."""
+    if workload.kind == "Deployment":
+        return f"{_kubectl(workload)} rollout undo {_object(workload, '/')}"
+    return f"{_kubectl(workload)} edit {_object(workload, ' ')}  # {by_hand}"
+
+
+def _kubectl(workload: Workload) -> str:
+    return f"kubectl -n {workload.namespace or 'NAMESPACE'}"
+
+
+def _object(workload: Workload, between: str) -> str:
+    return f"{_KINDS[workload.kind].resource}{between}{workload.name or 'NAME'}"
+
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+ON, OFF, ASLEEP = "on", "off", "asleep"
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A moment of the week, UTC, at which a service changes."""
+
+    days: tuple[int, ...]
+    """0 is Monday."""
+    hour: int
+    to: str | int
+    """`on` (as without a schedule), `off`, `asleep`, or a number of replicas."""
+
+    @property
+    def calendar(self) -> str:
+        """Time of week as a value of `OnCalendar=` of systemd."""
+        return f"{_spans(self.days)} *-*-* {self.hour:02}:00:00 UTC".removeprefix("Mon..Sun ")
+
+    @property
+    def cron(self) -> str:
+        """Time of week in the notation of cron and Kubernetes, time zone UTC; day 0 is Sunday."""
+        days = ",".join(str((day + 1) % 7) for day in self.days) if len(self.days) < len(DAYS) else "*"
+        return f"0 {self.hour} * * {days}"
+
+
+def timers(schedule: Schedule) -> tuple[Timer, ...]:
+    """Return the timers of a schedule, by hour of the day; empty for one that never changes."""
+    counts = dict(schedule.replicas)
+    states = [_state(hour, schedule, counts) for hour in range(HOURS_OF_WEEK)]
+    moments: dict[tuple[int, str | int], list[int]] = {}
+    for hour, state in enumerate(states):
+        if state != states[hour - 1]:
+            moments.setdefault((hour % 24, state), []).append(hour // 24)
+    return tuple(Timer(tuple(days), hour, to) for (hour, to), days in sorted(moments.items(), key=_order))
+
+
+def timer_commands(service: str, schedule: Schedule, replicas: int) -> Iterator[str]:
+    """Yield the action of each timer of a service with this number of replicas."""
+    for timer in timers(schedule):
+        count = {ON: replicas, OFF: 0}.get(str(timer.to), timer.to)
+        if timer.to == ASLEEP:
+            action = f"POST /sleep?level=1 to each server of {service} (vLLM; others: see the rule's page)"
+        elif timer.to == ON and schedule.asleep and not schedule.off and not schedule.replicas:
+            action = f"POST /wake_up to each server of {service}"
+        else:
+            fewer = isinstance(count, int) and count < replicas
+            hosts = "then give unused hosts back" if fewer else "start their hosts first"
+            action = f"kubectl scale deployment/{service} --replicas={count}, or start and stop its servers; {hosts}"
+        yield f"systemd timer OnCalendar={timer.calendar} (Kubernetes CronJob: {timer.cron}): {action}"
+
+
+def _state(hour: int, schedule: Schedule, counts: dict[int, int]) -> str | int:
+    if hour in schedule.off:
+        return OFF
+    return ASLEEP if hour in schedule.asleep else counts.get(hour, ON)
+
+
+def _order(moment: tuple[tuple[int, str | int], list[int]]) -> tuple[int, str]:
+    (hour, to), _ = moment
+    return hour, str(to)
+
+
+def _spans(days: tuple[int, ...]) -> str:
+    """Return days in systemd notation: `Mon..Fri,Sun`."""
+    spans: list[list[int]] = []
+    for day in days:
+        if spans and spans[-1][1] == day - 1:
+            spans[-1][1] = day
+        else:
+            spans.append([day, day])
+    return ",".join(DAYS[first] if first == last else f"{DAYS[first]}..{DAYS[last]}" for first, last in spans)
+
+
+def service_steps(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Step]:
+    """Yield the steps of one change of a service."""
+    name = str(change.target)
+    if change.field == "replicas":
+        words = replica_words(change, before, chosen)
+        if words is not None:
+            old, new = words
+            to = "the fewest replicas that hold its demand" if new == FEWEST else counted(int(new), "replica")
+            again = counted(int(old), "replica")
+            apply, undo = f"Scale {name} from {old} to {to}.", f"Scale {name} to {again} again."
+            more = new.isdecimal() and int(new) > int(old)
+            yield Step((apply,), retire_undone=(undo,)) if more else Step(undo=(undo,), retire=(apply,))
+    elif change.field == "schedule":
+        lines = timer_commands(name, change.after, len(before.service(name).deployments))
+        yield Step(
+            (f"Schedule {name}: {hours(change.after)}.", *lines),
+            (f"Remove these timers, and schedule {name} as before: {hours(change.before)}.",),
+        )
+    elif change.field in DEMAND:
+        yield _demand(name, change.field.partition(".")[2], change.before, change.after)
+
+
+def _demand(service: str, field: str, old: Quantity | None, new: Quantity) -> Step:
+    sentences = {
+        "output_len": "Limit the outputs of {service} to {value:.0f} tokens on average.",
+        "prompt_len": "Shorten the prompts of {service} to {value:.0f} tokens on average.",
+        "response_cache_share": "Put a response cache before {service} that answers {value:.0%} of its requests.",
+        "cached_share": "Order the prompts of {service} so that {value:.0%} of their tokens hit the prefix cache.",
+        "requests_per_s": "Change the requests of {service} to {value:.3g} per second.",
+    }
+    undo = f"Remove that from {service} again" + (f" (it was {old.value:.4g})." if old is not None else ".")
+    return Step((sentences[field].format(service=service, value=new.value),), (undo,))
+
 
 Lines = tuple[str, ...]
 
@@ -160,7 +355,7 @@ def _group(
     if "serves" in changes:
         yield _shares(group, prefix)
     if "restart" in changes:
-        again = tuple(map(kubernetes.restarted, pods)) or (f"{prefix}restart the server as it is",)
+        again = tuple(map(restarted, pods)) or (f"{prefix}restart the server as it is",)
         yield Step(again, (f"{prefix}nothing to undo: a restart changes no setting",))
 
 
@@ -191,14 +386,14 @@ def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefi
         has_arguments = spelling.apply and all(line.startswith("set ") for line in spelling.apply)
         if name in ("engine", "engine_version"):
             yield from [_knob(group, name, prefix)] if name == "engine" else []
-        elif has_arguments and like(engine) in kubernetes.LAST_COUNTS:
+        elif has_arguments and like(engine) in LAST_COUNTS:
             arguments += [word for line in spelling.apply for word in line.split()[1:]]
             yield Step(tuple(prefix + line for line in spelling.manual))
         else:
             yield _knob(group, name, prefix)
     version = group.changes.get("engine_version")
     for pod in pods if arguments or version is not None else ():
-        apply, undo = kubernetes.changed(pod, engine, arguments, version)
+        apply, undo = changed(pod, engine, arguments, version)
         yield Step((apply,), (undo,))
 
 

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from pertoken.advisor.changes.purchases import PROCESSES
+from pertoken.advisor.changes.servers import PROCESSES
 from pertoken.printable import literal
 
 PROGRAMS = ("kubectl", "nvidia-smi", "aws", "gcloud", "az")

@@ -1,22 +1,76 @@
 """Price combinations of levers, each forecast as one change of the present fleet."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from __future__ import annotations
 
-from pertoken.advisor.plan.corrected import Correction, correction
-from pertoken.advisor.plan.levers.lever import Lever
-from pertoken.advisor.plan.reapply import reapplied
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pertoken.advisor.plan.levers import Lever, reapplied
+from pertoken.catalog.market import Market
 from pertoken.forecast.served import Abstained
+from pertoken.proof.recommendation import RecordLine
+from pertoken.proof.track_record import corrected_saving
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import LIKELY, Estimate, Outcomes, estimate, prepare
 from pertoken.savings.saving import Money, Saving
+from pertoken.savings.sensitivity import At, Sensitivity
 from pertoken.savings.slo import has_objective
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
-from pertoken.state.fleet import Fleet, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 from pertoken.units import format_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Correction of a combination: the track records of its levers, weighted by the saving of each lever alone."""
+
+    ratio: float
+    """Factor of the likely figure."""
+    widening: float
+    """Additional factor of the width of the interval."""
+
+    def saving(self, saving: Saving) -> Saving:
+        """Return a corrected saving."""
+        return corrected_saving(saving, self.ratio, self.widening)
+
+    def sensitivity(self, known: Sensitivity) -> Sensitivity:
+        """Return the sensitivity to an assumption in corrected dollars."""
+        swing = round(known.swing[0] * self.ratio), round(known.swing[1] * self.ratio)
+        return replace(known, low=self._at(known.low), high=self._at(known.high), swing=swing)
+
+    def _at(self, end: At) -> At:
+        return replace(end, bankable=round(end.bankable * self.ratio), capacity=round(end.capacity * self.ratio))
+
+
+def correction(levers: Sequence[Lever]) -> Correction | None:
+    """Return the correction of levers that are applied together; None if none of their rules has receipts."""
+    records = [lever.variant.record for lever in levers]
+    if not any(records):
+        return None
+    alone = [_alone(lever) for lever in levers]
+    weights = alone if sum(alone) else [1.0] * len(levers)
+    ratio = sum(w * (1.0 if r is None else r.ratio) for w, r in zip(weights, records, strict=True)) / sum(weights)
+    wider = sum(w * (1.0 if r is None else r.widening) for w, r in zip(weights, records, strict=True)) / sum(weights)
+    return Correction(ratio, wider)
+
+
+def record_line(rule_id: str, record: RecordLine) -> str:
+    """Return the origin of the correction of a step as text."""
+    receipts = "1 receipt" if record.receipts == 1 else f"{record.receipts} receipts"
+    share = f"{record.ratio:.0%} ± {record.ratio_sd:.0%}"
+    return f"{share} of what {rule_id} promised was realised ({receipts}): the step is corrected by it"
+
+
+def _alone(lever: Lever) -> float:
+    """Return the saving of a lever alone before correction: its likely bankable and capacity dollars."""
+    dollars = sum(max(0, likely) for likely in (lever.variant.saving or Saving()).rank)
+    record = lever.variant.record
+    return float(dollars) if record is None or record.ratio <= 0 else dollars / record.ratio
+
 
 Chosen = frozenset[int]
 """Positions of the applied levers."""
@@ -183,3 +237,91 @@ def joined(combinations: Iterable[Saving]) -> Saving:
 def _sum(monies: Sequence[Money]) -> Money:
     low, likely, high = (sum(money[end] for money in monies) for end in range(3))
     return low, likely, high
+
+
+class UnknownPower(ValueError):
+    """The power limit of a device is not known."""
+
+
+@dataclass(frozen=True)
+class PowerBudget:
+    """Maximum total power of all devices in use, and the present fleet."""
+
+    max_w: float
+    base: Fleet
+    market: Market
+
+    @cached_property
+    def used_w(self) -> float | None:
+        """Present maximum power of the devices in use, watts; None if one is not known."""
+        try:
+            return sum(self._by_device(self.base.deployments).values())
+        except UnknownPower:
+            return None
+
+    @property
+    def headroom_w(self) -> float:
+        """Remaining budget, watts; 0 if it is exceeded or the present power is not known."""
+        return 0.0 if self.used_w is None else max(0.0, self.max_w - self.used_w)
+
+    def added_w(self, after: Fleet, price: Estimate) -> float:
+        """Return the additional maximum power after a change, watts; below 0 for a decrease. Raises UnknownPower."""
+        present = after.deployment_of
+        changed = [
+            deployment
+            for deployment in deployments_unlike(after, self.base)
+            if deployment.deployment_id not in price.stopped
+        ]
+        leaving = [
+            deployment
+            for deployment in self.base.deployments
+            if deployment.deployment_id in price.stopped or present.get(deployment.deployment_id) != deployment
+        ]
+        gone = {deployment.deployment_id for deployment in leaving}
+        held = {
+            device
+            for deployment in self.base.deployments
+            if deployment.deployment_id not in gone
+            for device in deployment.device_ids
+        }
+        before = self._by_device(leaving)
+        now = self._by_device(changed)
+        replicas = sum(
+            count * sum(self._by_device(after.service(name).deployments[:1]).values()) for name, count in price.added
+        )
+        return (
+            sum(watts for device, watts in now.items() if device not in held)
+            - sum(watts for device, watts in before.items() if device not in held)
+            + replicas
+        )
+
+    def refusal(self, added_w: float | None, left_w: float) -> str:
+        """Return why a step that adds `added_w` (None: not known) is refused with `left_w` of the budget left."""
+        if added_w is None:
+            return f"its maximum power is not known, and the power budget is {self.max_w:,.0f} W"
+        now = "is not known now" if self.used_w is None else f"leaves {left_w:,.0f} W"
+        return f"its devices may draw {added_w:,.0f} W more, and the power budget of {self.max_w:,.0f} W {now}"
+
+    def _by_device(self, deployments: Iterable[Deployment]) -> dict[object, float]:
+        """Return the maximum watts of each device of deployments, by device id, or by deployment for new devices."""
+        watts_by_device: dict[object, float] = {}
+        for deployment in deployments:
+            base = self.base.deployment_of.get(deployment.deployment_id)
+            if base is not None and base.placement.provider != deployment.placement.provider:
+                continue
+            stays = base is not None and base.accelerator == deployment.accelerator
+            watts = self._limit_w(deployment, capped=stays)
+            count = deployment.n_devices or len(deployment.device_ids)
+            known = deployment.device_ids if stays else ()
+            devices = [known[at] if at < len(known) else (deployment.deployment_id, at) for at in range(count)]
+            watts_by_device |= {device: max(watts, watts_by_device.get(device, 0.0)) for device in devices}
+        return watts_by_device
+
+    def _limit_w(self, deployment: Deployment, *, capped: bool) -> float:
+        """Return the maximum watts of a device of a deployment; a cap does not move to another accelerator."""
+        if deployment.power_cap_w is not None and capped:
+            return float(deployment.power_cap_w)
+        accelerator = self.market.accelerator(deployment.accelerator)
+        if accelerator is None or accelerator.tdp_w is None:
+            raise UnknownPower(f"the power limit of {deployment.accelerator} is not in the catalog")
+        return accelerator.tdp_w

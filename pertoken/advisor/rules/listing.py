@@ -1,17 +1,29 @@
 """List of all rules with their states, and the page of one rule as text."""
 
+from __future__ import annotations
+
+import keyword
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
-from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules
-from pertoken.advisor.rules.load import source_of
+from pertoken.advisor.changes.title import Chosen, title
+from pertoken.advisor.checks import refuse_impossible, refuse_other_changes
+from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules, rules_in, source_of
 from pertoken.advisor.worker.child import Limits
-from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_plugins
+from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_job, run_plugins
+from pertoken.advisor.worker.wire import storable
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.printable import paragraphs
+from pertoken.rule import InvalidEdit, Rule
+from pertoken.testing import Proposed, Regime, Result, faults, regimes, run
 from pertoken.units import format_duration
 
 _STATES = {
@@ -120,7 +132,7 @@ def _page(item: Listed, entry: Entry) -> str:
     return f"{entry.id}: {entry.state}\n{_origin(entry)}\n\n{error}\n{printed}"
 
 
-def refuse_impossible(name: str, places: Iterable[Plugin]) -> None:
+def refuse_unknown_rule(name: str, places: Iterable[Plugin]) -> None:
     """Raise BadInput for a name that is neither a valid rule id nor a plugin's name, without loading any rule."""
     known = [place.name for place in places]
     if name not in known and not RULE_ID.fullmatch(name):
@@ -156,3 +168,150 @@ def _option(value: OptionValue) -> list[str]:
     was = "" if value.value == value.default else f" (default: {value.default})"
     meaning = f"{value.meaning}; {value.domain}" if value.meaning else value.domain
     return [f"  {value.name} = {value.value}{was}", f"    {meaning}"]
+
+
+MAX_LINES = 4
+"""Maximum different lines of one rule for a regime."""
+
+
+LIMITS = Limits(call_s=60.0, plugin_s=90.0)
+"""Limits for loading one file and running its rules in every regime, which takes a normal rule a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Result of one rule."""
+
+    rule_id: str
+    title: str
+    got: tuple[tuple[str, tuple[str, ...]], ...]
+    """Regimes by name, each with one line per proposal and refusal."""
+    faults: tuple[str, ...]
+    """Empty for a rule that conforms."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """Result of the rules of one file."""
+
+    file: Path
+    rules: tuple[Checked, ...] = ()
+    failed: str | None = None
+    """Why its rules were not checked: a traceback, or how its process ended."""
+    output: str = ""
+    """Printed output; only the end if it is long."""
+
+
+def check(path: Path, limits: Limits = LIMITS) -> tuple[CheckedFile, ...]:
+    """Check every rule of a file or of a folder's files, each file in a worker with limits.
+
+    Raises BadInput for a path without Python files.
+    """
+    files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() and file.suffix == ".py" for file in files):
+        raise BadInput(f"{path}: not a Python file, and not a folder with one")
+    return tuple(_checked(file, limits) for file in files)
+
+
+def _checked(file: Path, limits: Limits) -> CheckedFile:
+    run = run_job(partial(_check_file, file), limits)
+    if run.failed is not None:
+        return CheckedFile(file, failed=run.failed, output=run.output)
+    try:
+        return CheckedFile(file, tuple(map(_received, run.returned)), output=run.output)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return CheckedFile(file, failed="it returned an invalid message", output=run.output)
+
+
+def _check_file(file: Path) -> list[dict[str, Any]]:
+    return [asdict(_check(rule)) for rule in rules_in(file)]
+
+
+def _received(sent: Any) -> Checked:
+    """Return a worker's report on one rule, validated, because the rule may have changed it."""
+    got = tuple((storable(name), tuple(map(storable, lines))) for name, lines in sent["got"])
+    return Checked(storable(sent["rule_id"]), storable(sent["title"]), got, tuple(map(storable, sent["faults"])))
+
+
+def _check(rule: Rule) -> Checked:
+    rule_faults = list(faults(rule))
+    got: list[tuple[str, tuple[str, ...]]] = []
+    for regime in regimes().values():
+        try:
+            result = run(rule, regime)
+        except (Exception, SystemExit) as error:
+            got.append((regime.name, (f"fails: {type(error).__name__}: {error}",)))
+            continue
+        got.append((regime.name, _lines(result, regime)))
+        reasons = [reason for proposal in result.proposals if (reason := _refusal(proposal, regime)) is not None]
+        rule_faults += [f"it makes an impossible proposal: {reason} (regime: {regime.name})" for reason in reasons]
+    return Checked(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(rule_faults)))
+
+
+def _lines(result: Result, regime: Regime) -> tuple[str, ...]:
+    proposed = [f"proposes {title(proposal.diff, regime.fleet, Chosen())}" for proposal in result.proposals]
+    refused = [f"refuses {refusal.code}: {refusal.reason}" for refusal in result.refusals]
+    blocked = [f"blocked: {name} is not measured in this regime" for name in result.blocked]
+    lines = list(dict.fromkeys((*proposed, *refused, *blocked))) or ["nothing"]
+    more = len(lines) - MAX_LINES
+    return (*lines[:MAX_LINES], f"and {more} more") if more > 0 else tuple(lines)
+
+
+def _refusal(proposed: Proposed, regime: Regime) -> str | None:
+    """Return why a proposal would be refused before pricing; None if it would not."""
+    after = regime.fleet.edit(proposed.state)
+    try:
+        refuse_other_changes(regime.fleet, after)
+        refuse_impossible(regime.fleet, after, proposed.diff, regime.market)
+    except InvalidEdit as error:
+        return str(error)
+    return None
+
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+MAX_NAME = 60
+
+
+def new_rule(name: str, folder: Path, *, package: bool = False) -> tuple[Path, ...]:
+    """Write a rule named `name` into a folder, and return its files; the first path of a package is its folder.
+
+    Raises BadInput for a name that is not a rule id or does not begin with a letter, or for an existing file. Raises
+    OSError for a file that cannot be written.
+    """
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise BadInput(f"{name!r}: use lower-case words joined by hyphens, a letter first, such as lower-clocks")
+    identifier = name.replace("-", "_")
+    function = f"{identifier}_" if keyword.iskeyword(identifier) else identifier
+    module = f"pertoken_rule_{identifier}" if package else identifier
+    words = {"@NAME@": name, "@FUNCTION@": function, "@MODULE@": module}
+    if not package:
+        file = folder / f"{module}.py"
+        _write({file: _filled("rule.py.txt", words)})
+        return (file,)
+    home = folder / f"pertoken-rule-{name}"
+    texts = {
+        home / f"{module}.py": _filled("rule.py.txt", words),
+        home / "pyproject.toml": _filled("pyproject.toml.txt", words),
+        home / "tests" / f"test_{identifier}.py": _filled("test.py.txt", words),
+    }
+    if home.exists():
+        raise BadInput(f"{home} exists already: choose another name, or move it away")
+    _write(texts)
+    return (home, *texts)
+
+
+def _filled(template: str, words: dict[str, str]) -> str:
+    text = files("pertoken.advisor.rules").joinpath("templates", template).read_text(encoding="utf-8")
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+def _write(texts: dict[Path, str]) -> None:
+    for file, text in texts.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with file.open("x", encoding="utf-8") as opened:
+                opened.write(text)
+        except FileExistsError:
+            raise BadInput(f"{file} exists already: choose another name, or move it away") from None

@@ -122,8 +122,7 @@ def _planned(asked: Planned, limits: Limits, same_settings: bool) -> Plan:
     Advice of other settings than the plan's is not used.
     """
     from pertoken.advisor.planning import plan_of_advice, plan_of_rules
-    from pertoken.advisor.rules.discovery import Permission, find_rules
-    from pertoken.advisor.rules.load import source_of
+    from pertoken.advisor.rules.discovery import Permission, find_rules, source_of
     from pertoken.cli.progress import Progress
 
     with Progress("Planning") as progress:

@@ -147,7 +147,7 @@ class StoredReadings:
 
     def no_advice(self) -> str | None:
         """Return why no rule has run, and when it will; None if rules have run. Raises StoreError."""
-        from pertoken.advisor.first_run import first_run
+        from pertoken.advisor.service import first_run
 
         if self._as_of is not None or self._recorded_from is not None:
             return "No rule had run by then."

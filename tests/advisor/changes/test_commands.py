@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
-from pertoken.advisor.changes.title import change_lines, title
-from pertoken.advisor.groups import Chosen
-from pertoken.advisor.nature import target_of, touches
+from pertoken.advisor.changes.title import Chosen, change_lines, target_of, title, touches
 from pertoken.state.deployment import Workload
 from pertoken.state.diff import diff
 from pertoken.testing import deployment, fleet, service

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from pertoken.advisor.changes.commands import Addresses, commands
-from pertoken.advisor.changes.kubernetes import LAST_COUNTS, restarted
-from pertoken.advisor.changes.purchases import Step
-from pertoken.advisor.groups import Chosen
+from pertoken.advisor.changes.commands import LAST_COUNTS, Addresses, commands, restarted
+from pertoken.advisor.changes.servers import Step
+from pertoken.advisor.changes.title import Chosen
 from pertoken.state.deployment import Workload
 from pertoken.state.diff import diff
 from pertoken.state.fleet import Fleet

@@ -1,8 +1,8 @@
 """Order of the lines that move servers."""
 
 from pertoken.advisor.changes.commands import commands
-from pertoken.advisor.changes.moves import can_run_beside
-from pertoken.advisor.groups import Chosen
+from pertoken.advisor.changes.servers import can_run_beside
+from pertoken.advisor.changes.title import Chosen
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after
 from tests.advisor.changes.test_commands import WHERE

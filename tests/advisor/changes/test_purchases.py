@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.changes.purchases import commit, order, release
+from pertoken.advisor.changes.servers import commit, order, release
 from pertoken.state.deployment import Commitment, Placement
 from pertoken.testing import fleet
 

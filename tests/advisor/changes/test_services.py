@@ -2,8 +2,8 @@
 
 import pytest
 
-from pertoken.advisor.changes.services import service_steps
-from pertoken.advisor.groups import Chosen
+from pertoken.advisor.changes.commands import service_steps
+from pertoken.advisor.changes.title import Chosen
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.changes.serving import health_check, new_server_options, spelled
+from pertoken.advisor.changes.servers import health_check, new_server_options, spelled
 from pertoken.testing import deployment
 
 

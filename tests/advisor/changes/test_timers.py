@@ -1,4 +1,4 @@
-from pertoken.advisor.changes.services import Timer, timer_commands, timers
+from pertoken.advisor.changes.commands import Timer, timer_commands, timers
 from pertoken.state.service import Schedule, asleep, off
 
 NIGHTS = [hour for hour in range(168) if hour % 24 < 6 or hour % 24 >= 19]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.changes.title import change_lines, title
-from pertoken.advisor.groups import Chosen
+from pertoken.advisor.changes.title import Chosen, change_lines, title
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after
 

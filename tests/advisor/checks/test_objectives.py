@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.advisor.checks.permitted import full_batch_factor, held_again
+from pertoken.advisor.checks import full_batch_factor, held_again
 from pertoken.plugins.engine.batch_limit import batch_limit
 from pertoken.proof.recommendation import LatencyLine, State
 from pertoken.savings.estimate import Estimate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.checks.permitted import refusal
+from pertoken.advisor.checks import refusal
 from pertoken.proof.recommendation import State
 from pertoken.rule import Commitment, Fleet, Placement, Service, asleep, times, to
 from pertoken.state.diff import diff

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.advisor.checks.published import notes, refusal
+from pertoken.advisor.checks import notes, published_refusal
 from pertoken.rule import Placement
 from tests.deployments import MARKET, model
 from tests.savings.fleets import replicas
@@ -14,10 +14,10 @@ def test_a_format_that_does_not_run_on_a_device_is_refused_whichever_side_of_it_
     before = replicas(1)
     (chat,) = before.services
     for service in (chat.on(V100), chat.but(weight_dtype="int4").on(V100), chat.but(engine="an-engine-of-our-own")):
-        reason = refusal(before, before.edit(service), MARKET)
+        reason = published_refusal(before, before.edit(service), MARKET)
         assert reason is not None and reason.code == "format-not-run"
     for service in (chat.but(weight_dtype="fp8"), chat.on(Placement(accelerator="L40S")), chat.but(tp=1)):
-        assert refusal(before, before.edit(service), MARKET) is None
+        assert published_refusal(before, before.edit(service), MARKET) is None
 
 
 def test_a_combination_that_runs_already_is_not_questioned() -> None:
@@ -25,18 +25,18 @@ def test_a_combination_that_runs_already_is_not_questioned() -> None:
     (now,) = fleet.services[0].deployments
     before = fleet.replace(now, replace(now, engine="an-engine-of-our-own", weight_dtype="int4"))
     (chat,) = before.services
-    assert refusal(before, before.edit(chat.but(max_num_seqs=64)), MARKET) is None
+    assert published_refusal(before, before.edit(chat.but(max_num_seqs=64)), MARKET) is None
 
 
 def test_a_model_that_published_facts_speak_against_is_refused_unless_a_person_chose_it() -> None:
     before = replicas(1)
     (chat,) = before.services
     after = before.edit(chat.but(model=model("Mixtral-8x7B")))
-    reason = refusal(before, after, MARKET)
+    reason = published_refusal(before, after, MARKET)
     assert reason is not None and reason.code == "older-model"
-    assert refusal(before, after, MARKET, accepted=True) is None
+    assert published_refusal(before, after, MARKET, accepted=True) is None
     passed = replace(before, services=(replace(chat, quality_passed=("model=Mixtral-8x7B",)),))
-    assert refusal(passed, passed.edit(passed.services[0].but(model=model("Mixtral-8x7B"))), MARKET) is None
+    assert published_refusal(passed, passed.edit(passed.services[0].but(model=model("Mixtral-8x7B"))), MARKET) is None
 
 
 def test_an_older_model_may_take_some_requests_beside_the_present_one() -> None:
@@ -44,7 +44,7 @@ def test_an_older_model_may_take_some_requests_beside_the_present_one() -> None:
     (now,) = before.services[0].deployments
     small = now.but(model=model("Llama-3.1-8B"), tp=1)
     split = before.replace(now, now.serving_share(0.6), small.serving_share(0.4))
-    assert refusal(before, split, MARKET) is None
+    assert published_refusal(before, split, MARKET) is None
     assert any("MMLU-Pro 68.9 → 48.3" in note for note in notes(before, split, MARKET))
 
 

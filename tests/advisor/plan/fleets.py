@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from pertoken.advisor.plan.choose import Chooser
+from pertoken.advisor.plan.choose import Chooser, Chosen
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.levers.conflicts import conflicts
-from pertoken.advisor.plan.levers.lever import levers
+from pertoken.advisor.plan.levers import conflicts, levers
 from pertoken.advisor.plan.plan import Limits, Plan
-from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
 from pertoken.advisor.pricing import Pricing

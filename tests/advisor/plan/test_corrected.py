@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.corrected import correction, record_line
-from pertoken.advisor.plan.levers.lever import levers
+from pertoken.advisor.plan.levers import levers
 from pertoken.advisor.plan.plan import Limits
+from pertoken.advisor.plan.states import correction, record_line
 from pertoken.proof.recommendation import Recommendation, RecordLine
 from pertoken.proof.track_record import corrected_saving
 from pertoken.savings.saving import Saving

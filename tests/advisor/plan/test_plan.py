@@ -9,13 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pertoken.advisor.plan.compose import bounded, compose
-from pertoken.advisor.plan.levers.groups import groups
-from pertoken.advisor.plan.levers.lever import levers
+from pertoken.advisor.plan.choose import Chosen
+from pertoken.advisor.plan.compose import bounded, compose, described
+from pertoken.advisor.plan.levers import groups, levers
 from pertoken.advisor.plan.plan import Limits
-from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States
-from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import Recommendation, State
@@ -179,8 +177,8 @@ def _under_load(state: Present, traffic: float, unmeasured: str) -> Present:
 
 
 def test_in_a_group_too_large_for_every_combination_no_rule_lowers_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pertoken.advisor.plan.search.MAX_EXACT", 4)
-    monkeypatch.setattr("pertoken.advisor.plan.search.MAX_BLOCK", 2)
+    monkeypatch.setattr("pertoken.advisor.plan.choose.MAX_EXACT", 4)
+    monkeypatch.setattr("pertoken.advisor.plan.choose.MAX_BLOCK", 2)
     state, rows = known(1)
     rows = rows[:5]
     kept, _ = levers(state, rows, Limits())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.plan import Limits, Plan
-from pertoken.advisor.plan.power import PowerBudget
+from pertoken.advisor.plan.states import PowerBudget
 from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.estimate import Estimate

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.advisor.plan.reapply import Conflict, reapplied
+from pertoken.advisor.plan.levers import Conflict, reapplied
 from pertoken.provenance import Provenance
 from pertoken.state.deployment import Commitment, Placement
 from pertoken.state.fleet import Fleet

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.changes.purchases import PROCESSES
-from pertoken.advisor.changes.serving import health_check
+from pertoken.advisor.changes.servers import PROCESSES, health_check
 from pertoken.advisor.plan.script import script, shell_lines
 from pertoken.catalog.clouds import cloud_commands
 

@@ -7,7 +7,7 @@ from itertools import chain, combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.advisor.plan.search import Chosen, Problem, Rank, Solution, better, by_block, exact, replayed
+from pertoken.advisor.plan.choose import Chosen, Problem, Rank, Solution, better, by_block, exact, replayed
 from tests.examples import examples
 
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from pertoken.advisor.present import present
-from pertoken.advisor.probed.stored import keep
+from pertoken.advisor.probed import keep
 from pertoken.catalog.market import load_market
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.formats import cpu_kernels

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.calibrate import calibrate
 from benchmarks.site.hardware import expert_flops
-from pertoken.advisor.probed.rates import cpu_accelerator, measured_rates
+from pertoken.advisor.probed import cpu_accelerator, measured_rates
 from pertoken.catalog.market import Market, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.host import carried, tier_of

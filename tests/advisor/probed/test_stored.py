@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.probed.stored import keep, probe_points, probed_deployment
+from pertoken.advisor.probed import keep, probe_points, probed_deployment
 from pertoken.evidence import OperatingPoint
 from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window

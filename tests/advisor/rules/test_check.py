@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules.check import Checked, CheckedFile, check
+from pertoken.advisor.rules.listing import Checked, CheckedFile, check
 from pertoken.advisor.worker.child import Limits
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import written

@@ -3,8 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pertoken.advisor.rules.discovery import disable, find_rules
-from pertoken.advisor.rules.load import Loaded, load, rules_of, unknown_options
+from pertoken.advisor.rules.discovery import Loaded, disable, find_rules, load, rules_of, unknown_options
 from pertoken.config import Settings
 from pertoken.rule import Rule
 from tests.advisor.rules.builders import settings, written

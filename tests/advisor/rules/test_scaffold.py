@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules.load import rules_in
-from pertoken.advisor.rules.scaffold import MAX_NAME, new_rule
+from pertoken.advisor.rules.discovery import rules_in
+from pertoken.advisor.rules.listing import MAX_NAME, new_rule
 from pertoken.errors import BadInput
 from pertoken.testing import faults
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.advisor.present import present
-from pertoken.advisor.probed.stored import keep
+from pertoken.advisor.probed import keep
 from pertoken.catalog.market import load_market
 from pertoken.catalog.offers import Origin
 from pertoken.cli import main

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.rules.discovery import GROUP, installed
-from pertoken.advisor.rules.load import source_of as source_of_place
+from pertoken.advisor.rules.discovery import source_of as source_of_place
 from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker.child import Limits, Source
 from pertoken.config import Settings

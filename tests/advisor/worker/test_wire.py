@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.checks.candidate import candidate
+from pertoken.advisor.checks import candidate
 from pertoken.advisor.worker.wire import encoded, proposal_of, refusal_of, storable, type_name
 from pertoken.rule import Deployment, Fleet, Placement, Schedule, Service, propose, skip, times
 from pertoken.state.knobs import InvalidEdit

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.discovery import find_rules
-from pertoken.advisor.rules.load import Loaded
-from pertoken.advisor.rules.load import source_of as source_of_place
+from pertoken.advisor.rules.discovery import Loaded, find_rules
+from pertoken.advisor.rules.discovery import source_of as source_of_place
 from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker import child
 from pertoken.advisor.worker.child import Limits, Source

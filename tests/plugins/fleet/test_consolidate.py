@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.checks.candidate import candidate
+from pertoken.advisor.checks import candidate
 from pertoken.advisor.worker.wire import encoded
 from pertoken.evidence import Evidence
 from pertoken.plugins.fleet.consolidate import consolidate

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
-from pertoken.advisor.groups import Chosen
+from pertoken.advisor.changes.title import Chosen
 from pertoken.plugins.hardware.cap_power import cap_power
 from pertoken.rule import Placement
 from pertoken.testing import deployment, evidence, fleet, regime, run, service

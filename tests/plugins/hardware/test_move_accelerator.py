@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.probed.rates import cpu_accelerator
+from pertoken.advisor.probed import cpu_accelerator
 from pertoken.catalog.market import MeasuredRates
 from pertoken.plugins.hardware.move_accelerator import move_accelerator
 from pertoken.rule import FEWEST, Fleet, Placement, Service, Skip

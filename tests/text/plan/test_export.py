@@ -4,7 +4,7 @@ import json
 import shlex
 from dataclasses import asdict, replace
 
-from pertoken.advisor.changes.kubernetes import changed
+from pertoken.advisor.changes.commands import changed
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
 from pertoken.forecast.tiers import tiers
 from pertoken.state.deployment import Workload

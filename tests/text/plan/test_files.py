@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pertoken.advisor.changes.kubernetes import changed
+from pertoken.advisor.changes.commands import changed
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Edit, Recommendation, Variant
 from pertoken.state.deployment import Workload

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.levers.groups import groups
-from pertoken.advisor.plan.levers.lever import levers
+from pertoken.advisor.plan.levers import groups, levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.errors import BadInput
 from pertoken.rule import propose

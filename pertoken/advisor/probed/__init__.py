@@ -1,1 +1,0 @@
-"""Measurements by `pertoken probe` as advice uses them. Front door: `stored`."""
