@@ -30,9 +30,7 @@ from benchmarks.site.hardware import accelerator, rates_by_dtype
 from benchmarks.site.machine import note
 from benchmarks.site.models import SMALL
 from pertoken.access import Access
-from pertoken.agent.load_probe.client import Client
-from pertoken.agent.load_probe.run import run
-from pertoken.agent.load_probe.script import script
+from pertoken.agent.load_probe import Client, run, script
 from pertoken.arrivals import Arrivals, from_sample
 from pertoken.catalog.market import MeasuredRates, load_market
 from pertoken.evidence import OperatingPoint

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pertoken.agent.rows.engine_ids import bucket_set_id
+from pertoken.agent.rows.epochs import bucket_set_id
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate

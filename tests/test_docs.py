@@ -4,7 +4,7 @@ import tomllib
 import pytest
 
 from benchmarks.agent import scrape
-from pertoken.agent.scrape.page import Parser
+from pertoken.agent.scrape import Parser
 from tools.docs import figures
 from tools.docs.pages import FOLDER, pages
 

@@ -19,10 +19,10 @@ from socket import socket
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.history.api import PrometheusApi
+from pertoken.agent.history.prometheus import PrometheusApi
 from pertoken.agent.history.run import import_prometheus
 from pertoken.agent.history.series import Source
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.migrations import upgrade
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

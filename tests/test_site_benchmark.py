@@ -28,7 +28,7 @@ from benchmarks.site.record import OnFile, Recording
 from benchmarks.site.scoring import Outcome, score
 from benchmarks.site.speed import Speed, speed, speed_rows
 from pertoken.access import Access
-from pertoken.agent.load_probe.client import Client, Completion
+from pertoken.agent.load_probe import Client, Completion
 from pertoken.catalog.market import MeasuredRates
 from pertoken.evidence import OperatingPoint
 

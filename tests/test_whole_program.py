@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from sqlalchemy import func, select
 
 from pertoken.agent.engines.reader import EngineReader, detect
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.catalog.knobs import read_argv
 from pertoken.cli import main
 from pertoken.store.connect.location import AgentLock, locate

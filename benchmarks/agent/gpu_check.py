@@ -21,10 +21,9 @@ from pathlib import Path
 import pynvml
 
 from benchmarks.report import Row, Target, report
-from pertoken.agent.energy import energy_step
 from pertoken.agent.probes.nvidia import gpu
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.readings import DeviceReading
+from pertoken.agent.readings import DeviceReading, energy_step
 
 WORK_S = 10.0
 """How long each known workload runs."""

@@ -17,10 +17,10 @@ from math import ceil
 from pathlib import Path
 
 from benchmarks.agent.usage import use
+from pertoken.agent.clocks import Clocks
 from pertoken.agent.daemon import migrate
-from pertoken.agent.host.recorded_clock import Clocks
 from pertoken.agent.recorder import Recorder
-from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.sampler.client import Drivers
 from pertoken.config import load
 from pertoken.store.connect.location import locate
 

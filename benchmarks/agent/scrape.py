@@ -21,8 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.report import Row, Target, report
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.scrape.http import Limits, get
-from pertoken.agent.scrape.page import Labels, Page, Parser, parse
+from pertoken.agent.scrape import Labels, Limits, Page, Parser, get, parse
 
 ADAPTER = ADAPTERS["vllm"]
 CAPTURES = Path(__file__).parents[2] / "tests/captures"

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.site.configurations import Configuration
 from benchmarks.site.plan import ROUNDS
 from benchmarks.site.play import START_S, Lengths, Steps, play
-from pertoken.agent.load_probe.client import Client, Completion
+from pertoken.agent.load_probe import Client, Completion
 from pertoken.catalog.market import Market
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.serving import Point, Range, forecast

@@ -16,9 +16,7 @@ from benchmarks.site.engines.engine import SETTLE_S, Engine
 from benchmarks.site.engines.server import Server, ServerSettings
 from benchmarks.site.models import Shape
 from pertoken.advisor.probed import cpu_accelerator, measured_rates
-from pertoken.agent.load_probe.client import Client
-from pertoken.agent.load_probe.run import run
-from pertoken.agent.load_probe.script import Step
+from pertoken.agent.load_probe import Client, Step, run
 from pertoken.catalog.market import Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.state.model import Model

@@ -19,9 +19,7 @@ from benchmarks.site.plan import ROUNDS, SPARE, Plan
 from benchmarks.site.play import Lengths
 from benchmarks.site.speed import Speed, speed
 from pertoken.access import Access
-from pertoken.agent.load_probe.client import Client, ProbeError
-from pertoken.agent.load_probe.run import run
-from pertoken.agent.load_probe.script import script
+from pertoken.agent.load_probe import Client, ProbeError, run, script
 from pertoken.catalog.market import MeasuredRates
 from pertoken.evidence import OperatingPoint
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pertoken.agent.load_probe.client import Completion
+from pertoken.agent.load_probe import Completion
 
 TURN_S = 0.005
 """From the last part of an output to the arrival of the client's next request: a judgement."""

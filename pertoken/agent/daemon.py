@@ -12,10 +12,10 @@ from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from pertoken.agent.clocks import next_tick
 from pertoken.agent.recorder import Recorder
-from pertoken.agent.sampler.drivers import Drivers
-from pertoken.agent.systemd.notify import notify
-from pertoken.agent.ticks import next_tick
+from pertoken.agent.sampler.client import Drivers
+from pertoken.agent.systemd import notify
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.process import settle, when_parent_ends
@@ -160,8 +160,7 @@ class _Daemon:
         settings = self._recorder.settings
         if settings.agent_metrics_listen is None and settings.agent_otlp_endpoint is None:
             return
-        from pertoken.agent.exporter.endpoint import endpoint_of, pusher_of
-        from pertoken.agent.exporter.totals import Totals
+        from pertoken.agent.exporter import Totals, endpoint_of, pusher_of
         from pertoken.exposition import PUSH_EVERY_S
 
         totals = Totals()

@@ -7,26 +7,32 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pertoken.agent.discovery.watch import Watch, cpu_time_ms
-from pertoken.agent.gateways.reader import READ_S, GatewayWatch
+from pertoken.agent.clocks import (
+    Clocks,
+    PurgeClock,
+    RecordedClock,
+    TickTime,
+    process_list_s,
+    reads_latencies,
+    tick_time,
+)
+from pertoken.agent.discovery import Watch, cpu_time_ms
+from pertoken.agent.gateways import READ_S, GatewayWatch
 from pertoken.agent.host.identity import Identity
 from pertoken.agent.host.owners import Owners
 from pertoken.agent.host.plug import READ_S as PLUG_S
 from pertoken.agent.host.plug import plug_watch
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
-from pertoken.agent.host.purge_clock import PurgeClock
-from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
 from pertoken.agent.readings import Endpoint, EngineReading, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import host_id_of
-from pertoken.agent.rows.engine_ids import engine_id_of
+from pertoken.agent.rows.epochs import engine_id_of
 from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.agent.sampler.drivers import Drivers
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.sampler.client import Drivers
+from pertoken.agent.scrape import Limits
 from pertoken.agent.shipper.supervisor import RETRY_S, START_S, Shipping
-from pertoken.agent.ticks import TickTime, process_list_s, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from pertoken.agent.host.purge_clock import PurgeClock
+from pertoken.agent.clocks import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.connect.location import StoreLocation

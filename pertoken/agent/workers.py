@@ -1,5 +1,7 @@
 """Threads for calls that may hang: nothing waits for them, the end of the program neither."""
 
+from __future__ import annotations
+
 import logging
 import threading
 from collections.abc import Callable
@@ -48,3 +50,26 @@ class Workers:
             finally:
                 with self._lock:
                     self._busy -= 1
+
+
+Clock = Callable[[], float]
+"""Monotonic seconds."""
+
+
+class Backoff:
+    """Due at once, then after 5 s, doubling up to 5 minutes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wait_s = 5.0
+        self._due_s = float("-inf")
+
+    @property
+    def due(self) -> bool:
+        """Whether it may be tried now."""
+        return self._clock() >= self._due_s
+
+    def failed(self) -> None:
+        """It was tried and failed."""
+        self._due_s = self._clock() + self._wait_s
+        self._wait_s = min(self._wait_s * 2, 300.0)

@@ -41,7 +41,7 @@ def install(dry_run: bool) -> None:
     decide on it. For the database of a fleet, write the URL of an advisor's login into
     /etc/credstore/pertoken.advisor-url (mode 0600) first. Settings are those of /etc/pertoken/pertoken.toml.
     """
-    from pertoken.agent.systemd.service import ADVISOR
+    from pertoken.agent.systemd import ADVISOR
     from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER, SERVICE_SETTINGS
 
     earlier, file = SERVICE_FOLDER / "advice.db", SERVICE_ADVICE / "advice.db"
@@ -55,7 +55,7 @@ def install(dry_run: bool) -> None:
 @click.option("--delete-data", is_flag=True, help="Delete stored advice, decisions and prices too.")
 def uninstall(delete_data: bool) -> None:
     """Stop the service and remove what `install` wrote. Advice and settings stay; --delete-data deletes the advice."""
-    from pertoken.agent.systemd.service import ADVISOR
+    from pertoken.agent.systemd import ADVISOR
 
     uninstall_service(ADVISOR, delete_data=delete_data)
 
@@ -71,7 +71,7 @@ def status(config_file: str | None, db: str | None) -> None:
 
     from pertoken.advisor.service import first_run
     from pertoken.agent.doctor import running_jobs
-    from pertoken.agent.systemd.service import ADVISOR, manager_state
+    from pertoken.agent.systemd import ADVISOR, manager_state
     from pertoken.errors import PertokenError
     from pertoken.schedule.jobs import ADVISOR as PROGRAM
     from pertoken.store.connect.location import locate

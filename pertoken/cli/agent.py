@@ -61,12 +61,12 @@ def agent(
     if as_json and not once:
         raise BadInput("--json goes with --once: the daemon prints nothing but its log")
     if once:
-        from pertoken.agent.once import measure, show
+        from pertoken.agent.doctor import measure, show
 
         reading = measure(settings_of(config_file, **options))
         echo(show(reading, as_json))
         return
-    from pertoken.agent.sampler.drivers import Drivers
+    from pertoken.agent.sampler.client import Drivers
 
     # Started first: the drivers load while the agent's modules are imported.
     drivers = Drivers(settings_of(config_file, **options).agent_probes)
@@ -86,7 +86,7 @@ def install(dry_run: bool) -> None:
 
     Settings go to /etc/pertoken/pertoken.toml. Members of the group pertoken can read what is recorded.
     """
-    from pertoken.agent.systemd.service import AGENT
+    from pertoken.agent.systemd import AGENT
     from pertoken.config import SERVICE_FOLDER, SERVICE_SETTINGS
 
     if install_service(AGENT, dry_run=dry_run):
@@ -100,7 +100,7 @@ def install(dry_run: bool) -> None:
 def uninstall(delete_data: bool) -> None:
     """Stop the service and remove what `install` wrote. Recorded data and settings stay, unless --delete-data is
     given."""
-    from pertoken.agent.systemd.service import AGENT
+    from pertoken.agent.systemd import AGENT
 
     uninstall_service(AGENT, delete_data=delete_data)
 
@@ -115,8 +115,8 @@ def status(config_file: str | None, db: str | None) -> None:
     import time
 
     from pertoken.agent.doctor import running_jobs
-    from pertoken.agent.systemd.service import AGENT as AGENT_SERVICE
-    from pertoken.agent.systemd.service import manager_state
+    from pertoken.agent.systemd import AGENT as AGENT_SERVICE
+    from pertoken.agent.systemd import manager_state
     from pertoken.errors import PertokenError
     from pertoken.schedule.jobs import AGENT
     from pertoken.store.connect.location import AgentLock, locate
@@ -145,7 +145,7 @@ def release(config_file: str | None, db: str | None) -> None:
     import signal
     import time
 
-    from pertoken.agent.systemd.service import samplers
+    from pertoken.agent.systemd import samplers
     from pertoken.errors import PertokenError
 
     pid = _signal_agent(config_file, db, signal.SIGUSR1)

@@ -24,8 +24,7 @@ from pertoken.cli.probe import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pertoken.agent.load_probe.blocks import ServerUnderCheck
-    from pertoken.agent.load_probe.script import Step
+    from pertoken.agent.load_probe import ServerUnderCheck, Step
     from pertoken.config import Settings
     from pertoken.proof.trials.endpoint import CheckResult, Measurement, PromptOutput
 
@@ -81,7 +80,7 @@ def check(
     """
     import json
 
-    from pertoken.agent.load_probe.run import Foreign
+    from pertoken.agent.load_probe import Foreign
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.proof.trials import endpoint as checks
@@ -132,8 +131,7 @@ def _servers(
     """Return the servers with their names, and the work of a wave that each of them can do."""
     import secrets
 
-    from pertoken.agent.load_probe.blocks import ServerUnderCheck, step_of
-    from pertoken.agent.load_probe.client import Client
+    from pertoken.agent.load_probe import Client, ServerUnderCheck, step_of
 
     servers, names, steps = [], [], []
     for url in urls:
@@ -150,7 +148,7 @@ def _measured(
     servers: Sequence[ServerUnderCheck], names: Sequence[str], step: Step, seconds: float, progress: Any
 ) -> list[Measurement]:
     """Return the blocks and answers of each server."""
-    from pertoken.agent.load_probe.blocks import measure
+    from pertoken.agent.load_probe import measure
     from pertoken.proof.trials.endpoint import BlockCost, Measurement
 
     progress.phase("Asking fixed prompts")

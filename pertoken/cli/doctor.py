@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @json_option
 def doctor(config_file: str | None, db: str | None, as_json: bool) -> None:
     """Show what can be measured on this host, what not and why, and how to switch it on. Nothing is stored."""
-    from pertoken.agent.doctor import examine, show
+    from pertoken.agent.doctor import examine
+    from pertoken.agent.doctor import show_doctor as show
 
     settings = settings_of(config_file, db=db)
     echo(show((*examine(settings), *_row_faults(settings), *_prices(settings)), as_json))

@@ -87,8 +87,8 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
     gateway in [[gateways]] apply. Minutes not newer than the last imported one are skipped: import several
     files from the oldest on. No agent may run on the folder meanwhile.
     """
-    from pertoken.agent.gateways.spend_log import read_spend_log
-    from pertoken.agent.history.spend_log import import_spend_log
+    from pertoken.agent.gateways import read_spend_log
+    from pertoken.agent.history.run import import_spend_log
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
@@ -173,10 +173,10 @@ def prometheus(
     import time
 
     from pertoken.access import Access
-    from pertoken.agent.history.api import PrometheusApi
+    from pertoken.agent.history.prometheus import PrometheusApi
     from pertoken.agent.history.run import import_prometheus
     from pertoken.agent.history.series import Source
-    from pertoken.agent.scrape.http import Limits
+    from pertoken.agent.scrape import Limits
     from pertoken.agent.upkeep import ages
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput

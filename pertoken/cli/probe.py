@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pertoken.advisor.probed import Probed
-    from pertoken.agent.load_probe.run import Progressing
-    from pertoken.agent.load_probe.script import Step
-    from pertoken.agent.load_probe.server_watch import ServerWatch
+    from pertoken.agent.load_probe import Progressing, ServerWatch, Step
     from pertoken.agent.readings import EngineReading
     from pertoken.config import Settings
     from pertoken.evidence import OperatingPoint
@@ -61,9 +59,7 @@ def probe(
     import secrets
     import time
 
-    from pertoken.agent.load_probe.client import Client
-    from pertoken.agent.load_probe.run import run
-    from pertoken.agent.load_probe.script import script
+    from pertoken.agent.load_probe import Client, run, script
     from pertoken.cli.progress import Progress
 
     settings = settings_of(config_file, db=db)
@@ -125,9 +121,8 @@ def base_url(endpoint: str) -> str:
 def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch | None, EngineReading | None]:
     """Return the watch of the server and its first reading; both None for --exclusive without a metrics page."""
     from pertoken.agent.engines.reader import detect
-    from pertoken.agent.load_probe.client import ProbeError
-    from pertoken.agent.load_probe.server_watch import ServerWatch
-    from pertoken.agent.scrape.http import Limits, ScrapeError
+    from pertoken.agent.load_probe import ProbeError, ServerWatch
+    from pertoken.agent.scrape import Limits, ScrapeError
 
     limits = Limits.of(settings)
     try:
@@ -147,8 +142,8 @@ def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch 
 
 def wait_idle(watch: ServerWatch | None, progress: Any) -> None:
     """Wait until the server had no request for a while; without a watch nothing is waited for."""
-    from pertoken.agent.load_probe import server_watch
-    from pertoken.agent.load_probe.client import ProbeError
+    from pertoken.agent import load_probe as server_watch
+    from pertoken.agent.load_probe import ProbeError
 
     if watch is None:
         return
@@ -162,8 +157,8 @@ def listed_model(url: str, settings: Settings) -> str:
     """Return the first model that a server lists. Raises ProbeError."""
     import json
 
-    from pertoken.agent.load_probe.client import ProbeError
-    from pertoken.agent.scrape.http import Limits, ScrapeError, get
+    from pertoken.agent.load_probe import ProbeError
+    from pertoken.agent.scrape import Limits, ScrapeError, get
 
     try:
         listed = json.loads(get(f"{url}/v1/models", Limits.of(settings)).body)
@@ -207,8 +202,8 @@ def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | Non
 def _announcement(
     url: str, model: str, steps: Sequence[Step], seconds: float, probed: Probed | None
 ) -> tuple[str, ...]:
-    from pertoken.agent.load_probe import server_watch
-    from pertoken.agent.load_probe.script import cost
+    from pertoken.agent import load_probe as server_watch
+    from pertoken.agent.load_probe import cost
     from pertoken.text.amounts import amount
     from pertoken.units import format_duration
 

@@ -9,7 +9,7 @@ import click
 from pertoken.cli.options import echo
 
 if TYPE_CHECKING:
-    from pertoken.agent.systemd.service import Service
+    from pertoken.agent.systemd import Service
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be written and run; change nothing.")
 
@@ -19,7 +19,7 @@ def install_service(service: Service, *, dry_run: bool, refused: str | None = No
 
     Raises BadInput where the service cannot start this Python, or with the reason `refused`.
     """
-    from pertoken.agent.systemd.service import carry_out, hidden_from_service, install, installation
+    from pertoken.agent.systemd import carry_out, hidden_from_service, install, installation
     from pertoken.errors import BadInput
 
     plan, refused = installation(service), hidden_from_service(service) or refused
@@ -36,7 +36,7 @@ def install_service(service: Service, *, dry_run: bool, refused: str | None = No
 
 def uninstall_service(service: Service, *, delete_data: bool) -> None:
     """Remove a service and report where its data stay."""
-    from pertoken.agent.systemd.service import carry_out, uninstall
+    from pertoken.agent.systemd import carry_out, uninstall
 
     uninstall(service, carry_out, delete_data)
     echo("The service is gone." if delete_data else f"The service is gone; its data stay in {service.data}.")

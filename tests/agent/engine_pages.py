@@ -8,8 +8,8 @@ from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, Values
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import EngineReading, HistogramReading
-from pertoken.agent.rows.counting.counters import advance, word_totals
-from pertoken.agent.scrape.page import Page, parse
+from pertoken.agent.rows.counters import advance, word_totals
+from pertoken.agent.scrape import Page, parse
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 

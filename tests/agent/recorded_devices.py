@@ -16,7 +16,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.sampler.child import Probes
-from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.sampler.client import Drivers
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
@@ -104,7 +104,7 @@ def recording(
     """A recording of this machine, whose tables are laid in `where`."""
     clock = ManualClock()
     patch.setattr("pertoken.agent.sampler.child.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
-    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _LocalSampler(probes))
+    patch.setattr("pertoken.agent.sampler.client.Sampler", lambda probes: _LocalSampler(probes))
     with installed(machine, clock) as library, Writer(where) as writer:
         drivers = Drivers(["nvidia"], clock)
         try:

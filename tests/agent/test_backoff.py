@@ -1,6 +1,6 @@
 """Pauses before something that failed is tried again."""
 
-from pertoken.agent.backoff import Backoff
+from pertoken.agent.workers import Backoff
 
 
 def test_it_is_due_at_once_and_then_after_a_wait_that_doubles_up_to_five_minutes() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.agent.doctor import of_device, of_engine, of_environment
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.probes import amd, rapl, resctrl
+from pertoken.agent.probes import amd, cpu
 from pertoken.agent.probes.nvidia.nvml import DENIED, NO_ENTRY
 from pertoken.agent.readings import Endpoint, Unavailable
 from tests.agent.values import engine, gpu
@@ -60,8 +60,8 @@ def test_who_holds_a_device_is_named() -> None:
     [
         (DENIED.missing("power_mw"), "root"),
         (NO_ENTRY.missing("nvidia"), "/dev/nvidia"),
-        (rapl._DENIED, "CAP_DAC_READ_SEARCH"),
-        (resctrl._DENIED, "CAP_DAC_READ_SEARCH"),
+        (cpu._DENIED, "CAP_DAC_READ_SEARCH"),
+        (cpu._RESCTRL_DENIED, "CAP_DAC_READ_SEARCH"),
         (Unavailable("processes", *amd._STATUS[10]), "groups render and video"),
     ],
 )

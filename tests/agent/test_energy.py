@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.energy import JUMPED, EnergyStep, energy_step
-from pertoken.agent.readings import DeviceReading
+from pertoken.agent.readings import JUMPED, DeviceReading, EnergyStep, energy_step
 
 GPU = DeviceReading(uuid="GPU-1", kind="gpu", vendor="NVIDIA", name="NVIDIA H100 80GB HBM3", power_limit_mw=700_000)
 COUNTS = st.none() | st.integers(0, 2**64 - 1)

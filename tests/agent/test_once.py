@@ -2,7 +2,7 @@
 
 import json
 
-from pertoken.agent.once import measure, show
+from pertoken.agent.doctor import measure, show
 from pertoken.config import load
 
 

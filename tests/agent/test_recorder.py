@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import ColumnElement, func, select
 
 from pertoken.agent import recorder
-from pertoken.agent.host.recorded_clock import Clocks
+from pertoken.agent.clocks import Clocks
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load
 from pertoken.store.connect.location import locate

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.ticks import process_list_s
+from pertoken.agent.clocks import process_list_s
 
 DEADLINE_S = 40.0
 

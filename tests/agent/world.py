@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.agent import recorder
-from pertoken.agent.host.recorded_clock import Clocks
+from pertoken.agent.clocks import Clocks
 from pertoken.agent.readings import DeviceReading, Endpoint, EngineReading, ProbeReading
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load

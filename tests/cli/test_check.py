@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.load_probe import blocks, server_watch
+from pertoken.agent import load_probe
 from tests.cli.builders import run
 from tests.llama import LlamaServer, Shape, write_model
 
@@ -24,9 +24,9 @@ UNDECIDED = set() if STRICT else {"NOT_CALIBRATED"}
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_watch, "IDLE_S", 0.1)
+    monkeypatch.setattr(load_probe, "IDLE_S", 0.1)
     if not STRICT:
-        monkeypatch.setattr(blocks, "BLOCKS", 8)
+        monkeypatch.setattr(load_probe, "BLOCKS", 8)
 
 
 @pytest.fixture(scope="module")

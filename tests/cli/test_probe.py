@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.present import present
-from pertoken.agent.load_probe import server_watch
+from pertoken.agent import load_probe
 from pertoken.catalog.market import load_market
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_watch, "IDLE_S", 0.1)
+    monkeypatch.setattr(load_probe, "IDLE_S", 0.1)
 
 
 def points_of(where: StoreLocation) -> int:

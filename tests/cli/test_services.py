@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.systemd.service import ADVISOR
+from pertoken.agent.systemd import ADVISOR
 from pertoken.cli.services import install_service
 from pertoken.errors import BadInput
 from tests.cli.builders import run
@@ -19,6 +19,6 @@ def test_an_installation_is_shown_before_it_is_done(program: str) -> None:
 def test_a_reason_against_an_installation_is_raised_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("pertoken.agent.systemd.service.hidden_from_service", lambda _: None)
+    monkeypatch.setattr("pertoken.agent.systemd.hidden_from_service", lambda _: None)
     with pytest.raises(BadInput, match="holds advice"):
         install_service(ADVISOR, dry_run=False, refused="advice.db holds advice")

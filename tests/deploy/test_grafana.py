@@ -2,7 +2,7 @@ import json
 import re
 from pathlib import Path
 
-from pertoken.agent.exporter.totals import Totals
+from pertoken.agent.exporter import Totals
 from pertoken.reports.exporters.dollars import known_dollars
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "pertoken.json"

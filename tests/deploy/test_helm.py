@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pertoken import __version__
-from pertoken.agent.exporter.totals import Totals
+from pertoken.agent.exporter import Totals
 from pertoken.config import load
 from pertoken.reports.exporters.dollars import known_dollars
 from pertoken.settings.alerts import DEFAULTS

@@ -12,13 +12,12 @@ import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.reader import kind_at
-from pertoken.agent.gateways.adapters import ADAPTERS as GATEWAYS
-from pertoken.agent.gateways.reader import read_gateway
-from pertoken.agent.history import api
+from pertoken.agent.gateways import ADAPTERS as GATEWAYS
+from pertoken.agent.gateways import read_gateway
+from pertoken.agent.history import prometheus as api
 from pertoken.agent.host import identity
-from pertoken.agent.load_probe.client import MAX_MESSAGE, ProbeError, _message, _read
-from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
-from pertoken.agent.scrape.page import Page
+from pertoken.agent.load_probe import MAX_MESSAGE, ProbeError, _message, _read
+from pertoken.agent.scrape import Limits, Page, Reply, ScrapeError
 from pertoken.catalog.clouds import clouds
 from pertoken.errors import BadInput
 from pertoken.settings.fleet import GatewaySettings
@@ -59,9 +58,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> Reply:
         return get(url)
 
-    for name in ("pertoken.agent.engines.reader", "pertoken.agent.gateways.reader"):
+    for name in ("pertoken.agent.engines.reader", "pertoken.agent.gateways"):
         monkeypatch.setattr(f"{name}.get", get)
-    for name in ("pertoken.agent.history.api", "pertoken.agent.host.identity"):
+    for name in ("pertoken.agent.history.prometheus", "pertoken.agent.host.identity"):
         monkeypatch.setattr(f"{name}.fetch", fetch)
     return bodies
 
@@ -174,7 +173,7 @@ def test_the_message_of_a_refusal_is_read_whatever_it_is() -> None:
 
 def test_an_address_with_damaged_characters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """URLs that discovery or a person may name; nothing is connected to."""
-    from pertoken.agent.scrape import http as scrape
+    from pertoken.agent import scrape
 
     def refused(*_: Any, **__: Any) -> Any:
         raise OSError("no network here")

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.host import listening, processes
-from pertoken.agent.host.containers import container_of
+from pertoken.agent.host import processes
 from pertoken.agent.host.identity import read_dmi
-from pertoken.agent.host.pods import workload_of
-from pertoken.agent.host.published_ports import docker_ports, rootless_ports
+from pertoken.agent.host.owners import container_of, workload_of
+from pertoken.agent.host.processes import docker_ports, rootless_ports
 from pertoken.catalog.knobs import (
     model_argument,
     names_port,
@@ -135,13 +134,13 @@ def test_a_file_of_a_process_with_damaged_bytes_is_read(
 def test_a_list_of_sockets_with_damaged_lines_is_read(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(processes, "Path", lambda _: tmp_path)
     (tmp_path / "7/net").mkdir(parents=True)
     (tmp_path / "7" / name).write_bytes(FILES[name])
-    assert [each.port for each in listening.listening_of("7").values()] == [8000]
+    assert [each.port for each in processes.listening_of("7").values()] == [8000]
     for body in damaged(FILES[name], name, 250):
         (tmp_path / "7" / name).write_bytes(body)
-        listening.listening_of("7")
+        processes.listening_of("7")
 
 
 def test_damaged_firmware_files_are_read_without_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.gateways.spend_log import read_spend_log
+from pertoken.agent.gateways import read_spend_log
 from pertoken.catalog.market import load_market
 from pertoken.costs.invoice.read import read_invoice
 from pertoken.costs.prices.offers import OPTIONAL, read_list

@@ -2,7 +2,7 @@
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PageOrigin
-from pertoken.agent.gateways.adapters import ADAPTERS as GATEWAYS
+from pertoken.agent.gateways import ADAPTERS as GATEWAYS
 from pertoken.settings.values import PROBES
 
 _LEVELS = {

@@ -16,13 +16,10 @@ from pertoken.agent.checkpoints.checkpoint import read_checkpoint
 from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
-from pertoken.agent.engines.locate import locate
-from pertoken.agent.engines.topologies import TOPOLOGY
-from pertoken.agent.host.process_life import ProcessLife
-from pertoken.agent.host.processes import HostProcesses, host_processes
+from pertoken.agent.engines.processes import TOPOLOGY, locate
+from pertoken.agent.host.processes import HostProcesses, ProcessLife, host_processes
 from pertoken.agent.readings import LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
-from pertoken.agent.scrape.http import Limits, ScrapeError, get
-from pertoken.agent.scrape.page import Page, PageError, Parser
+from pertoken.agent.scrape import Limits, Page, PageError, Parser, ScrapeError, get
 from pertoken.catalog.knobs import merged, undetermined
 from pertoken.store.schema.shared import CONNECTOR
 

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter
-from pertoken.agent.history.api import PrometheusApi, Series, Steps
-from pertoken.agent.history.exporters import EXPORTERS, Exporter
-from pertoken.agent.history.targets import (
+from pertoken.agent.history.prometheus import (
+    EXPORTERS,
     HOST_LABELS,
     POD_LABELS,
+    Exporter,
+    PrometheusApi,
     Scrape,
+    Series,
+    Steps,
     Targets,
     address_of,
     distinct,
@@ -27,8 +30,8 @@ from pertoken.agent.history.targets import (
     pods_of,
     processes,
 )
-from pertoken.agent.host.pods import workload_of_pod
-from pertoken.agent.scrape.page import Labels, Layout, Page
+from pertoken.agent.host.owners import workload_of_pod
+from pertoken.agent.scrape import Labels, Layout, Page
 from pertoken.state.deployment import WORKLOAD
 
 ENGINES = ("vllm", "sglang")

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
+from pertoken.agent.scrape import Limits, ScrapeError, fetch
+from pertoken.agent.workers import Backoff, Clock
 from pertoken.catalog.clouds import Cloud, Page, cloud_of
 
 _LIMITS = Limits(timeout_s=1.0, page_bytes=10_000)

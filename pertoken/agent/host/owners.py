@@ -5,6 +5,8 @@ Slurm documents of cgroup.conf (a path has /job_ID/) and of the output environme
 systemd.slice(5). GPUs of a job by a file for each GPU: dcgm-exporter's `--hpc-job-mapping-dir`. Read November 2026.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -12,9 +14,11 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pertoken.settings.owners import JOB, JOB_FACTS, LABEL, SLICE
+from pertoken.state.deployment import Workload
 from pertoken.state.knobs import is_name
 
 KEPT_S = 60.0
@@ -116,3 +120,87 @@ def _text(file: Path) -> str:
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return opened.read(MAX_BYTES).decode(errors="replace")
     return ""
+
+
+VARIABLES = (
+    *("KUBERNETES_SERVICE_HOST", "HOSTNAME", "POD_NAME", "POD_NAMESPACE"),
+    *("DYN_PARENT_DGD_K8S_NAME", "DYN_PARENT_DGD_K8S_NAMESPACE"),
+)
+"""Variables that are read of an engine's environment for it: no other ones are."""
+_OF_DEPLOYMENT = re.compile(r"(.+)-[bcdfghjklmnpqrstvwxz2456789]{8,10}-[bcdfghjklmnpqrstvwxz2456789]{5}")
+_KSERVE = "-kserve"
+
+
+def workload_of(environment: Mapping[str, str], namespace: Callable[[], str | None], host_name: str) -> Workload | None:
+    """Return the object that the pod of a process belongs to; None for a process in no pod.
+
+    `namespace` reads that of the pod's service account. A pod in the network of its host has the name of the host,
+    `host_name`, in HOSTNAME, which then names no pod.
+    """
+    if "KUBERNETES_SERVICE_HOST" not in environment:
+        return None
+    graph, graph_namespace = (environment.get(f"DYN_PARENT_DGD_K8S_{part}") or None for part in ("NAME", "NAMESPACE"))
+    at = environment.get("POD_NAMESPACE") or graph_namespace or namespace()
+    if graph is not None:
+        return Workload("DynamoGraphDeployment", at, graph)
+    hostname = environment.get("HOSTNAME", "")
+    pod = environment.get("POD_NAME") or ("" if hostname == host_name else hostname)
+    return workload_of_pod(at, pod)
+
+
+def workload_of_pod(namespace: str | None, pod: str) -> Workload:
+    """Return the object that a pod belongs to, as far as its name shows it."""
+    match = _OF_DEPLOYMENT.fullmatch(pod)
+    if match is None:
+        return Workload(None, namespace, None)
+    name = match[1]
+    if name.endswith(_KSERVE):
+        return Workload("LLMInferenceService", namespace, name.removesuffix(_KSERVE))
+    return Workload("Deployment", namespace, name)
+
+
+_ID = re.compile(r"(?:^|/)(?:(docker|cri-containerd|crio|libpod)[-/])?([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+_POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=/|$)")
+_RUNTIMES = {"docker": "docker", "cri-containerd": "containerd", "crio": "cri-o", "libpod": "podman"}
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container. `runtime` and `pod_uid` (of Kubernetes) are None where its cgroup does not name them."""
+
+    id: str
+    runtime: str | None
+    pod_uid: str | None
+    inner_pid: int | None
+    """The process's pid in its innermost pid namespace; None if it has no other there."""
+
+    def __str__(self) -> str:
+        """In a few words: `docker 3f2a1b4c5d6e, pid 7 there`."""
+        words = f"{self.runtime or 'container'} {self.id[:12]}"
+        words += f" of pod {self.pod_uid}" if self.pod_uid else ""
+        return f"{words}, pid {self.inner_pid} there" if self.inner_pid is not None else words
+
+
+def container_of(pid: int, proc: Path = Path("/proc")) -> Container | None:
+    """Return the innermost container of a process; None if it is in none, has ended, or may not be seen."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        path = line.split(":", 2)[-1]
+        if ids := list(_ID.finditer(path)):
+            runtime, container_id = ids[-1].groups()
+            pod = _POD.search(path)
+            uid = pod.group(1).replace("_", "-") if pod else None
+            return Container(container_id, _RUNTIMES.get(runtime or ""), uid, _inner_pid(pid, proc))
+    return None
+
+
+def _inner_pid(pid: int, proc: Path) -> int | None:
+    try:
+        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+        pids = next(line.split()[1:] for line in lines if line.startswith("NSpid:"))
+    except (OSError, StopIteration):
+        return None
+    return int(pids[-1]) if len(pids) > 1 and pids[-1].isdecimal() else None

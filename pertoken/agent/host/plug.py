@@ -17,10 +17,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from pertoken.agent.backoff import Clock
 from pertoken.agent.readings import PlugReading, Unavailable
-from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
-from pertoken.agent.workers import Workers
+from pertoken.agent.scrape import Limits, ScrapeError, fetch
+from pertoken.agent.workers import Clock, Workers
 from pertoken.config import Settings
 from pertoken.settings.fleet import PlugSource
 

@@ -1,5 +1,7 @@
 """The host, and its CPUs as one device (a model may be served by them)."""
 
+from __future__ import annotations
+
 import os
 import platform
 import time
@@ -11,12 +13,90 @@ from typing import Any
 
 import psutil
 
-from pertoken.agent.backoff import Backoff, Clock
-from pertoken.agent.energy import energy_step
 from pertoken.agent.host import proc
-from pertoken.agent.probes.rapl import read_packages
-from pertoken.agent.probes.resctrl import NO_COUNTER, counts_traffic, read_traffic
-from pertoken.agent.readings import DeviceReading, HostReading, Unavailable, reading_of
+from pertoken.agent.readings import DeviceReading, HostReading, Unavailable, energy_step, reading_of
+from pertoken.agent.workers import Backoff, Clock
+
+_DENIED = Unavailable(
+    "energy_mj",
+    "denied",
+    "the kernel lets only root read the CPU's energy counter",
+    "the right CAP_DAC_READ_SEARCH, which `pertoken agent install` gives; or let the agent's group read it: a line "
+    "`z /sys/devices/virtual/powercap/intel-rapl/intel-rapl:*/energy_uj 0440 root pertoken - -` in "
+    "/etc/tmpfiles.d/pertoken.conf",
+)
+_MISSING = Unavailable(
+    "energy_mj",
+    "missing",
+    "this host shows no CPU energy counter, as is usual in virtual machines and containers",
+    "on bare metal: `modprobe intel_rapl_msr`; in a container: mount the host's /sys/devices/virtual/powercap",
+)
+
+
+def read_packages(sys: Path) -> tuple[int, int] | Unavailable:
+    """Return energy of all CPU packages and where that sum wraps, millijoules; or why there is none.
+
+    Each package wraps for itself at the same value, so the sum is a counter only modulo that value.
+    """
+    total_uj, ranges_uj = 0, set()
+    try:
+        for zone in sorted((sys / "class/powercap").glob("intel-rapl:[0-9]*")):
+            if ":" in zone.name.removeprefix("intel-rapl:") or not _read(zone, "name").startswith("package"):
+                continue
+            total_uj += int(_read(zone, "energy_uj"))
+            ranges_uj.add(int(_read(zone, "max_energy_range_uj")))
+    except PermissionError:
+        return _DENIED
+    except (OSError, ValueError) as error:
+        return Unavailable("energy_mj", "failing", f"the CPU's energy counter cannot be read: {error}", _MISSING.remedy)
+    if not total_uj or not ranges_uj:  # Some virtual machines show a counter that is always 0.
+        return _MISSING
+    if len(ranges_uj) > 1:
+        return Unavailable(
+            "energy_mj", "unsupported", f"the CPU packages' energy counters wrap at {sorted(ranges_uj)} µJ each"
+        )
+    (wraps_uj,) = ranges_uj
+    return total_uj % wraps_uj // 1000, wraps_uj // 1000
+
+
+def _read(zone: Path, name: str) -> str:
+    return (zone / name).read_text().strip()
+
+
+METRIC = "memory_traffic_bytes"
+_FLAG = "cqm_mbm_total"
+NO_COUNTER = Unavailable(METRIC, "unsupported", "this CPU shows no counter of memory traffic (no cqm_mbm_total)")
+_NOT_MOUNTED = Unavailable(
+    METRIC,
+    "missing",
+    "the kernel's counters of memory traffic are not mounted",
+    "mount -t resctrl resctrl /sys/fs/resctrl",
+)
+_RESCTRL_DENIED = Unavailable(
+    METRIC,
+    "denied",
+    "the kernel's counters of memory traffic may not be read",
+    "the right CAP_DAC_READ_SEARCH, which `pertoken agent install` gives",
+)
+
+
+def counts_traffic(cpu_flags: str) -> bool:
+    """Return whether the CPUs count it at all; `cpu_flags` is the line `flags` of /proc/cpuinfo."""
+    return _FLAG in cpu_flags.split()
+
+
+def read_traffic(sys: Path) -> int | Unavailable:
+    """Return bytes read from and written to memory so far, all domains together; or why that is not known."""
+    counters = sorted((sys / "fs/resctrl/mon_data").glob("mon_L3_*/mbm_total_bytes"))
+    if not counters:
+        return _NOT_MOUNTED
+    try:
+        return sum(int(counter.read_text()) for counter in counters)
+    except PermissionError:
+        return _RESCTRL_DENIED
+    except (OSError, ValueError) as error:  # "Unavailable" for a while after a domain came up.
+        return Unavailable(METRIC, "failing", f"the counter of memory traffic cannot be read: {error}")
+
 
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
 _VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}

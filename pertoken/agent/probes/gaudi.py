@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
+from pertoken.agent.workers import Backoff, Clock
 
 PROGRAM = "hl-smi"
 DRIVER = Path("/sys/module/habanalabs")

@@ -1,29 +1,62 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
-from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.readings import (
     IDENTITY,
     DeviceReading,
+    EnergyStep,
+    LastMeter,
     PlugReading,
     ProbeReading,
     Unavailable,
+    energy_step,
     identity_of,
     unread,
 )
-from pertoken.agent.rows.conditions import Condition
-from pertoken.agent.rows.lost_metrics import metric_events
-from pertoken.agent.rows.tick_state import Moment, Span, TickState
+from pertoken.agent.rows.tick_state import Condition, Moment, Span, TickState
 from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 from pertoken.store.schema.shared import stable_id
+
+WAIT = "wait"
+"""Remedy where waiting is enough, as at the begin of a mean: no event."""
+
+
+def metric_events(before: DeviceReading | None, now: DeviceReading, device_id: int) -> Iterator[Event]:
+    """Yield events for metrics lost or reported again between two readings of a device that answered both times."""
+    if before is None or before.lost or now.lost or before.unavailable == now.unavailable:
+        return
+    name = f"{now.name} ({now.uuid})"
+    lost: dict[str, list[str]] = {}
+    for missing in now.unavailable:
+        lost_now = _known(before, missing.metric) and not _known(now, missing.metric)
+        if lost_now and missing.remedy != WAIT:
+            lost.setdefault(missing.reason, []).append(missing.metric)
+    for reason, metrics in lost.items():
+        yield Event("metric_lost", f"{name}: {', '.join(metrics)} cannot be read any more: {reason}", device_id)
+    again = [
+        missing.metric
+        for missing in before.unavailable
+        if missing.remedy != WAIT and not _known(before, missing.metric) and _known(now, missing.metric)
+    ]
+    if again:
+        yield Event("metric_back", f"{name}: {', '.join(again)} can be read again", device_id)
+
+
+def _known(reading: DeviceReading, metric: str) -> bool:
+    if metric == "processes":  # not listed in each reading
+        return not any(missing.metric == metric for missing in reading.unavailable)
+    return getattr(reading, metric, None) is not None
+
 
 ENERGY = "energy_mj"
 """Series of a device's energy counter."""

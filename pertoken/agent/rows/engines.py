@@ -1,24 +1,173 @@
 """One engine's reading as its step: which engine it is, what its counters grew by, and what could not be seen."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pertoken.agent.engines.adapters import tokens
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
-from pertoken.agent.rows.busy import Busy, Stretch, busy
-from pertoken.agent.rows.conditions import Condition
-from pertoken.agent.rows.counting import counters, life_ids
-from pertoken.agent.rows.counting.halves import counted_once, prefills_for_another
-from pertoken.agent.rows.counting.loads import load
-from pertoken.agent.rows.counting.stored_peaks import peak_states, stored_peaks
-from pertoken.agent.rows.engine_ids import engine_id_of
-from pertoken.agent.rows.engine_step import EngineStep
-from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
-from pertoken.metrics import ENGINE_COUNTERS
+from pertoken.agent.rows import counters
+from pertoken.agent.rows.counters import peak_states, stored_peaks
+from pertoken.agent.rows.epochs import bucket_set_id, engine_id_of
+from pertoken.agent.rows.tick_state import (
+    NO_WORK,
+    OBSERVED_TICKS,
+    Busy,
+    Condition,
+    Moment,
+    Span,
+    Stretch,
+    TickState,
+    busy,
+)
+from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS, STORED_GAUGES
 from pertoken.provenance import Provenance
-from pertoken.store.schema.rows import CounterState, DeploymentRow, EngineRow, Event
-from pertoken.store.schema.shared import stable_id
+from pertoken.store.schema.rows import (
+    CounterState,
+    DeploymentRow,
+    DeploymentSample,
+    EngineCounterSample,
+    EngineRow,
+    Event,
+    HistogramSample,
+)
+from pertoken.store.schema.shared import CONNECTOR, stable_id
+
+MAX_GAUGE = 10**9
+"""Requests that no server runs or queues: a page may show any number, and a column holds 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep:
+    """Rows, events and conditions of one engine in one tick. `deployment` is None until its model was read once."""
+
+    engine: EngineRow
+    deployment: DeploymentRow | None
+    reading: EngineReading
+    span: Span
+    at: Moment
+    """When it was read: what its row reaches to."""
+    usable: bool
+    filed: bool = True
+    """Whether it has a row in this tick; the next one covers this tick's time too where it has none."""
+    complete: bool = True
+    restarted: bool = False
+    words: Mapping[str, int | None] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """What its other counters grew by, those that did."""
+    busy: Busy = NO_WORK
+    """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
+    buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
+    """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
+    counts_taken: bool = False
+    """Whether the counters of its page were taken."""
+    states: tuple[CounterState, ...] = ()
+    """Those that changed."""
+    forgotten: tuple[tuple[int, str], ...] = ()
+    """(owner, series) of states to remove: counters of a process that is gone, and peaks that were passed."""
+    unavailable: tuple[Unavailable, ...] = ()
+    events: tuple[Event, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    gone: bool = False
+    """Whether its process ended."""
+
+    @property
+    def at_most_busy_ms(self) -> int:
+        """Its busy time; all of its observed time where it works but exposes no time."""
+        if not self.usable:
+            return 0
+        return self.span.observed_ms if self.busy.ms is None else self.busy.ms
+
+    def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
+        """Return its row of this tick; tokens are NULL where the page could not be used."""
+        gauges = self.reading.gauges if self.usable else {}
+        split = self.usable and self.busy.prefill_ms is not None
+        return DeploymentSample(
+            epoch_id=epoch_id,
+            ts=ts,
+            duration_ms=self.span.duration_ms,
+            observed_ms=self.span.observed_ms if self.usable else 0,
+            complete=self.complete,
+            busy_ms=self.busy.ms if self.usable else None,
+            busy_provenance=int(self.busy.provenance) if self.usable else None,
+            split_ms=self.busy.ms if split else None,
+            prefill_ms=self.busy.prefill_ms if split else None,
+            decode_ms=self.busy.decode_ms if split else None,
+            **{word: self.words.get(word) for word in ENGINE_TOKENS},
+            **{gauge.column: _scaled(gauges.get(gauge.name), gauge.per_unit) for gauge in STORED_GAUGES},
+        )
+
+    def counter_rows(self, epoch_id: int, ts: int) -> tuple[EngineCounterSample, ...]:
+        """Return its other counters that grew, of the same epoch."""
+        return tuple(EngineCounterSample(epoch_id, metric, ts, delta) for metric, delta in self.counted.items())
+
+    def histogram_rows(self, epoch_id: int, ts: int) -> tuple[HistogramSample, ...]:
+        """Return buckets that grew, of the same epoch."""
+        return tuple(
+            HistogramSample(epoch_id, metric, ts, set_id, bucket, count)
+            for metric, bounds, counts in self.buckets
+            for set_id in (bucket_set_id(bounds),)
+            for bucket, count in enumerate(counts)
+            if count
+        )
+
+
+def _scaled(value: float | None, scale: float) -> int | None:
+    """Return a gauge in the integer scale of its column; None for what no gauge can be, or the store not hold."""
+    return None if value is None or not 0 <= value <= MAX_GAUGE else round(value * scale)
+
+
+Words = Mapping[str, int | None]
+"""Increases by counter."""
+
+
+def prefills_for_another(words: Words, knobs: Mapping[str, object]) -> bool:
+    """Return whether all requests of an interval were prefilled here and generated elsewhere.
+
+    By the role of its command line, or by a connector to other servers on one that received nothing; and in any case
+    because no request generated more than the one token with which a prefill ends.
+    """
+    generated, finished = words.get("generated_tokens"), words.get("requests_finished")
+    sends = knobs.get(CONNECTOR) is not None and knobs.get("role") is None and not words.get("transferred_tokens")
+    if not (knobs.get("role") == "prefill" or sends) or generated is None or finished is None:
+        return False
+    return 0 < generated <= finished
+
+
+def counted_once(words: Words, knobs: Mapping[str, object]) -> dict[str, int | None]:
+    """Return increases without what the server of the other half counts.
+
+    The output of a prefill is the first token of the decode server, also where only some requests end there. A server
+    that decodes only, and does not count what it received, received all its prompts.
+    """
+    counts = dict(words)
+    if prefills_for_another(words, knobs):
+        return counts | {"generated_tokens": 0, "requests_finished": 0}
+    generated, prefilled = words.get("generated_tokens"), words.get("requests_prefilled")
+    if generated is not None and prefilled:
+        counts["generated_tokens"] = max(0, generated - prefilled)
+    prompt = words.get("prompt_tokens")
+    if knobs.get("role") == "decode" and words.get("transferred_tokens") is None and prompt is not None:
+        return counts | {"transferred_tokens": prompt, "prompt_tokens": 0, "cached_tokens": 0, "computed_tokens": 0}
+    return counts
+
+
+def load(tick_state: TickState, reading: EngineReading, engine: EngineRow, moment: Moment) -> Mapping[str, int]:
+    """Return the counts of one load where this is the first page of a process whose start this agent watched.
+
+    The time is an upper bound: a server is found some seconds after it answers. Nothing of a process that began before
+    this agent did, of one that only listens for a server, and of one that serves several models.
+    """
+    endpoint, start_ms = reading.endpoint, reading.endpoint.process_start_ms
+    if start_ms is None or not endpoint.certain or endpoint.model is not None or not reading.counters:
+        return {}
+    known = tick_state.counters.get(engine.engine_id, {}).values()
+    if start_ms < tick_state.watching_since_ms + tick_state.away_ms or any(key.life == engine.life for key in known):
+        return {}
+    return {"loads": 1, "load_s": max(1, -(-(moment.monotonic_ms - start_ms) // 1000))}
+
 
 PAGE = "metrics_page"
 """Name under which an engine's fault is kept among the capabilities."""
@@ -163,12 +312,12 @@ def _advance(
     since_page_ms = tick_state.since_page_ms(engine_id, moment)
     life, elapsed_ms = engine.life, since_page_ms
     if reading.life_ms is not None and (life is None or not reading.endpoint.certain):
-        life = life_ids.page_life(reading.life_ms)
+        life = counters.page_life(reading.life_ms)
         if _in_turn(known, reading, life, moment.wall_ms - since_page_ms):
             return counters.rebase(known, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
     elif (ended := _ended_server(before, reading)) is not None and reading.life_ms is not None:
         # The process that listens goes on, but it only forwards, or has loaded its model again.
-        life = life_ids.page_life(reading.life_ms)
+        life = counters.page_life(reading.life_ms)
         known = {series: replace(state, life=ended) for series, state in known.items()}
     from_zero = False
     if start_ms is not None and life == engine.life:
@@ -195,7 +344,7 @@ def _advance(
 
 def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
     """Return whether another process answers than did before and ran already then: several servers behind one URL."""
-    page_lives = {life for life in {state.life for state in known.values()} if life_ids.is_page_life(life)}
+    page_lives = {life for life in {state.life for state in known.values()} if counters.is_page_life(life)}
     another = bool(page_lives) and life not in page_lives
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
@@ -207,7 +356,7 @@ def _ended_server(before: EngineReading | None, reading: EngineReading) -> int |
     """
     if before is None or before.life_ms is None or reading.started_ms is not None:
         return None
-    return None if reading.life_ms == before.life_ms else life_ids.page_life(before.life_ms)
+    return None if reading.life_ms == before.life_ms else counters.page_life(before.life_ms)
 
 
 def late_step(
@@ -255,7 +404,7 @@ def _engine(engine_id: int, host_id: int, boot_id: str | None, endpoint: Endpoin
         process_start_ms=endpoint.process_start_ms,
         version=version,
         found_by=endpoint.found_by,
-        life=life_ids.process_life(boot_id, endpoint.process_start_ms),
+        life=counters.process_life(boot_id, endpoint.process_start_ms),
     )
 
 

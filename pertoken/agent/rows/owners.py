@@ -4,10 +4,15 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.rows.allocation import Allocation, cpu_allocations, gpu_allocations, partition_allocations
 from pertoken.agent.rows.devices import DeviceStep
-from pertoken.agent.rows.engine_step import EngineStep
-from pertoken.agent.rows.tick_state import TickState
+from pertoken.agent.rows.engines import EngineStep
+from pertoken.agent.rows.tick_state import (
+    Allocation,
+    TickState,
+    cpu_allocations,
+    gpu_allocations,
+    partition_allocations,
+)
 from pertoken.provenance import Provenance
 
 PROCESSES = "processes"

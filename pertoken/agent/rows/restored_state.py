@@ -1,18 +1,44 @@
 """State restored when an agent starts, from the rows stored before it."""
 
-from collections.abc import Collection
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from pertoken.agent.clocks import RecordedClock
 from pertoken.agent.host.processes import boot_ms
-from pertoken.agent.host.recorded_clock import RecordedClock
 from pertoken.agent.readings import ProbeReading
-from pertoken.agent.rows.counting import life_ids
-from pertoken.agent.rows.counting.counters import is_bucket
+from pertoken.agent.rows import counters as life_ids
+from pertoken.agent.rows.counters import boot_life, is_bucket
 from pertoken.agent.rows.devices import ENERGY, host_id_of
-from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
-from pertoken.agent.rows.tick_state import TickState
+from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.store.schema.rows import CounterState
 from pertoken.store.write.restored_state import RestoredState
+
+WATCHED = "watched_ms"
+"""Time since boot up to which this host's rows reach."""
+FIRST_WATCHED = "first_watched_ms"
+"""Time since boot at which this host was first watched."""
+CLOCK_OFFSET = "clock_offset_ms"
+"""Recorded time minus time since boot."""
+MIN_MOVED_MS = 500
+"""Recorded time that moved less against the time since boot is not stored again."""
+
+
+def host_states(
+    tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
+) -> Iterator[CounterState]:
+    """Yield the states of the host's time that a tick stores; with `baseline`, of a new host alone."""
+    known, life = tick_state.counters.get(host_id, {}), boot_life(boot_id)
+    if not baseline or host_id not in tick_state.known_owners:
+        yield CounterState(host_id, WATCHED, moment.monotonic_ms, life, moment.ts)
+    if FIRST_WATCHED not in known:
+        yield CounterState(host_id, FIRST_WATCHED, moment.monotonic_ms, life, moment.ts)
+    if moment.offset_ms is not None and not baseline:
+        offset = known.get(CLOCK_OFFSET)
+        if offset is None or offset.life != life or abs(offset.value - moment.offset_ms) >= MIN_MOVED_MS:
+            yield CounterState(host_id, CLOCK_OFFSET, moment.offset_ms, life, moment.ts)
+
 
 _SAME_START_MS = 20
 """Starts by the wall clock (before schema 0005) were rounded twice from clock ticks of 10 ms."""

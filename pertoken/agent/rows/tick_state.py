@@ -1,13 +1,293 @@
 """State that one tick leaves for the next, and the moments of ticks."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from __future__ import annotations
 
-from pertoken.agent.readings import EngineReading, ProbeReading, Unavailable
-from pertoken.agent.rows.allocation import Allocation
-from pertoken.agent.rows.busy import Stretch
-from pertoken.agent.rows.conditions import Conditions
-from pertoken.store.schema.rows import Capability, CounterState, EpochRow
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, floor
+
+from pertoken.agent.readings import DeviceProcess, EngineReading, ProbeReading, Unavailable
+from pertoken.provenance import Provenance
+from pertoken.store.schema.rows import Capability, CounterState, EpochRow, Event
+from pertoken.store.schema.shared import OTHER
+from pertoken.units import SHARE, apportion
+
+_PARTS = 5040
+"""Parts of one unit of SM time: so that up to ten engines in a process have whole ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Share of a device that one owner (an engine id, or `OTHER`) has, in millionths."""
+
+    owner: int
+    share_1e6: int
+    provenance: Provenance
+
+
+def gpu_allocations(
+    processes: Sequence[DeviceProcess], engines_of_pid: Mapping[int, Sequence[int]]
+) -> tuple[Allocation, ...]:
+    """Return shares of a GPU by the processes on it; none if it is free.
+
+    One owner has all of it, as the driver reported. Several share it by their SM time since the list before; where that
+    is not reported for all of them, or nobody computed, by their memory, or equally where a driver hides the memory:
+    both are assumptions about time, and marked so. So is an equal part of a process that several engines run in.
+    """
+    memory: dict[int, int] = defaultdict(int)
+    sm_time: dict[int, int] = defaultdict(int)
+    shared = False
+    for process in processes:
+        owners = engines_of_pid.get(process.pid, (OTHER,))
+        shared = shared or len(owners) > 1
+        for owner in owners:
+            memory[owner] += (process.memory_bytes or 0) // len(owners)
+            sm_time[owner] += (process.sm_time or 0) * _PARTS // len(owners)
+    if len(memory) <= 1:
+        return tuple(Allocation(owner, SHARE, Provenance.REPORTED) for owner in memory)
+    every = sorted(memory)
+    if any(sm_time.values()) and all(process.sm_time is not None for process in processes):
+        provenance = Provenance.ASSUMED if shared else Provenance.INTEGRAL
+        return _split(every, [sm_time[owner] for owner in every], provenance)
+    hidden = any(process.memory_bytes is None for process in processes)
+    weights = [1] * len(every) if hidden else [memory[owner] for owner in every]
+    return _split(every, weights, Provenance.ASSUMED)
+
+
+def partition_allocations(slices: Sequence[tuple[int, Sequence[Allocation]]]) -> tuple[Allocation, ...]:
+    """Return shares of a GPU by its MIG devices: of each, what part of the GPU it is (millionths) and who holds it.
+
+    What no MIG device takes, and what nobody holds, is nobody's.
+    """
+    shares: dict[int, tuple[int, Provenance]] = {}
+    for part_1e6, allocations in slices:
+        for held in allocations:
+            share, provenance = shares.get(held.owner, (0, held.provenance))
+            share += part_1e6 * held.share_1e6 // SHARE
+            shares[held.owner] = share, max(provenance, held.provenance)
+    return tuple(Allocation(owner, share, provenance) for owner, (share, provenance) in sorted(shares.items()) if share)
+
+
+def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[Allocation, ...]:
+    """Return shares of the host's CPUs among the engines that compute on them, by their CPU time since the tick before.
+
+    A CPU always does foreign work; the host is taken to be there for its engines, so they share all of it. Where
+    a time could not be read, or none of them worked, they share it equally and that is an assumption.
+    """
+    owners = sorted(cpu_ms)
+    if len(owners) <= 1:
+        return tuple(Allocation(owner, SHARE, Provenance.REPORTED) for owner in owners)
+    used = [cpu_ms[owner] for owner in owners]
+    known = [ms for ms in used if ms is not None]
+    if len(known) < len(owners) or not any(known):
+        return _split(owners, [1] * len(owners), Provenance.ASSUMED)
+    return _split(owners, known, Provenance.COUNTER)
+
+
+def _split(owners: Sequence[int], weights: Sequence[int], provenance: Provenance) -> tuple[Allocation, ...]:
+    if not any(weights):
+        weights = [1] * len(owners)
+    return tuple(
+        Allocation(owner, share, provenance)
+        for owner, share in zip(owners, apportion(SHARE, weights), strict=True)
+        if share
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Work of one engine since the last reading in which nothing ran. Times in milliseconds."""
+
+    possible_ms: float = 0.0
+    """Observed time: the engine cannot have worked longer."""
+    owed_ms: float = 0.0
+    """Work of the stretch before that its readings had no time left for; part of `possible_ms`."""
+    owed_prefill_ms: float = 0.0
+    owed_decode_ms: float = 0.0
+    """Of `owed_ms`, at most."""
+    engine_ms: float = 0.0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+    request_steps: float = 0.0
+    """Steps summed over requests: generated tokens less accepted drafts."""
+    steps: float = 0.0
+    reported_ms: int = 0
+    reported_prefill_ms: int = 0
+    reported_decode_ms: int = 0
+    provenance: Provenance = Provenance.COUNTER
+    """Of the work so far."""
+
+    @property
+    def worked_ms(self) -> float:
+        """Busy time by the counters, before the cap."""
+        return self.owed_ms + (self.engine_ms or self.prefill_ms + self.decode_ms / self._overlap)
+
+    @property
+    def _overlap(self) -> float:
+        """Mean requests in a step; 1 where steps are not counted."""
+        return max(1.0, self.request_steps / self.steps) if self.steps else 1.0
+
+    def split(self, reported_ms: int) -> tuple[int, int]:
+        """Return how much of the time reported so far was prefill and decode, each at most."""
+        worked_ms = min(self.possible_ms, self.worked_ms)
+        if not worked_ms:
+            return 0, 0
+        prefill_ms = self.owed_prefill_ms + self.prefill_ms
+        decode_ms = self.owed_decode_ms + self.decode_ms / self._overlap
+        prefill, decode = (reported_ms * min(1.0, ms / worked_ms) for ms in (prefill_ms, decode_ms))
+        return floor(prefill), ceil(decode)
+
+    @property
+    def settled(self) -> bool:
+        """Whether counted work has its time: a counter that is printed with few digits moves late, in large steps."""
+        return not self.request_steps or self.engine_ms + self.prefill_ms + self.decode_ms > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Busy time of one reading. `ms` is None where the engine works but exposes no time."""
+
+    ms: int | None
+    provenance: Provenance
+    stretch: Stretch
+    """What the next reading continues."""
+    prefill_ms: int | None = None
+    decode_ms: int | None = None
+    """Of `ms`, at most; None where the engine does not count both."""
+
+
+NO_WORK = Busy(0, Provenance.COUNTER, Stretch())
+
+
+def busy(
+    stretch: Stretch,
+    deltas: Mapping[str, int | None],
+    *,
+    observed_ms: int,
+    elapsed_ms: int,
+    running: float | None,
+    waiting: float | None,
+    exact: bool,
+) -> Busy:
+    """Return the busy time of a reading that continues `stretch`; `ms` is at most `observed_ms`.
+
+    `deltas`: increases of the engine's counters by word since its last usable page, `elapsed_ms` ago. Only
+    `observed_ms` of that time count: work is taken to be spread evenly over it. `running`, `waiting`: requests at this
+    reading. `exact`: whether what the counters add up to cannot overlap.
+    """
+    part = min(1.0, observed_ms / elapsed_ms) if elapsed_ms > 0 else 1.0
+
+    def delta(word: str) -> float:
+        return (deltas.get(word) or 0) * part
+
+    steps = max(0.0, delta("generated_tokens") - delta("spec_accepted_tokens"))
+    now = replace(
+        stretch,
+        possible_ms=stretch.possible_ms + observed_ms,
+        engine_ms=stretch.engine_ms + delta("engine_ms"),
+        prefill_ms=stretch.prefill_ms + delta("prefill_ms"),
+        decode_ms=stretch.decode_ms + delta("decode_ms"),
+        request_steps=stretch.request_steps + steps,
+        steps=stretch.steps + delta("steps"),
+    )
+    timed = {word for word in ("engine_ms", "prefill_ms", "decode_ms") if deltas.get(word) is not None}
+    # Prefill time alone is all the work there is as long as nothing was generated.
+    counts_time = bool(timed - {"prefill_ms"}) or (bool(timed) and not now.request_steps)
+    if not exact and any(map(delta, timed)):
+        now = replace(now, provenance=Provenance.BOUND)
+    signs = (running, deltas.get("computed_tokens"), deltas.get("generated_tokens"))
+    if not counts_time and (any(signs) or all(sign is None for sign in signs)):
+        return Busy(None, Provenance.BOUND, now)
+    unreported_ms = min(now.possible_ms, now.worked_ms) - now.reported_ms
+    ms = max(0, min(floor(unreported_ms), observed_ms))
+    prefill_ms, decode_ms = now.split(now.reported_ms + ms)
+    prefill_ms = max(0, min(ms, prefill_ms - now.reported_prefill_ms))
+    decode_ms = max(0, min(ms, decode_ms - now.reported_decode_ms))
+    idle = not (any(signs) if running is None else running or waiting)
+    if idle and now.settled:
+        owed_ms = max(0.0, unreported_ms - ms)
+        origin = now.provenance if owed_ms else Provenance.COUNTER
+        worked_ms = now.reported_ms + ms + owed_ms
+        prefill_end_ms, decode_end_ms = now.split(ceil(worked_ms))
+        left = Stretch(
+            possible_ms=owed_ms,
+            owed_ms=owed_ms,
+            owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - now.reported_prefill_ms - prefill_ms)),
+            owed_decode_ms=min(owed_ms, max(0, decode_end_ms - now.reported_decode_ms - decode_ms)),
+            provenance=origin,
+        )
+    else:
+        left = replace(
+            now,
+            reported_ms=now.reported_ms + ms,
+            reported_prefill_ms=now.reported_prefill_ms + prefill_ms,
+            reported_decode_ms=now.reported_decode_ms + decode_ms,
+        )
+    provenance = now.provenance if ms else Provenance.COUNTER
+    if not {"prefill_ms", "decode_ms"} <= timed:
+        return Busy(ms, provenance, left)
+    return Busy(ms, provenance, left, prefill_ms, decode_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that holds now for an owner (a host, a device or an engine)."""
+
+    owner_id: int
+    topic: str
+    """What it is about: an owner has one condition of a topic at a time. The event of its end is `{topic}_back`."""
+    kind: str
+    """Kind of the event of its begin."""
+    state: str
+    """Distinguishes it from another condition of the topic. Its messages may differ from tick to tick."""
+    begins: str
+    ends: str | None = None
+    """Message when it no longer holds; None: its end is no event."""
+
+    @property
+    def key(self) -> Key:
+        """Whose condition it is, and what about."""
+        return self.owner_id, self.topic
+
+
+Key = tuple[int, str]
+Conditions = Mapping[Key, Condition]
+
+
+def followed(before: Conditions, now: Collection[Condition], judged: Collection[int]) -> tuple[Conditions, list[Event]]:
+    """Return the conditions to remember after a tick, and the events of what began and ended.
+
+    `judged` are the owners of which this tick knows all conditions; those of other owners stay as they were.
+    """
+    allocation = {key.key: key for key in now}
+    if not before and not allocation:
+        return before, []
+    remembered = {
+        key: condition
+        for key, condition in before.items()
+        if key not in allocation and condition.owner_id not in judged
+    }
+    events = [*_begun(before, allocation), *_ended(before, allocation, remembered)]
+    return remembered | {key: _oldest(before.get(key), condition) for key, condition in allocation.items()}, events
+
+
+def _oldest(before: Condition | None, now: Condition) -> Condition:
+    return before if before is not None and before.state == now.state else now
+
+
+def _begun(before: Conditions, allocation: Conditions) -> Iterator[Event]:
+    for key, condition in allocation.items():
+        known = before.get(key)
+        if known is None or known.state != condition.state:
+            yield Event(condition.kind, condition.begins, condition.owner_id)
+
+
+def _ended(before: Conditions, allocation: Conditions, remembered: Conditions) -> Iterator[Event]:
+    for key, condition in before.items():
+        if key not in allocation and key not in remembered and condition.ends is not None:
+            yield Event(f"{condition.topic}_back", condition.ends, condition.owner_id)
+
 
 OBSERVED_TICKS = 2
 """Ticks one row may span and still count as observed throughout."""
@@ -27,7 +307,7 @@ class Moment:
     offset_ms: int | None = None
     """Recorded time minus time since boot; None where no time is recorded."""
 
-    def earlier(self, monotonic_ms: int) -> "Moment":
+    def earlier(self, monotonic_ms: int) -> Moment:
         """Return an earlier time that is filed with the same tick."""
         return replace(self, wall_ms=self.wall_ms - self.monotonic_ms + monotonic_ms, monotonic_ms=monotonic_ms)
 

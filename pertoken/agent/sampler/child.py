@@ -5,6 +5,8 @@ answers each with one `DriversReading` line (`pertoken.agent.sampler.wire`) on s
 ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -16,8 +18,8 @@ from typing import Protocol
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
+from pertoken.agent.probes.nvidia.nvml import XidWatch
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, DriverEvent, DriversReading, Unavailable
 from pertoken.agent.sampler.wire import encode
 from pertoken.process import settle

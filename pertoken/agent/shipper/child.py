@@ -6,6 +6,8 @@ one round; it ends when its input does. Its output is a line of JSON for each th
 of a round being `done` or `failed`.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import secrets
@@ -50,6 +52,7 @@ from pertoken.store.write.outbox import RAW, ROLLED
 
 if TYPE_CHECKING:
     import psycopg
+
 
 MARKS = 2000
 """Marks of one batch: about 0.5 to 5 MB of rows."""
@@ -107,7 +110,7 @@ class Shipper:
         except (psycopg.Error, SQLAlchemyError) as error:
             raise StoreError(f"{self._server}: {self._server.message_of(error)}") from None
 
-    def _enter(self, connection: "psycopg.Connection[Any]", state: LocalState) -> Session:
+    def _enter(self, connection: psycopg.Connection[Any], state: LocalState) -> Session:
         standing = enter(connection, state)
         if standing.schema in REVISIONS["telemetry"][:-1]:
             raise StoreError(f"{self._server}: {_OLDER}")
@@ -267,7 +270,7 @@ def _parts(rows: list[Row]) -> Iterator[list[Row]]:
         yield rows[start : start + ROWS]
 
 
-def serve(shipper: Shipper, asked: "SimpleQueue[str | None]", report: Report, stop: threading.Event) -> None:
+def serve(shipper: Shipper, asked: SimpleQueue[str | None], report: Report, stop: threading.Event) -> None:
     """Do a round for each line of `asked`, until it yields None or `stop` is set."""
     while asked.get() is not None and not stop.is_set():
         try:

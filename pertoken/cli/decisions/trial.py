@@ -123,7 +123,7 @@ def _asking(current: Trial, settings: Settings, endpoint: str | None, control_en
     """Return how the replicas of a trial are asked, None where no endpoint was given. Raises BadInput."""
     import secrets
 
-    from pertoken.agent.load_probe.client import Client
+    from pertoken.agent.load_probe import Client
     from pertoken.cli.check import answers_of
     from pertoken.cli.probe import access_to, base_url, listed_model
     from pertoken.errors import BadInput

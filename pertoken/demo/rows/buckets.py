@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Table
 
-from pertoken.agent.rows.engine_ids import bucket_set_id
+from pertoken.agent.rows.epochs import bucket_set_id
 from pertoken.demo.rows.histograms import Histogram
 from pertoken.demo.rows.identities import INTERVAL_S
 from pertoken.demo.simulator.arrivals import Floats, Ints

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pertoken.agent.rows.engine_ids import bucket_set_id
+from pertoken.agent.rows.epochs import bucket_set_id
 from pertoken.demo.rows.buckets import Columns
 from pertoken.demo.rows.histograms import Histogram
 from pertoken.demo.rows.identities import INTERVAL_S, EngineRows, HostRows

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.checkpoints.bounded import MOST, FileRefused, opened, read_json, whole
+from pertoken.agent.checkpoints.facts import MOST, FileRefused, opened, read_json, whole
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.checkpoints.config_layers import cache_fields
-from pertoken.agent.checkpoints.experts import Experts, experts_of
-from pertoken.agent.checkpoints.facts import ShapeUnknown
+from pertoken.agent.checkpoints.config_json import cache_fields
+from pertoken.agent.checkpoints.facts import Experts, ShapeUnknown, experts_of
 from pertoken.state.model import Model
 
 KEYS = Path(__file__).with_name("config_keys.csv")

@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.checkpoints.experts import ACTIVE, COUNTS, Experts, experts_of
-from pertoken.agent.checkpoints.facts import ShapeUnknown
+from pertoken.agent.checkpoints.facts import ACTIVE, COUNTS, Experts, ShapeUnknown, experts_of
 
 
 @pytest.mark.parametrize("count", COUNTS)

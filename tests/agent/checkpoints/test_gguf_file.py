@@ -4,9 +4,8 @@ import gguf
 import numpy as np
 import pytest
 
-from pertoken.agent.checkpoints.bounded import FileRefused
-from pertoken.agent.checkpoints.facts import Checkpoint
-from pertoken.agent.checkpoints.gguf_file import _DTYPES, read_gguf, read_header
+from pertoken.agent.checkpoints.facts import Checkpoint, FileRefused
+from pertoken.agent.checkpoints.gguf import _DTYPES, read_gguf, read_header
 from tests.llama import write_model
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pertoken.agent.checkpoints.facts import ShapeUnknown
-from pertoken.agent.checkpoints.gguf_layers import cache_fields, n_layers
+from pertoken.agent.checkpoints.gguf import cache_fields, n_layers
 from pertoken.state.model import Model
 
 PLAIN: dict[str, Any] = {

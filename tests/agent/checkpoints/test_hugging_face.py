@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from pertoken.agent.checkpoints.checkpoint import read_folder
 from pertoken.agent.checkpoints.facts import Checkpoint
-from pertoken.agent.checkpoints.hugging_face import read_folder
 from tests.agent.checkpoints.folders import LLAMA, Tensors, write
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from pertoken.agent.checkpoints.config_json import parameters
 from pertoken.agent.checkpoints.facts import ShapeUnknown
-from pertoken.agent.checkpoints.parameters import parameters
 from tests.vllm import MAX_MODEL_LEN, PARAMS
 
 

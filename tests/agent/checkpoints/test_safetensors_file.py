@@ -5,8 +5,8 @@ from struct import pack
 
 import pytest
 
-from pertoken.agent.checkpoints.bounded import FileRefused
-from pertoken.agent.checkpoints.safetensors_file import Tensor, read_tensors
+from pertoken.agent.checkpoints.checkpoint import Tensor, read_tensors
+from pertoken.agent.checkpoints.facts import FileRefused
 from tests.agent.checkpoints.folders import LLAMA, header, write
 
 

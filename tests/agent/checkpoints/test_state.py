@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.checkpoints.facts import ShapeUnknown
-from pertoken.agent.checkpoints.state import state_bytes
+from pertoken.agent.checkpoints.facts import ShapeUnknown, state_bytes
 
 FORMS: list[tuple[dict[str, Any], int]] = [
     ({"linear_num_value_heads": 4, "linear_value_head_dim": 8, "linear_num_key_heads": 2, "linear_key_head_dim": 16,

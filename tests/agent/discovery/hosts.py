@@ -1,7 +1,6 @@
 """Hosts of made-up processes."""
 
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import HostProcesses, Process
+from pertoken.agent.host.processes import Address, HostProcesses, Process
 
 LOOPBACK = "127.0.0.1"
 SERVE = ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", "org/model", "--port", "18000", "-tp", "2")

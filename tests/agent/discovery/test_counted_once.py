@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.discovery.watch import Watch
-from pertoken.agent.engines.locate import locate
+from pertoken.agent.discovery import Watch
+from pertoken.agent.engines.processes import locate
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import HostProcesses, Process
+from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
-from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
+from pertoken.agent.scrape import Limits, Reply, ScrapeError
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.values import START_MS, moment, probe, tick_state
 
@@ -199,10 +198,10 @@ WAYS = ("http://127.0.0.1:8080", "http://localhost:8080", "http://10.0.0.7:8080"
 @given(urls=st.lists(st.sampled_from(WAYS), unique=True), find=st.booleans())
 def test_a_server_named_by_any_of_the_ways_to_it_is_read_once(urls: list[str], find: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pertoken.agent.discovery.watch.host_processes", lambda: IN_DOCKER)
-        patch.setattr("pertoken.agent.discovery.watch.answers", lambda url, limits: pytest.fail(f"{url} was asked"))
+        patch.setattr("pertoken.agent.discovery.host_processes", lambda: IN_DOCKER)
+        patch.setattr("pertoken.agent.discovery.answers", lambda url, limits: pytest.fail(f"{url} was asked"))
         patch.setattr(
-            "pertoken.agent.discovery.watch.detect",
+            "pertoken.agent.discovery.detect",
             lambda url, limits, processes: locate(
                 Endpoint("vllm", url, "setting", int(url.rpartition(":")[2])), IN_DOCKER
             ),

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from pertoken.agent.discovery.watch import MAX_READERS, Watch
+from pertoken.agent.discovery import MAX_READERS, Watch
 from pertoken.agent.host.processes import start_ms
 from pertoken.agent.readings import LATE, Endpoint
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.config import load
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample

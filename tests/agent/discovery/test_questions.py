@@ -2,7 +2,7 @@
 
 import threading
 
-from pertoken.agent.discovery.questions import Questions
+from pertoken.agent.discovery import Questions
 from tests.recorded import DEADLINE_S
 
 

@@ -1,8 +1,7 @@
 """Ranks of several hosts: which server they are part of."""
 
-from pertoken.agent.discovery.servers import Discovery, discover
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import Process
+from pertoken.agent.discovery import Discovery, discover
+from pertoken.agent.host.processes import Address, Process
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never
 
 HEAD = (*SERVE, "--data-parallel-address", "10.0.0.1", "--data-parallel-size", "4")

@@ -6,11 +6,10 @@ from collections.abc import Collection
 
 import pytest
 
-from pertoken.agent.discovery.servers import Discovery, discover
-from pertoken.agent.engines.locate import locate
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
-from pertoken.agent.host.processes import Process, host_processes
+from pertoken.agent.discovery import Discovery, discover
+from pertoken.agent.engines.processes import locate
+from pertoken.agent.host.owners import VARIABLES as POD_VARIABLES
+from pertoken.agent.host.processes import Address, Process, host_processes
 from pertoken.agent.readings import Endpoint
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never, vllm_tree
 

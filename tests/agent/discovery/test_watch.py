@@ -5,11 +5,10 @@ from threading import Barrier, Event
 
 import pytest
 
-from pertoken.agent.discovery.watch import ASK_AGAIN_S, Watch
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import HostProcesses, Process
+from pertoken.agent.discovery import ASK_AGAIN_S, Watch
+from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 
 PORTS = (7001, 7002)
 
@@ -19,14 +18,14 @@ def test_a_port_that_lets_us_wait_holds_up_one_look_and_not_the_next(monkeypatch
     listening = tuple(Address("127.0.0.1", port) for port in PORTS)
     one = Process(20, 1, ("python", "app.py"), 5000, listening)
     maps = {20: frozenset({"/x/libllama.so"})}
-    monkeypatch.setattr("pertoken.agent.discovery.watch.host_processes", lambda: HostProcesses({20: one}, (), maps.get))
+    monkeypatch.setattr("pertoken.agent.discovery.host_processes", lambda: HostProcesses({20: one}, (), maps.get))
 
     def answers(url: str, limits: Limits) -> None:
         asked.append(url)
         if url.endswith("7001"):
             Event().wait(limits.timeout_s)
 
-    monkeypatch.setattr("pertoken.agent.discovery.watch.answers", answers)
+    monkeypatch.setattr("pertoken.agent.discovery.answers", answers)
     watch = Watch((), True, limits, lambda: time.monotonic() + later_s[0])
     silent, quick = (f"http://127.0.0.1:{port}" for port in PORTS)
     for _ in range(3):
@@ -43,17 +42,15 @@ def test_ports_are_asked_at_the_same_time_and_what_need_not_be_asked_is_read_bef
 ) -> None:
     serve = Process(20, 1, ("vllm", "serve", "m", "--port", "8000"), 5000, (Address("127.0.0.1", 8000),))
     unknown = Process(21, 1, ("vllm", "serve", "m"), 5000, tuple(Address("127.0.0.1", 7001 + n) for n in range(5)))
-    monkeypatch.setattr(
-        "pertoken.agent.discovery.watch.host_processes", lambda: HostProcesses({20: serve, 21: unknown})
-    )
-    monkeypatch.setattr("pertoken.agent.discovery.watch.start_ms", lambda pid: 5000)
+    monkeypatch.setattr("pertoken.agent.discovery.host_processes", lambda: HostProcesses({20: serve, 21: unknown}))
+    monkeypatch.setattr("pertoken.agent.discovery.start_ms", lambda pid: 5000)
     all_asked, published = Barrier(6), []
 
     def answers(url: str, limits: Limits) -> str | None:
         all_asked.wait(10)  # passed only by five of them at once, and this test
         return "vllm" if url.endswith("7003") else None
 
-    monkeypatch.setattr("pertoken.agent.discovery.watch.answers", answers)
+    monkeypatch.setattr("pertoken.agent.discovery.answers", answers)
     watch = Watch((), True, Limits())
     watch.start_look()
     deadline = time.monotonic() + 10
@@ -77,10 +74,10 @@ def test_a_server_named_by_its_url_is_asked_what_it_is_until_it_can_be_read_and_
         asked.append(url)
         return Endpoint("vllm", url, "setting", 8000, pid=20, process_start_ms=start_ms[0])
 
-    monkeypatch.setattr("pertoken.agent.discovery.watch.detect", detect)
-    monkeypatch.setattr("pertoken.agent.discovery.watch.start_ms", lambda pid: start_ms[0])
+    monkeypatch.setattr("pertoken.agent.discovery.detect", detect)
+    monkeypatch.setattr("pertoken.agent.discovery.start_ms", lambda pid: start_ms[0])
     monkeypatch.setattr(
-        "pertoken.agent.discovery.watch.EngineReader.read",
+        "pertoken.agent.discovery.EngineReader.read",
         lambda reader, *, latencies: (
             EngineReading(reader.endpoint, fault=fault[0], histograms={} if latencies else None),
         ),
@@ -106,10 +103,10 @@ def test_a_server_named_by_its_url_is_asked_what_it_is_until_it_can_be_read_and_
 def test_a_server_found_by_its_process_after_it_was_named_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     serve = Process(20, 1, ("vllm", "serve", "m", "--port", "8000"), 5000, (Address("127.0.0.1", 8000),))
     seen = [HostProcesses({}), HostProcesses({20: serve})]
-    monkeypatch.setattr("pertoken.agent.discovery.watch.host_processes", lambda: seen[0])
-    monkeypatch.setattr("pertoken.agent.discovery.watch.start_ms", lambda pid: 5000)
+    monkeypatch.setattr("pertoken.agent.discovery.host_processes", lambda: seen[0])
+    monkeypatch.setattr("pertoken.agent.discovery.start_ms", lambda pid: 5000)
     named = Endpoint("vllm", "http://localhost:8000", "setting", 8000, pid=20, process_start_ms=5000)
-    monkeypatch.setattr("pertoken.agent.discovery.watch.detect", lambda url, limits, processes: named)
+    monkeypatch.setattr("pertoken.agent.discovery.detect", lambda url, limits, processes: named)
     watch = Watch((named.base_url,), True, Limits())
     assert [reading.found_by for reading in watch.look()] == ["setting"]
     del seen[0]

@@ -1,8 +1,7 @@
 """The process behind an address."""
 
-from pertoken.agent.engines.locate import locate
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import Process
+from pertoken.agent.engines.processes import locate
+from pertoken.agent.host.processes import Address, Process
 from pertoken.agent.readings import Endpoint
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, vllm_tree
 

@@ -9,7 +9,7 @@ from pertoken.agent.engines.reader import MODEL_S, EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.locate import with_process
+from pertoken.agent.engines.processes import with_process
 from pertoken.agent.engines.reader import IDENTITY_S, REMEDIES, EngineReader, answers, detect, kind_at
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import HostProcesses, Process, start_ms
+from pertoken.agent.host.processes import Address, HostProcesses, Process, start_ms
 from pertoken.agent.readings import LATE, Endpoint, EngineReading
-from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
+from pertoken.agent.scrape import Limits, Reply, ScrapeError
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import Answer, answering, dripping, http, pages
 

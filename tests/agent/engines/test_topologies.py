@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.agent.discovery.servers import discover
-from pertoken.agent.engines.locate import locate
-from pertoken.agent.engines.topologies import unread_server
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import Process
+from pertoken.agent.discovery import discover
+from pertoken.agent.engines.processes import locate, unread_server
+from pertoken.agent.host.processes import Address, Process
 from pertoken.agent.readings import Endpoint
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never
 

@@ -3,8 +3,7 @@ import urllib.request
 
 import pytest
 
-from pertoken.agent.exporter.endpoint import endpoint_of, pusher_of
-from pertoken.agent.exporter.totals import Totals
+from pertoken.agent.exporter import Totals, endpoint_of, pusher_of
 from pertoken.config import Settings
 from tests.agent.exporter.test_totals import EPOCHS, tick
 from tests.reports.receivers import receiver

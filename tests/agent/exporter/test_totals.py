@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pertoken.agent.exporter.totals import Totals
+from pertoken.agent.exporter import Totals
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,

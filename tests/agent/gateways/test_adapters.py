@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.agent.gateways.adapters import ADAPTERS
+from pertoken.agent.gateways import ADAPTERS
 from pertoken.config import GATEWAYS
 from pertoken.metrics import TENANT_LABELS, TENANT_TOKENS
 

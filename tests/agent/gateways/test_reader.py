@@ -3,9 +3,9 @@
 import pytest
 
 from pertoken.access import Access
-from pertoken.agent.gateways.reader import GatewayWatch, read_gateway
+from pertoken.agent.gateways import GatewayWatch, read_gateway
 from pertoken.agent.readings import GatewayReading
-from pertoken.agent.scrape.http import Limits, ScrapeError
+from pertoken.agent.scrape import Limits, ScrapeError
 from pertoken.settings.fleet import GatewaySettings
 from tests.agent.engine_pages import CAPTURES
 from tests.agent.servers import answering, pages

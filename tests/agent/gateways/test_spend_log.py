@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.gateways.spend_log import read_spend_log
+from pertoken.agent.gateways import read_spend_log
 from pertoken.errors import BadInput
 from pertoken.settings.fleet import GatewaySettings
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.access import Access
-from pertoken.agent.history.api import PrometheusApi, Steps
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.history.prometheus import PrometheusApi, Steps
+from pertoken.agent.scrape import Limits
 from pertoken.errors import BadInput
 from tests.agent.history.api_server import labels, serving
 from tests.agent.servers import answering, pages

@@ -1,6 +1,6 @@
 """Tables of exporters agree with the table of device metrics."""
 
-from pertoken.agent.history.exporters import EXPORTERS
+from pertoken.agent.history.prometheus import EXPORTERS
 from pertoken.metrics import DEVICE
 
 

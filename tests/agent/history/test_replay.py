@@ -1,7 +1,7 @@
 """Recorded series as ticks: who holds which device, and how far that is known."""
 
-from pertoken.agent.history.api import Steps
-from pertoken.agent.history.replay import MAX_UNSCRAPED_STEPS, ImportedHost, replay
+from pertoken.agent.history.prometheus import Steps
+from pertoken.agent.history.run import MAX_UNSCRAPED_STEPS, ImportedHost, replay
 from pertoken.agent.history.series import Chunk, DeviceSeries, EngineSeries
 from pertoken.provenance import Provenance
 from pertoken.store.schema.rows import DeploymentSample, DeviceShare, Tick

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.history.api import PrometheusApi
+from pertoken.agent.history.prometheus import PrometheusApi
 from pertoken.agent.history.run import ImportReport, import_prometheus
 from pertoken.agent.history.series import Source
 from pertoken.agent.readings import Endpoint, HostReading, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.migrations import upgrade
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store

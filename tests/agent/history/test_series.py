@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from pertoken.agent.history.api import PrometheusApi, Steps
+from pertoken.agent.history.prometheus import PrometheusApi, Steps
 from pertoken.agent.history.series import Chunk, Source, found_names, read_chunk, wanted_names
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from tests.agent.history.api_server import Value, labels, serving
 
 STEPS = Steps(3600, 3, 60)

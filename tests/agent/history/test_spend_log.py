@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.gateways.spend_log import SpendLog
-from pertoken.agent.history.spend_log import import_spend_log
+from pertoken.agent.gateways import SpendLog
+from pertoken.agent.history.run import import_spend_log
 from pertoken.costs.spend import UNATTRIBUTED, Spend, spend
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation, locate

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pertoken.agent.history.api import Series
-from pertoken.agent.history.targets import (
+from pertoken.agent.history.prometheus import (
     Scrape,
+    Series,
     Targets,
     address_of,
     distinct,

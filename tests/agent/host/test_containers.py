@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.host.containers import Container, container_of
+from pertoken.agent.host.owners import Container, container_of
 
 ID = "3f2a1b4c5d6e" + "0" * 52
 OUTER = "a" * 64

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.agent.host.identity import HostIdentity, Identity, read_instance
-from pertoken.agent.scrape.http import Limits, ScrapeError
+from pertoken.agent.scrape import Limits, ScrapeError
 from pertoken.catalog.clouds import Cloud, clouds
 from tests.standin_nvml import ManualClock
 

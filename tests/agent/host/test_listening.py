@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from pertoken.agent.host import listening
-from pertoken.agent.host.listening import Address
+from pertoken.agent.host import processes
+from pertoken.agent.host.processes import Address
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def addresses() -> Iterator[set[Address]]:
 
 
 def test_the_kernel_lists_what_listens_and_no_connections(addresses: set[Address]) -> None:
-    sockets = listening.listening_here()
+    sockets = processes.listening_here()
     assert addresses <= set(sockets.values())
     own = {inode for inode, address in sockets.items() if address in addresses}
     assert {inode: sockets[inode] for inode in own} == {
-        inode: address for inode, address in listening.listening_of("self").items() if inode in own
+        inode: address for inode, address in processes.listening_of("self").items() if inode in own
     }
     assert len(own) == len(addresses)
 
@@ -34,5 +34,5 @@ def test_the_kernel_lists_what_listens_and_no_connections(addresses: set[Address
 def test_a_kernel_that_does_not_list_sockets_is_read_by_its_files(
     addresses: set[Address], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_NETLINK_SOCK_DIAG", 250)  # no such protocol
-    assert addresses <= set(listening.listening_here().values())
+    monkeypatch.setattr(processes, "_NETLINK_SOCK_DIAG", 250)  # no such protocol
+    assert addresses <= set(processes.listening_here().values())

@@ -11,7 +11,7 @@ import pytest
 from pertoken.access import Access
 from pertoken.agent.host.plug import MAX_AGE_S, PlugWatch, plug_watch, read_plug
 from pertoken.agent.readings import PlugReading, Unavailable
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.config import Settings
 from pertoken.settings.fleet import PlugSource
 from tests.agent.servers import Answer, answering, http, pages

@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.agent.host.pods import VARIABLES, workload_of
+from pertoken.agent.host.owners import VARIABLES, workload_of
 from pertoken.state.deployment import Workload
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pertoken.agent.host.process_life import ProcessLife
-from pertoken.agent.host.processes import start_ms
+from pertoken.agent.host.processes import ProcessLife, start_ms
 
 
 @contextmanager

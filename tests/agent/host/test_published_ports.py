@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.host.listening import Address
-from pertoken.agent.host.processes import _ips, host_processes
-from pertoken.agent.host.published_ports import Forward, docker_ports, forwarded, rootless_ports
+from pertoken.agent.host.processes import (
+    Address,
+    Forward,
+    _ips,
+    docker_ports,
+    forwarded,
+    host_processes,
+    rootless_ports,
+)
 
 OWN = "net:[1]"
 INSIDE = 18_555

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from pertoken.agent.host.purge_clock import CONFIRM_S, PurgeClock
+from pertoken.agent.clocks import CONFIRM_S, PurgeClock
 from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.costs.report.fleet_report import fleet_report

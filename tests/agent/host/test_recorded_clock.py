@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from pertoken.agent.host.recorded_clock import LASTS_MS
+from pertoken.agent.clocks import LASTS_MS
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store

@@ -4,20 +4,21 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.load_probe.blocks import (
+from pertoken.agent.load_probe import (
     BLOCKS,
     GENERATED_TOKENS,
     MIN_WAVES,
     PROMPT_TOKENS,
     WARM_UP_WAVES,
+    Completion,
+    Foreign,
+    Sent,
+    ServerState,
     ServerUnderCheck,
     measure,
     order,
     step_of,
 )
-from pertoken.agent.load_probe.client import Completion
-from pertoken.agent.load_probe.run import Foreign
-from pertoken.agent.load_probe.server_watch import Sent, ServerState
 
 
 class Timed:

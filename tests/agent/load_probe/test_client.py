@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pertoken.access import Access
-from pertoken.agent.load_probe.client import Client, ProbeError
+from pertoken.agent.load_probe import Client, ProbeError
 
 USAGE = {"prompt_tokens": 70, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 6}}
 

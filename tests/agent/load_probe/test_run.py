@@ -8,13 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pertoken.access import Access
+from pertoken.agent import load_probe as probing
 from pertoken.agent.engines.reader import detect
-from pertoken.agent.load_probe import run as probing
-from pertoken.agent.load_probe.client import Client, Completion, ProbeError
-from pertoken.agent.load_probe.run import run
-from pertoken.agent.load_probe.script import Step
-from pertoken.agent.load_probe.server_watch import ServerWatch
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.load_probe import Client, Completion, ProbeError, ServerWatch, Step, run
+from pertoken.agent.scrape import Limits
 from tests.llama import ALIAS, LlamaServer, write_model
 
 STEPS = (Step(40, 1, 1, 2), Step(300, 1, 1, 2), Step(20, 96, 1, 1), Step(20, 96, 4, 2), Step(200, 96, 4, 1))

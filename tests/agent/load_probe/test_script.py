@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.agent.load_probe.script import MAX_BATCH, SHARE_OF_CONTEXT, Step, cost, script
+from pertoken.agent.load_probe import MAX_BATCH, SHARE_OF_CONTEXT, Step, cost, script
 
 
 @pytest.mark.parametrize("slots", [None, 1, 3, 8, 256])

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.energy import JUMPED, energy_step
 from pertoken.agent.probes.amd import load
-from pertoken.agent.readings import DeviceProcess
-from pertoken.agent.sampler.client import Sampler
-from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.readings import JUMPED, DeviceProcess, energy_step
+from pertoken.agent.sampler.client import Drivers, Sampler
 from tests.agent.probes.standin_amdsmi import RocmLibrary, rocm
 from tests.vllm import FOLDER
 

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.probes.cpu import CpuProbe
-from pertoken.agent.probes.resctrl import counts_traffic, read_traffic
+from pertoken.agent.probes.cpu import CpuProbe, counts_traffic, read_traffic
 from pertoken.agent.readings import Unavailable
 
 FLAGS = "fpu sse cqm_llc cqm_mbm_total cqm_mbm_local"

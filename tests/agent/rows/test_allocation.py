@@ -6,7 +6,7 @@ from dataclasses import replace
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.provenance import Provenance
 from pertoken.store.schema.rows import (
     DeviceShare,

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pertoken.agent.readings import EngineReading
-from pertoken.agent.rows.busy import Stretch, busy
+from pertoken.agent.rows.tick_state import Stretch, busy
 from pertoken.provenance import Provenance
 from tests.agent.rows.busy.agent import Agent
 from tests.agent.values import ENDPOINT, engine

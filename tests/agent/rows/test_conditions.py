@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.agent.rows.conditions import Condition, followed
+from pertoken.agent.rows.tick_state import Condition, followed
 
 FAULT = Condition(7, "engine", "engine_timeout", "timeout", "no answer", "answers again")
 

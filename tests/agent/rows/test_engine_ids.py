@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.rows.engine_ids import engine_id_of
+from pertoken.agent.rows.epochs import engine_id_of
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import stable_id

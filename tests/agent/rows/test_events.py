@@ -7,10 +7,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from pertoken.agent.energy import STANDS_STILL
+from pertoken.agent.probes.nvidia.nvml import Xid, XidWatch
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.probes.nvidia.xid import Xid, XidWatch
-from pertoken.agent.readings import DriverEvent, EngineReading, Unavailable
+from pertoken.agent.readings import STANDS_STILL, DriverEvent, EngineReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.store.schema.rows import Tick
 from tests.agent.recorded_devices import recording

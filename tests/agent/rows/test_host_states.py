@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pertoken.agent.rows.counting.life_ids import boot_life
-from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED, host_states
+from pertoken.agent.rows.counters import boot_life
+from pertoken.agent.rows.restored_state import CLOCK_OFFSET, FIRST_WATCHED, WATCHED, host_states
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.store.schema.rows import CounterState
 from tests.agent.values import moment, tick_state

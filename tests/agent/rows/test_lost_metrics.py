@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from pertoken.agent.readings import DeviceReading, Unavailable
-from pertoken.agent.rows.lost_metrics import WAIT, metric_events
+from pertoken.agent.rows.devices import WAIT, metric_events
 from tests.agent.values import gpu
 
 WHOLE = gpu(0)._replace(util_1e4=5000, dram_active_1e4=7000)

@@ -22,7 +22,7 @@ from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, TickState
-from pertoken.agent.scrape.http import Limits, Reply
+from pertoken.agent.scrape import Limits, Reply
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from pertoken.agent.rows.spread import DAY, MAX_SPLIT_S, parts, spread
+from pertoken.agent.rows.assemble import DAY, MAX_SPLIT_S, parts, spread
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.energy import energy_step
-from pertoken.agent.readings import DriversReading
+from pertoken.agent.readings import DriversReading, energy_step
 from pertoken.agent.sampler.client import Sampler, SamplerDied, SamplerStalled
 from tests.agent.sampler.processes import NOTHING, PATIENCE_S, process_of
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.agent.readings import DriversReading, HostReading, ProbeReading
-from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.sampler.client import Drivers
 from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.values import CPU, HOST, gpu, probe
@@ -64,8 +64,8 @@ class FixedSampler:
 
 def through_drivers(patch: pytest.MonkeyPatch, *readings: ProbeReading) -> list[tuple[ProbeReading, list[str]]]:
     answers = FixedSampler(*readings)
-    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: answers)
-    patch.setattr("pertoken.agent.sampler.drivers.CpuProbe", lambda: answers)
+    patch.setattr("pertoken.agent.sampler.client.Sampler", lambda probes: answers)
+    patch.setattr("pertoken.agent.sampler.client.CpuProbe", lambda: answers)
     drivers = Drivers(["amd"])
     outcomes = []
     for _ in readings:

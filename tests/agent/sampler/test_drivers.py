@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.sampler.child import VENDORS
-from pertoken.agent.sampler.drivers import LET_GO_S, Drivers
-from pertoken.agent.systemd.service import samplers
+from pertoken.agent.sampler.client import LET_GO_S, Drivers
+from pertoken.agent.systemd import samplers
 from pertoken.errors import StoreError
 from pertoken.settings.values import PROBES
 from pertoken.store.connect.location import locate

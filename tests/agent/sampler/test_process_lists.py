@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.sampler.process_lists import ProcessLists, in_host_pid_namespace, uses_driver
+from pertoken.agent.sampler.client import ProcessLists, in_host_pid_namespace, uses_driver
 from tests.agent.values import gpu, probe
 from tests.standin_nvml import Gpu, Machine, environment
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pertoken.agent.scrape.http import Limits, ScrapeError, get
+from pertoken.agent.scrape import Limits, ScrapeError, get
 from tests.agent.servers import Answer, answering, dripping, http, pages
 
 QUICK = Limits(timeout_s=0.3, page_bytes=1_000_000)

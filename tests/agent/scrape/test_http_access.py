@@ -10,7 +10,7 @@ from pertoken.access import Access
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
-from pertoken.agent.scrape.http import Limits, ScrapeError, get
+from pertoken.agent.scrape import Limits, ScrapeError, get
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, http, pages
 

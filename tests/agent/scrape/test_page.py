@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.scrape.page import PageError, Parser, parse
+from pertoken.agent.scrape import PageError, Parser, parse
 
 LINES = (
     *("# HELP a 1", "# EOF", "", " ", "a 1", "a 2", "a 1 1700000000", "a 1 1700000001", "b 1", "c 1", "c 2", "c", "a "),

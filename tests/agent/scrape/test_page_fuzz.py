@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pertoken.agent import scrape
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Values
-from pertoken.agent.scrape import page
-from pertoken.agent.scrape.page import MAX_VALUE, PageError, parse
+from pertoken.agent.scrape import MAX_VALUE, PageError, parse
 from tests.examples import examples
 
 CAPTURES = Path(__file__).parents[2] / "captures"
@@ -111,14 +111,14 @@ FAULTS = {
     "numbers are not checked": ("_PLAIN_NUMBER", lambda text: True),
     "a count may be anything": ("_counts", lambda name, values: [int(x) if abs(x) < 1e300 else -1 for x in values]),
     "labels are not checked": ("_labels", lambda braces: ()),
-    "a cut page is taken for whole": ("parse", lambda body, wanted, **more: page.parse(body + b"\n", wanted, **more)),
+    "a cut page is taken for whole": ("parse", lambda body, wanted, **more: scrape.parse(body + b"\n", wanted, **more)),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_put_into_the_parser_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, wrong = FAULTS[fault]
-    where = "tests.agent.scrape.test_page_fuzz" if name == "parse" else "pertoken.agent.scrape.page"
+    where = "tests.agent.scrape.test_page_fuzz" if name == "parse" else "pertoken.agent.scrape"
     monkeypatch.setattr(f"{where}.{name}", wrong)
 
     def fuzzed() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.scrape.http import Limits, Reply, ScrapeError, _exchange, _target
-from pertoken.agent.scrape.reply import Deadline
+from pertoken.agent.scrape import Deadline, Limits, Reply, ScrapeError, _exchange, _target
 
 REFUSED = (ScrapeError, ValueError, ConnectionError)
 """What `fetch` reports as a fault of the server."""

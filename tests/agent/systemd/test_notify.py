@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.systemd.notify import notify
+from pertoken.agent.systemd import notify
 
 
 def test_states_reach_the_manager_in_one_datagram(tmp_path: Path) -> None:

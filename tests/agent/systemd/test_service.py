@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.systemd.service import (
+from pertoken.agent.systemd import (
     ADVISOR,
     AGENT,
     File,

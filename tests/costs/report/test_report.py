@@ -11,7 +11,7 @@ import pytest
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
-from pertoken.agent.scrape.page import parse
+from pertoken.agent.scrape import parse
 from pertoken.costs.ledger import together
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine

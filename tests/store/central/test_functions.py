@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from sqlalchemy import Table, select
 
-from pertoken.agent.rows.engine_ids import bucket_set_id
+from pertoken.agent.rows.epochs import bucket_set_id
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet, maintain

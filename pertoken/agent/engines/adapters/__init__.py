@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from pertoken.agent.engines.adapters.adapter import Adapter
-from pertoken.agent.engines.adapters.dynamo import FRONTEND, WORKERS
+from pertoken.agent.engines.adapters.frontends import ADAPTER as TRITON
+from pertoken.agent.engines.adapters.frontends import FRONTEND, WORKERS
+from pertoken.agent.engines.adapters.frontends import NIM_ADAPTER as NIM
+from pertoken.agent.engines.adapters.frontends import RAY_ADAPTER as RAY
+from pertoken.agent.engines.adapters.hugging_face import ADAPTER as TGI
+from pertoken.agent.engines.adapters.hugging_face import TEI_ADAPTER as TEI
 from pertoken.agent.engines.adapters.llamacpp import ADAPTER as LLAMACPP
+from pertoken.agent.engines.adapters.llamacpp import OLLAMA_ADAPTER as OLLAMA
 from pertoken.agent.engines.adapters.lmdeploy import ADAPTER as LMDEPLOY
-from pertoken.agent.engines.adapters.nim import ADAPTER as NIM
-from pertoken.agent.engines.adapters.ollama import ADAPTER as OLLAMA
-from pertoken.agent.engines.adapters.ray import ADAPTER as RAY
 from pertoken.agent.engines.adapters.sglang import ADAPTER as SGLANG
-from pertoken.agent.engines.adapters.tei import ADAPTER as TEI
-from pertoken.agent.engines.adapters.tgi import ADAPTER as TGI
-from pertoken.agent.engines.adapters.triton import ADAPTER as TRITON
 from pertoken.agent.engines.adapters.trtllm import ADAPTER as TRTLLM
 from pertoken.agent.engines.adapters.vllm import ADAPTER as VLLM
 

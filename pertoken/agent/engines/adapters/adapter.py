@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from pertoken.agent.readings import HistogramReading, Unavailable
-from pertoken.agent.scrape.page import Labels, Page, PageError
+from pertoken.agent.scrape import Labels, Page, PageError
 from pertoken.metrics import ENGINE_TIMES
 
 _M = TypeVar("_M", bound="Metric")

@@ -5,6 +5,8 @@ slot is released, in one jump. It has no labels, no histograms and no count of f
 captured from two builds of 2026; `kv_cache_usage_ratio` is of builds before.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -22,7 +24,8 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
-from pertoken.agent.scrape.page import Page
+from pertoken.agent.readings import Unavailable
+from pertoken.agent.scrape import Page
 from pertoken.catalog.knobs import read_word
 
 
@@ -95,4 +98,48 @@ ADAPTER = Adapter(
     model_label=None,
     owned_by="llamacpp",
     library=re.compile(r"/xllamacpp[^/]*\.so$|/libllama\.so[.0-9]*$"),
+)
+
+
+def _identify_ollama(get_json: GetJson, page: Page) -> Identity:
+    loaded = pick(get_json("/api/ps"), "models")
+    models = loaded if isinstance(loaded, list) else []
+    names = sorted(name for model in models if (name := text(pick(model, "name"))))
+    only = models[0] if len(models) == 1 else None
+    knobs = {
+        "weight_dtype": read_word("ollama", "weight_dtype", text(pick(only, "details", "quantization_level")) or ""),
+        "max_model_len": positive(pick(only, "context_length")),
+    }
+    return Identity(
+        # Models that share the devices share their cost, and nothing reports the shares.
+        served_model=" + ".join(names) or None,
+        version=text(pick(get_json("/api/version"), "version")),
+        knobs={knob: value for knob, value in knobs.items() if value is not None},
+    )
+
+
+def _recognises_ollama(argv: Sequence[str]) -> bool:
+    program, arguments = invocation(argv)
+    return program == "ollama" and arguments[:1] == ("serve",)
+
+
+OLLAMA_ADAPTER = Adapter(
+    kind="ollama",
+    tested_on=PageOrigin.DOCUMENTS,
+    source="documents of its API; issue 3144 of ollama/ollama on metrics (2026-11-21)",
+    marks=re.compile(r"(?!)"),
+    identify=_identify_ollama,
+    metrics_off="",
+    recognises=_recognises_ollama,
+    metrics_path=None,
+    no_tokens=Unavailable(
+        "tokens",
+        "missing",
+        "Ollama counts no tokens; only its replies report them, and pertoken puts nothing between it and its clients",
+        "serve the same GGUF file with llama-server --metrics, or the model with vLLM",
+    ),
+    model_label=None,
+    # Of a model that is not from its library the owner is another one, and without models there is none.
+    owned_by="library",
+    greeting=("/", re.compile("Ollama is running")),
 )

@@ -16,7 +16,7 @@ from pertoken.agent.engines.adapters.adapter import (
     pick,
     text,
 )
-from pertoken.agent.scrape.page import Page
+from pertoken.agent.scrape import Page
 
 
 def _identify(get_json: GetJson, page: Page) -> Identity:

@@ -21,7 +21,7 @@ from pertoken.agent.engines.adapters.adapter import (
     pick,
     text,
 )
-from pertoken.agent.scrape.page import Page
+from pertoken.agent.scrape import Page
 from pertoken.catalog.knobs import read_words
 
 _INFO = (

@@ -24,7 +24,7 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
-from pertoken.agent.scrape.page import Page
+from pertoken.agent.scrape import Page
 from pertoken.catalog.knobs import merged, read_words
 from pertoken.store.schema.shared import CONNECTOR
 

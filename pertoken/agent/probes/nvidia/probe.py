@@ -1,15 +1,20 @@
 """NVIDIA GPUs through `nvidia-ml-py`: the library, the GPUs it lists, and what goes wrong with either."""
 
+from __future__ import annotations
+
+import json
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from pertoken.agent.backoff import Backoff, Clock
+import pynvml
+
 from pertoken.agent.probes.nvidia.gpu import Gpu
-from pertoken.agent.probes.nvidia.links import link, links_by_gpu
 from pertoken.agent.probes.nvidia.nvml import (
     DENIED,
     GONE,
@@ -21,11 +26,52 @@ from pertoken.agent.probes.nvidia.nvml import (
     Nvml,
     NvmlFault,
     Scope,
+    Source,
+    XidWatch,
 )
-from pertoken.agent.probes.nvidia.source import Source
-from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
 from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
+from pertoken.agent.workers import Backoff, Clock
+
+# The words of `state.fleet.LINKS`, which this process does without.
+NVLINK, SWITCH, HOST, SOCKET = "nvlink", "pcie_switch", "pcie_host", "cross_socket"
+_PEER = Call("nvmlDeviceGetP2PStatus", arguments=(pynvml.NVML_P2P_CAPS_INDEX_NVLINK,))
+_ANCESTOR = Call("nvmlDeviceGetTopologyCommonAncestor")
+BY_ANCESTOR = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: SWITCH,
+    pynvml.NVML_TOPOLOGY_SINGLE: SWITCH,
+    pynvml.NVML_TOPOLOGY_MULTIPLE: SWITCH,
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: HOST,
+    pynvml.NVML_TOPOLOGY_NODE: HOST,
+    pynvml.NVML_TOPOLOGY_SYSTEM: SOCKET,
+}
+Answer = Callable[..., Any]
+"""Returns the answer to a call for an owner and two handles, or the `Fault` of this call alone."""
+
+
+def link(answer: Answer, owner: str, handle: Any, other: Any) -> str | None:
+    """Return how one GPU reaches another; None where the driver does not report whether by NVLink.
+
+    Raises NvmlFault if the device or the library fails.
+    """
+    peer = answer(owner, _PEER, handle, other)
+    if isinstance(peer, Fault) or peer == pynvml.NVML_P2P_STATUS_UNKNOWN:
+        return None
+    if peer == pynvml.NVML_P2P_STATUS_OK:
+        return NVLINK
+    ancestor = answer(owner, _ANCESTOR, handle, other)
+    return None if isinstance(ancestor, Fault) else BY_ANCESTOR.get(ancestor)
+
+
+def links_by_gpu(pairs: Mapping[tuple[str, str], str | None], uuids: Iterable[str]) -> dict[str, str | None]:
+    """Return the links of each GPU as text for its row; None for a GPU without any that is known."""
+    links: dict[str, dict[str, list[str]]] = {uuid: defaultdict(list) for uuid in uuids}
+    for (one, other), kind in pairs.items():
+        if kind is not None:
+            links[one][kind].append(other)
+            links[other][kind].append(one)
+    return {uuid: json.dumps(kinds, sort_keys=True) if kinds else None for uuid, kinds in links.items()}
+
 
 _INIT, _SHUTDOWN = Call("nvmlInit"), Call("nvmlShutdown")
 _DRIVER_VERSION, _COUNT = Call("nvmlSystemGetDriverVersion"), Call("nvmlDeviceGetCount")
@@ -231,7 +277,7 @@ class NvidiaProbe:
             handles = {key: gpu.handle for key, gpu in self._gpus.items() if gpu.handle is not None and gpu not in hung}
             self._no_xids = self._watch.watch(self.nvml, handles)
 
-    def _find_all(self, slots: "range | list[int]") -> None:
+    def _find_all(self, slots: range | list[int]) -> None:
         """Ask each slot for its GPU; those known already and not lost stay as they are."""
         placed: set[str] = set()
         for slot, result in zip(slots, self._patience.map(self._find, slots), strict=True):

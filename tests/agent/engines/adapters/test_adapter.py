@@ -3,7 +3,7 @@ from hypothesis import given
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, invocation
-from pertoken.agent.scrape.page import PageError, parse
+from pertoken.agent.scrape import PageError, parse
 from tests.agent.engine_pages import values
 from tests.agent.engines.adapters.builders import counts
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, PageOrigin
-from pertoken.agent.rows.counting.counters import advance, reason_totals, word_totals
-from pertoken.agent.rows.counting.halves import counted_once
-from pertoken.agent.scrape.page import Page, parse
+from pertoken.agent.rows.counters import advance, reason_totals, word_totals
+from pertoken.agent.rows.engines import counted_once
+from pertoken.agent.scrape import Page, parse
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
 from tests.agent.engine_pages import CAPTURES, growth, histograms, page, values
 

@@ -8,8 +8,8 @@ import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import PageOrigin
-from pertoken.agent.rows.counting.counters import advance, word_totals
-from pertoken.agent.scrape.page import parse
+from pertoken.agent.rows.counters import advance, word_totals
+from pertoken.agent.scrape import parse
 from tests.agent.engine_pages import CAPTURES
 
 ROWS = tomllib.loads((CAPTURES / "engines.toml").read_text())

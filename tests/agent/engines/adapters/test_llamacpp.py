@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.discovery.servers import discover
+from pertoken.agent.discovery import discover
 from pertoken.agent.engines.adapters import tokens
 from pertoken.agent.engines.adapters.adapter import Identity
 from pertoken.agent.engines.reader import EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings, assemble
-from pertoken.agent.rows.counting.counters import advance, word_totals
-from pertoken.agent.rows.counting.life_ids import process_life
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.rows.counters import advance, process_life, word_totals
+from pertoken.agent.scrape import Limits
 from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import growth, identity, read_one, values
 from tests.agent.values import moment, probe, tick_state

@@ -6,8 +6,8 @@ import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, adapters_of
-from pertoken.agent.rows.counting.counters import advance, bucket_totals, bucket_values, word_totals
-from pertoken.agent.scrape.page import parse
+from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, word_totals
+from pertoken.agent.scrape import parse
 from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import CAPTURES, growth, histograms, identity, values
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from pertoken.agent.energy import energy_step
+from pertoken.agent.probes.nvidia.nvml import XidWatch
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.probes.patience import HANGS
-from pertoken.agent.readings import DeviceReading, DriverEvent
+from pertoken.agent.readings import DeviceReading, DriverEvent, energy_step
 from tests.standin_nvml import Gpu, Machine, ManualClock, Slice, Wave, eight, installed
 
 DEADLINE_S = 20.0

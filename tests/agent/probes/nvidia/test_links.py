@@ -6,8 +6,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from pertoken.agent.probes.nvidia.links import BY_ANCESTOR, NVLINK
-from pertoken.agent.probes.nvidia.probe import NvidiaProbe
+from pertoken.agent.probes.nvidia.probe import BY_ANCESTOR, NVLINK, NvidiaProbe
 from pertoken.state.fleet import LINKS
 from tests.standin_nvml import Machine, ManualClock, eight, installed
 

@@ -4,10 +4,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from pertoken.agent.energy import energy_step
 from pertoken.agent.probes.nvidia.nvml import FAULTS
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Unavailable
+from pertoken.agent.readings import DeviceProcess, DeviceReading, Unavailable, energy_step
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, installed
 
 ENERGY, POWER = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"

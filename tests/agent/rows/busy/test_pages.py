@@ -100,7 +100,7 @@ def test_tgi_is_busy_for_the_time_of_its_batches() -> None:
 
 def from_text(kind: str, text: str) -> EngineReading:
     from pertoken.agent.engines.adapters import ADAPTERS
-    from pertoken.agent.scrape.page import parse
+    from pertoken.agent.scrape import parse
 
     adapter = ADAPTERS[kind]
     values_read = adapter.read(parse(text.encode(), adapter.wanted))

@@ -10,7 +10,7 @@ import pytest
 
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape.http import Limits
+from pertoken.agent.scrape import Limits
 from pertoken.provenance import Provenance
 from pertoken.units import NANO_USD
 from tests.agent.engine_pages import read_one

@@ -6,8 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pertoken.agent.readings import HistogramReading
-from pertoken.agent.rows.counting.counters import Advance, Peak, advance, bucket_totals, bucket_values, word_totals
-from pertoken.agent.rows.counting.life_ids import process_life
+from pertoken.agent.rows.counters import Advance, Peak, advance, bucket_totals, bucket_values, process_life, word_totals
 from pertoken.store.schema.rows import CounterState
 
 OWNER = 7

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.rows.counting.counters import advance, word_totals
-from pertoken.agent.rows.counting.halves import counted_once, prefills_for_another
-from pertoken.agent.scrape.page import parse
+from pertoken.agent.rows.counters import advance, word_totals
+from pertoken.agent.rows.engines import counted_once, prefills_for_another
+from pertoken.agent.scrape import parse
 from tests.agent.engine_pages import CAPTURES
 
 NIXL = {"kv_connector": "NixlConnector"}

@@ -1,6 +1,6 @@
 """Ids of lives."""
 
-from pertoken.agent.rows.counting.life_ids import boot_life, comparable, is_page_life, page_life, process_life
+from pertoken.agent.rows.counters import boot_life, comparable, is_page_life, page_life, process_life
 
 
 def test_lives_of_this_host_are_positive_and_those_that_a_page_reveals_negative() -> None:

@@ -1,7 +1,6 @@
 """Peaks of counters, stored as states and read back."""
 
-from pertoken.agent.rows.counting.counters import Peak
-from pertoken.agent.rows.counting.stored_peaks import peak_states, stored_peaks
+from pertoken.agent.rows.counters import Peak, peak_states, stored_peaks
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.store.schema.rows import CounterState
 from tests.agent.values import tick_state

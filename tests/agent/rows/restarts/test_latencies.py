@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pertoken.agent.clocks import LATENCY_S, reads_latencies
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.agent.scrape.http import Limits, Reply
-from pertoken.agent.ticks import LATENCY_S, reads_latencies
+from pertoken.agent.scrape import Limits, Reply
 from pertoken.store.schema.rows import DeploymentSample, HistogramSample, Tick
 from tests.agent.engine_pages import read_one
 from tests.agent.values import START_MS, probe, tick_state

@@ -1,0 +1,724 @@
+"""The inference servers of this host: found among its processes, and each read beside the tick.
+
+Front door: `watch`. How servers are found is its own business.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+import psutil
+
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Adapter, invocation
+from pertoken.agent.engines.processes import (
+    WORKERS,
+    Children,
+    Server,
+    Topology,
+    explained,
+    in_pod,
+    is_worker,
+    rank_ports,
+    server_roots,
+    servers,
+    topology_of,
+    unread_server,
+    with_process,
+)
+from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detect
+from pertoken.agent.host.owners import VARIABLES as POD_VARIABLES
+from pertoken.agent.host.processes import (
+    Address,
+    HostProcesses,
+    Process,
+    host_processes,
+    reached_at,
+    since_boot_ms,
+    start_ms,
+)
+from pertoken.agent.readings import Endpoint, EngineReading, Unavailable
+from pertoken.agent.scrape import Limits, ScrapeError
+from pertoken.agent.workers import Workers
+from pertoken.catalog.knobs import (
+    executor_argument,
+    follows_argument,
+    model_argument,
+    names_port,
+    port_argument,
+    rendezvous_argument,
+    socket_argument,
+    tls_argument,
+    variable_argument,
+    variables,
+)
+from pertoken.printable import short
+
+_WORKER = "ray::RayWorkerWrapper"
+"""How Ray titles the processes in which vLLM's ranks run. Source: vLLM 0.32.0 v1/executor/ray_utils.py."""
+
+
+def joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """Return ranks of one deployment as one endpoint: those that follow stand for themselves only without their head
+    here."""
+    by_rendezvous: dict[object, Endpoint] = {}
+    for endpoint in sorted(endpoints, key=lambda address: address.follows):
+        key: object = (endpoint.kind, endpoint.knobs.get("rendezvous"), endpoint.model_path)
+        if not endpoint.follows and (key in by_rendezvous or "rendezvous" not in endpoint.knobs):
+            key = endpoint.base_url
+        head = by_rendezvous.get(key)
+        if head is None:
+            by_rendezvous[key] = endpoint
+            continue
+        # Bound to one address and to every one: which server answers is up to the kernel.
+        rival = key == endpoint.base_url and endpoint.pid not in head.pids and head.pid not in endpoint.pids
+        pids = tuple(sorted({*head.pids, *endpoint.pids}))
+        by_rendezvous[key] = replace(head, pids=pids, contested=head.contested or rival)
+    return tuple(by_rendezvous.values())
+
+
+def with_ray_workers(endpoints: Iterable[Endpoint], host: HostProcesses) -> tuple[Endpoint, ...]:
+    """Return the endpoints, with the workers that Ray runs on this host for one of them, or for a server elsewhere.
+
+    Which of several servers of this host a worker belongs to may be unknown: then it belongs to none.
+    """
+    result = list(endpoints)
+    node, cluster = _node(host)
+    workers = _workers(host)
+    if node is None or cluster is None or not workers:
+        return tuple(result)
+    heads = [endpoint for endpoint in result if endpoint.kind == "vllm" and _starts_by_ray(host.processes, endpoint)]
+    if len(heads) == 1:
+        pids = tuple(sorted({*heads[0].pids, *workers}))
+        head = replace(heads[0], pids=pids, knobs={**heads[0].knobs, "rendezvous": cluster})
+        return tuple(head if endpoint is heads[0] else endpoint for endpoint in result)
+    # A page of Ray Serve on this node counts what its workers do.
+    if heads or any(endpoint.kind == "ray" for endpoint in result) or _is_here(cluster, host.own_ips):
+        return tuple(result)
+    follower = Endpoint(
+        "vllm",
+        f"rendezvous://{cluster}/",
+        "process",
+        pid=node.pid,
+        process_start_ms=node.start_ms,
+        pids=workers,
+        knobs={"rendezvous": cluster},
+        follows=True,
+    )
+    return (*result, follower)
+
+
+def _node(host: HostProcesses) -> tuple[Process | None, str | None]:
+    """Return the Ray node of this host, and the address of its cluster; nothing where there are several."""
+    nodes = [process for process in host.processes.values() if invocation(process.argv)[0] == "raylet"]
+    return (nodes[0], rendezvous_argument("ray", nodes[0].argv)) if len(nodes) == 1 else (None, None)
+
+
+def _workers(host: HostProcesses) -> tuple[int, ...]:
+    roots = [process.pid for process in host.processes.values() if process.argv and process.argv[0].startswith(_WORKER)]
+    return tuple(sorted({pid for root in roots for pid in host.group(root)}))
+
+
+def _starts_by_ray(processes: Mapping[int, Process], endpoint: Endpoint) -> bool:
+    root = processes.get(endpoint.pid) if endpoint.pid is not None else None
+    return root is not None and executor_argument("vllm", root.argv) == "ray"
+
+
+def _is_here(address: str, own_ips: frozenset[str]) -> bool:
+    name = address.rpartition(":")[0].strip("[]") or address
+    try:
+        return str(ipaddress.ip_address(name)) in own_ips
+    except ValueError:
+        return False
+
+
+IdentifyKind = Callable[[str], str | None]
+"""The kind of engine that answers at a base URL; None if none does."""
+
+_NAME_IT = "name it to the agent: --engine http://HOST:PORT, or agent.engines in the settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """Result of one look at the host's processes."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
+    """Engines that are there but cannot be read, and what this agent has no right to see."""
+
+
+def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[Endpoint] = ()) -> Discovery:
+    """Return inference servers among the host's processes.
+
+    A server whose command line names the port it listens on is taken by its word; other ports of recognised
+    processes are asked. `known`: endpoints of an earlier look; those of the same processes are not asked again.
+    """
+    before = {
+        (endpoint.pid, endpoint.process_start_ms): endpoint for endpoint in known if endpoint.found_by == "process"
+    }
+    endpoints: list[Endpoint] = []
+    unavailable: list[Unavailable] = []
+    claimed: set[int] = set()
+    led: set[int] = set()
+    """Processes of servers that were found; what such a server starts for itself is no other one."""
+    for adapter, root in _roots(host):
+        if root.pid in led:
+            continue  # the engine around it counts what it does
+        own = servers(host, adapter, root)
+        topology = topology_of(host, adapter, root)
+        if topology is not None:
+            claimed.update({root.pid} if topology.children is Children.SERVERS else host.group(root.pid))
+            unavailable += _servers_missing(host, adapter, root, topology, own)
+        for server in own:
+            endpoint = _of_server(host, adapter, server, before, identify_kind)
+            led.update(() if adapter.shared else server.pids)  # also before it answers
+            if isinstance(endpoint, Endpoint):
+                endpoints.append(endpoint)
+            elif adapter.shared:
+                continue
+            else:
+                unavailable.append(endpoint)
+            claimed.update(server.pids)
+    hidden = len(set(host.unowned))
+    for process in host.processes.values():
+        if process.pid in claimed or not process.listening:
+            continue
+        libraries = host.libraries(process.pid)
+        hidden += len(process.listening) if libraries is None else 0
+        for adapter in ADAPTERS.values():
+            if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
+                asked = _asked(process.listening, adapter.kind, process, before, identify_kind)
+                if asked is not None:
+                    group = host.group(process.pid)
+                    endpoints.append(with_process(_listener(adapter.kind, asked, host, group), process, group))
+    unavailable += [*_unread(host, claimed), *_without_server(host, claimed)]
+    if hidden:
+        unavailable.append(
+            Unavailable(
+                "engines",
+                "denied",
+                f"listening ports of processes that this agent may not look into: {hidden}; "
+                "an engine served from one of them is not found",
+                "the rights CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH show them; `pertoken agent install` gives both; "
+                f"or {_NAME_IT}",
+            )
+        )
+    return Discovery(joined(with_ray_workers(endpoints, host)), tuple(unavailable))
+
+
+def _roots(host: HostProcesses) -> list[tuple[Adapter, Process]]:
+    """Return the processes of servers by engine; a process that starts others goes before them."""
+    roots = [(adapter, root) for adapter in ADAPTERS.values() for root in server_roots(host, adapter)]
+    return sorted(roots, key=lambda pair: sum(1 for _ in host.ancestors(pair[1].pid)))
+
+
+def _servers_missing(
+    host: HostProcesses, adapter: Adapter, root: Process, topology: Topology, own: tuple[Server, ...]
+) -> Iterator[Unavailable]:
+    """Yield what is missing where a process starts servers and some of them are not there."""
+    started = any(adapter.recognises(child.argv) for child in host.children(root.pid))
+    ports = rank_ports(adapter, root) if topology.children is Children.RANK_SERVERS else range(len(own))
+    if own and len(own) < len(ports):
+        reason = f"{adapter.kind} (pid {root.pid}) has {len(ports)} rank servers, and {len(own)} listen at their ports"
+        yield Unavailable(f"servers of {adapter.kind}", "failing", reason, "wait until all have loaded, or see its log")
+    if not own and not (topology.children is Children.SERVERS and started):
+        reason = f"{adapter.kind} (pid {root.pid}) starts {topology.children.value}: none of them is there"
+        yield Unavailable(
+            f"servers of {adapter.kind}", "missing", reason, "send it a request, or wait until it starts them"
+        )
+
+
+def _unread(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
+    """Yield inference servers and routers that are recognised and cannot be read, by what was seen of them."""
+    for process in host.processes.values():
+        server = unread_server(process.argv)
+        parent = host.processes.get(process.ppid)
+        if server is None or (parent is not None and unread_server(parent.argv) == server):
+            continue
+        if process.pid in claimed or any(above.pid in claimed for above in host.ancestors(process.pid)):
+            continue
+        ports = sorted({address.port for pid in host.group(process.pid) for address in host.processes[pid].listening})
+        where = f", which listens on {', '.join(map(str, ports))}" if ports else ""
+        reason = f"{server.name} runs (pid {process.pid}{where}): {server.reason}"
+        yield Unavailable(f"server {server.name}", "unsupported", reason, server.remedy)
+
+
+def _without_server(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
+    """Yield worker processes of engines that belong to no server: its program is not known, or it has ended."""
+    for kind, pattern in WORKERS.items():
+        pids = [
+            process.pid
+            for process in host.processes.values()
+            # A process of which the parent cannot be seen may belong to any server.
+            if process.pid not in claimed and (process.ppid in host.processes or process.ppid == 1)
+            if is_worker(process, pattern)
+        ]
+        if not pids:
+            continue
+        above = next((process for process in host.ancestors(pids[0]) if process.pid != 1 and process.argv), None)
+        named = " ".join((short(host.processes[pids[0]].argv[0]), *([] if above is None else ["below", _shown(above)])))
+        reason = f"workers of {kind} run without a server that is recognised: pid {pids[0]} ({named})"
+        remedy = f"if their server answers, {_NAME_IT}; if it has ended, end them: they hold their devices"
+        yield Unavailable(f"workers of {kind}", "missing", reason, remedy)
+
+
+def _shown(process: Process) -> str:
+    """Return a process by its program and pid: arguments may hold secrets."""
+    return f"`{short(invocation(process.argv)[0])}` (pid {process.pid})"
+
+
+def _of_server(
+    host: HostProcesses,
+    adapter: Adapter,
+    server: Server,
+    before: dict[tuple[int | None, int | None], Endpoint],
+    identify_kind: IdentifyKind,
+) -> Endpoint | Unavailable:
+    kind, root, argv = adapter.kind, server.process, server.argv
+    if follows_argument(kind, argv):
+        return _following(kind, server)
+    listening = [address for pid in server.pids for address in host.processes[pid].listening]
+    environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
+    variable = variable_argument(kind, "port", environment) or ""
+    names = server.port is not None or names_port(kind, argv)
+    named = server.port or (int(variable) if variable.isdecimal() and not names else port_argument(kind, argv))
+    address = next((address for address in listening if address.port == named), None)
+    if adapter.shared:
+        address = _asked([address] if address else [], kind, root, before, identify_kind)
+    elif address is None:
+        hidden = [address for address in host.unowned if address.port == named]
+        # The others are its ranks' own: one that names its port answers there, or not yet.
+        others = [] if names or variable else listening
+        address = _asked(others or hidden, kind, root, before, identify_kind)
+    if address is not None:
+        empty = _listener(kind, address, host, server.pids, tls_argument(kind, argv))
+        endpoint = explained(with_process(empty, root, server.pids, argv, environment), server.reason)
+        return in_pod(endpoint, environment, host)
+    if listening:
+        ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
+        reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
+        return Unavailable(kind, "failing", reason, None if named else adapter.metrics_off)
+    if path := socket_argument(kind, argv):
+        reason = f"{kind} (pid {root.pid}) answers at the socket {path} alone, which is not read"
+        return Unavailable(kind, "missing", reason, "start it with --port in place of --uds")
+    return Unavailable(
+        kind,
+        "missing",
+        f"{kind} (pid {root.pid}) runs, but its port is not seen from here",
+        f"wait until it has loaded; if it is in another network namespace, {_NAME_IT}",
+    )
+
+
+def _following(kind: str, server: Server) -> Endpoint | Unavailable:
+    root = server.process
+    address, model = rendezvous_argument(kind, root.argv), model_argument(kind, root.argv)
+    if address is None or model is None:
+        return Unavailable(
+            kind,
+            "missing",
+            f"{kind} (pid {root.pid}) serves for another host, and its command line does not name that host",
+        )
+    empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
+    return with_process(empty, root, server.pids, root.argv)
+
+
+def _asked(
+    addresses: Iterable[Address],
+    kind: str,
+    process: Process,
+    before: dict[tuple[int | None, int | None], Endpoint],
+    identify_kind: IdentifyKind,
+) -> Address | None:
+    old = before.get((process.pid, process.start_ms))
+    tls = tls_argument(kind, process.argv)
+    candidates = sorted(set(addresses), key=lambda address: (address.port, address.ip))
+    for address in candidates:
+        if old is not None and (old.kind, old.base_url) == (kind, _url(address, tls)):
+            return address
+    return next((address for address in candidates if identify_kind(_url(address, tls)) == kind), None)
+
+
+def _listener(kind: str, address: Address, host: HostProcesses, group: Collection[int], tls: bool = False) -> Endpoint:
+    """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
+    ip, port = address.reached or (address.ip, address.port)
+    local = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
+    contested = host.rivals(group, address) > 0
+    return Endpoint(kind, _url(address, tls), "process", port if local else None, contested=contested)
+
+
+def _url(address: Address, tls: bool = False) -> str:
+    bound, port = address.reached or (address.ip, address.port)
+    ip = reached_at(bound)
+    host = f"[{ip}]" if ":" in ip else ip
+    return f"{'https' if tls else 'http'}://{host}:{port}"
+
+
+_T = TypeVar("_T")
+
+
+class Questions(Generic[_T]):
+    """At most one question under way to each address, and a bounded number altogether."""
+
+    def __init__(self, max_threads: int) -> None:
+        self._workers = Workers(max_threads, "ask")
+        self._changed = threading.Condition()
+        self._under_way: set[str] = set()
+        self._answers: dict[str, _T] = {}
+
+    def answer(self, address: str, ask: Callable[[], _T]) -> _T | None:
+        """Return the answer of `address` if it is there; else begin to ask and return None."""
+        with self._changed:
+            if address in self._answers:
+                return self._answers[address]
+            if address not in self._under_way:
+                self._under_way.add(address)
+                self._workers.submit(lambda: self._run(address, ask))
+        return None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until nothing is under way, or for `seconds`; returns whether anything was asked since `forget`."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            asked = bool(self._under_way or self._answers)
+            self._changed.wait_for(lambda: not self._under_way, max(0.0, deadline - time.monotonic()))
+        return asked
+
+    def forget(self) -> None:
+        """Drop the answers: the next question is asked again. Those under way stay so."""
+        with self._changed:
+            self._answers.clear()
+
+    def close(self) -> None:
+        """Ask nothing more; what is under way is not waited for."""
+        self._workers.close()
+        with self._changed:
+            self._under_way.clear()
+            self._changed.notify_all()
+
+    def _run(self, address: str, ask: Callable[[], _T]) -> None:
+        try:
+            answer = ask()
+            with self._changed:
+                self._answers[address] = answer
+        finally:
+            with self._changed:
+                self._under_way.discard(address)
+                self._changed.notify_all()
+
+
+log = logging.getLogger("pertoken.agent")
+
+MAX_READERS = 64
+"""Engines read at the same time: as many may hang before another one has to wait."""
+MAX_QUESTIONS = 16
+"""Ports and URLs asked at the same time what they are."""
+LIST_WAIT_S = 5.0
+"""Longest wait for the processes of this host, which no server can hold up."""
+LOOK_WAIT_S = 10.0
+"""Longest wait of a look for the ports and URLs it asks. Answers that come later count in the next look."""
+READ_WAIT_S = 0.25
+"""Default wait of a tick for the readings it began, which take a few milliseconds."""
+ASK_AGAIN_S = 120.0
+"""Time for which a port that let us wait and then was no engine is not asked again."""
+
+
+class Watch:
+    """Endpoints found by discovery and by setting; `start_look` finds them, `read` is for every tick."""
+
+    def __init__(
+        self,
+        urls: Iterable[str],
+        find: bool,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+        known: Iterable[Endpoint] = (),
+    ) -> None:
+        """`known`: endpoints found under other settings; those that the new ones may find too are read on meanwhile."""
+        self._urls, self._find, self._limits, self._clock = tuple(urls), find, limits, clock
+        self._silent: dict[str, float] = {}
+        """Ports that let us wait -> when to ask them again."""
+        self._endpoints = tuple(_under(self._urls, find, known))
+        self._engines: dict[str, _Engine] = {}
+        """By base URL."""
+        self._awaited: set[_Engine] = set()
+        self._ticks = 0
+        self._done: SimpleQueue[_Engine] = SimpleQueue()
+        self._readers = Workers(MAX_READERS, "engine")
+        self._questions: Questions[Endpoint | str | ScrapeError] = Questions(MAX_QUESTIONS)
+        self._lookers = Workers(1, "look")
+        self._looking = threading.Lock()
+        self._listed, self._looked = threading.Event(), threading.Event()
+        self.unavailable: tuple[Unavailable, ...] = ()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The servers there were at the last look."""
+        return self._endpoints
+
+    def start_look(self) -> None:
+        """Look for servers in the background, unless a look is under way."""
+        if self._looking.acquire(blocking=False):
+            self._looking.release()
+            self._listed.clear()
+            self._looked.clear()
+            self._lookers.submit(self._look_and_note)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the look that was started: until it knows the host's processes, then `seconds` for those it asks."""
+        self._listed.wait(LIST_WAIT_S)
+        self._looked.wait(seconds)
+
+    def _look_and_note(self) -> None:
+        try:
+            self.look()
+        finally:
+            self._listed.set()
+            self._looked.set()
+
+    def look(self) -> tuple[Endpoint, ...]:
+        """Find the servers there are now. One that does not answer but whose process lives is kept.
+
+        Servers that need not be asked what they are count at once, others within `LOOK_WAIT_S`.
+        """
+        with self._looking:
+            processes = _once(host_processes)
+            endpoints, unavailable = self._servers(processes, final=False)
+            if self._questions.wait(0):
+                self._endpoints = endpoints
+                self._listed.set()
+                self._questions.wait(LOOK_WAIT_S)
+                endpoints, unavailable = self._servers(processes, final=True)
+                self._questions.forget()
+            self._endpoints, self.unavailable = endpoints, unavailable
+            return endpoints
+
+    def _servers(
+        self, processes: Callable[[], HostProcesses], *, final: bool
+    ) -> tuple[tuple[Endpoint, ...], tuple[Unavailable, ...]]:
+        """Return the servers known by now and what is missing; not `final`: more answers are waited for."""
+        endpoints: dict[str, Endpoint] = {}
+        unavailable: list[Unavailable] = []
+
+        def add(endpoint: Endpoint) -> None:
+            # The same server may be found under several names of this host: it is read once.
+            if not any(_same_server(endpoint, other) for other in endpoints.values()):
+                endpoints.setdefault(endpoint.base_url, endpoint)
+
+        if self._find:
+            seen = discover(processes(), self._kind, self._endpoints)
+            endpoints = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
+            unavailable += seen.unavailable
+        known = {endpoint.base_url: endpoint for endpoint in self._endpoints}
+        for url in self._urls:
+            if url in endpoints:
+                continue
+            if url in known and self._reads_well(url) and _goes_on(known[url]):
+                add(known[url])
+                continue
+            answer = self._questions.answer(f"setting {url}", lambda url=url: self._detect(url, processes))  # type: ignore[misc]
+            if isinstance(answer, Endpoint):
+                add(answer)
+            elif isinstance(answer, ScrapeError):
+                unavailable.append(Unavailable(f"engine {url}", "failing", answer.message, REMEDIES.get(answer.kind)))
+            elif final:
+                unavailable.append(
+                    Unavailable(f"engine {url}", "failing", f"{url}: still asked what it is", REMEDIES["timeout"])
+                )
+        for endpoint in self._endpoints:
+            if endpoint.base_url in self._urls if endpoint.pid is None else _goes_on(endpoint):
+                add(endpoint)
+        return tuple(endpoints.values()), tuple(unavailable)
+
+    def _detect(self, url: str, processes: Callable[[], HostProcesses]) -> Endpoint | ScrapeError:
+        try:
+            return detect(url, self._limits, processes)
+        except ScrapeError as error:
+            return error
+
+    def _kind(self, url: str) -> str | None:
+        """Return the kind of engine that answers at a port that is only guessed; None while it was not heard of."""
+        if self._clock() < self._silent.get(url, 0.0):
+            return None
+        answer = self._questions.answer(url, lambda: self._ask(url))
+        return answer if isinstance(answer, str) and answer else None
+
+    def _ask(self, url: str) -> str:
+        started = time.monotonic()
+        kind = answers(url, self._limits)
+        if kind is None and time.monotonic() - started >= self._limits.timeout_s:
+            self._silent[url] = self._clock() + ASK_AGAIN_S
+        return kind or ""
+
+    def _reads_well(self, url: str) -> bool:
+        engine = self._engines.get(url)
+        return engine is not None and engine.reads_well
+
+    def start_read(self, *, latencies: bool = True, patience_s: float = READ_WAIT_S) -> None:
+        """Begin to read every server that is not being read. Without `latencies` histograms are left for another time.
+
+        `take` then waits for those that took less than `patience_s` the last time.
+        """
+        self._ticks += 1
+        engines: dict[str, _Engine] = {}
+        self._awaited = set()
+        for endpoint in self._endpoints:
+            url = endpoint.base_url
+            engine = engines[url] = self._engines.get(url) or _Engine(EngineReader(endpoint, self._limits), endpoint)
+            if engine.under_way:
+                continue
+            if engine.endpoint is not endpoint:  # by a later look; until then a reader follows its server alone
+                engine.endpoint = endpoint
+                if _process(engine.reader.endpoint) != _process(endpoint):
+                    engine.reader = EngineReader(endpoint, self._limits)
+            engine.under_way = True
+            if engine.took_s < patience_s:
+                self._awaited.add(engine)
+            self._readers.submit(engine.call(self._ticks, latencies, self._done))
+        self._engines = engines
+
+    def wait_read(self, seconds: float) -> None:
+        """Wait for the readings that were begun, of servers that were quick the last time."""
+        deadline = time.monotonic() + seconds
+        while any(engine.under_way for engine in self._awaited):
+            try:
+                self._done.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                break
+
+    def take(self, *, wait_s: float = READ_WAIT_S) -> tuple[EngineReading, ...]:
+        """Return the newest reading of every server; never raises for one of them. One of several models has several.
+
+        One that was read before this tick has the time at which it was read. One of which nothing is there after
+        `wait_s` has a reading with the fault `LATE`; the next call returns what came meanwhile.
+        """
+        self.wait_read(wait_s)
+        while not self._done.empty():
+            self._done.get()
+        fresh_ms = since_boot_ms() - 1000 * (wait_s + READ_WAIT_S)
+        engines = self._engines.values()
+        return tuple(chain.from_iterable(engine.take(self._ticks, fresh_ms) for engine in engines))
+
+    def read(self, *, latencies: bool = True, wait_s: float = READ_WAIT_S) -> tuple[EngineReading, ...]:
+        """Begin to read and take what is there within `wait_s`."""
+        self.start_read(latencies=latencies, patience_s=wait_s)
+        return self.take(wait_s=wait_s)
+
+    def close(self) -> None:
+        """End the threads. None is waited for: a server that hangs would hold up whoever closes this."""
+        for workers in (self._readers, self._questions, self._lookers):
+            workers.close()
+
+
+@dataclass(eq=False)
+class _Engine:
+    """A server that is read: at most one read is under way. Its thread owns `reader` meanwhile."""
+
+    reader: EngineReader
+    endpoint: Endpoint
+    """What the last look found, which the reader began with or agrees with."""
+    under_way: bool = False
+    reads_well: bool = False
+    """Whether all of it could be read the last time."""
+    failed: bool = False
+    took_s: float = 0.0
+    result: tuple[int, int, tuple[EngineReading, ...]] | None = None
+    """Not taken yet: the tick that began to read, the time since boot (ms) at which it was read, and the readings."""
+
+    def call(self, tick: int, latencies: bool, done: SimpleQueue[_Engine]) -> Callable[[], None]:
+        """Return the call that reads it in another thread, and puts it into `done`."""
+
+        def read() -> None:
+            started = time.monotonic()
+            try:
+                readings = self.reader.read(latencies=latencies)
+                self.failed = False
+            except Exception as error:
+                if not self.failed:
+                    log.exception("%s could not be read", self.reader.endpoint.base_url)
+                self.failed = True
+                readings = self.reader.failed(error)
+            ended = time.monotonic()
+            self.reads_well = not any(reading.fault for reading in readings)
+            self.took_s = ended - started
+            self.result = tick, since_boot_ms(), readings
+            self.under_way = False
+            done.put(self)
+
+        return read
+
+    def take(self, tick: int, fresh_ms: float) -> tuple[EngineReading, ...]:
+        """Return what was read since the last call, or that it is late.
+
+        What an earlier tick began, or was there before `fresh_ms`, has the time at which it was read.
+        """
+        result, self.result = self.result, None
+        if result is None:
+            return self.reader.late()
+        began, read_ms, readings = result
+        if began == tick and read_ms >= fresh_ms:
+            return readings
+        return tuple(replace(reading, read_ms=read_ms) for reading in readings)
+
+
+def cpu_time_ms(endpoint: Endpoint) -> int | None:
+    """Return CPU time so far of a server's processes, milliseconds; None if one cannot be read."""
+    total = 0.0
+    try:
+        for pid in endpoint.pids:
+            times = psutil.Process(pid).cpu_times()
+            total += times.user + times.system
+    except psutil.Error:
+        return None
+    return round(total * 1000)
+
+
+def _once(call: Callable[[], HostProcesses]) -> Callable[[], HostProcesses]:
+    """Return `call` made once for all threads that need it, with what is mapped into a process looked up once."""
+    lock = threading.Lock()
+
+    @cache
+    def made() -> HostProcesses:
+        host = call()
+        return replace(host, libraries=cache(host.libraries))
+
+    def shared() -> HostProcesses:
+        with lock:
+            return made()
+
+    return shared
+
+
+def _under(urls: Iterable[str], find: bool, known: Iterable[Endpoint]) -> Iterable[Endpoint]:
+    """Return those of the known endpoints that these settings may find."""
+    for endpoint in known:
+        if find and endpoint.found_by == "process":
+            yield endpoint
+        elif endpoint.base_url in urls:
+            yield replace(endpoint, found_by="setting")
+
+
+def _process(endpoint: Endpoint) -> tuple[object, ...]:
+    return endpoint.kind, endpoint.pid, endpoint.process_start_ms, endpoint.contested
+
+
+def _same_server(one: Endpoint, other: Endpoint) -> bool:
+    """Return whether both lead to one server of this host. A proxy may lead to several, by its ports and paths."""
+    if one.pid is None or _process(one) != _process(other):
+        return False
+    same_way = (one.port, urlsplit(one.base_url).path) == (other.port, urlsplit(other.base_url).path)
+    return same_way or (one.certain and other.certain)
+
+
+def _goes_on(endpoint: Endpoint) -> bool:
+    """Return whether its process lives, if it is one of this host that can be seen."""
+    return endpoint.pid is None or start_ms(endpoint.pid) == endpoint.process_start_ms
