@@ -10,7 +10,7 @@ from pertoken.claims.checking import Case, Checked
 from pertoken.claims.fleet import OnService
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Recommendation, full_id, short_id
-from pertoken.text.advice.columns import bankable, capacity
+from pertoken.text.advice_table import bankable, capacity
 from pertoken.text.amounts import amount
 
 WIDTH = 100

@@ -161,7 +161,7 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     from pertoken.proof.stored import find, standing
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.text.advice.lifecycle import journal_lines, prospect_lines, receipt_lines
+    from pertoken.text.lifecycle import journal_lines, prospect_lines, receipt_lines
     from pertoken.text.summary import sheet_text
 
     settings = settings_of(config_file, db=db)
@@ -207,7 +207,7 @@ def export(config_file: str | None, db: str | None, advice_id: str, form: str | 
     from pertoken.proof.stored import find, standing
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
+    from pertoken.text.export import FileFormat, ServiceCost, file_of
 
     if form is None:
         raise click.UsageError("--as is missing: choose kustomize, helm, keda, hpa or issue")

@@ -156,7 +156,7 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
     if by is not None and (by in BILL_BY or is_basis(by)):
         from pertoken.costs.spend import spend, with_shared
         from pertoken.reports.values import bill_values
-        from pertoken.text.costs.spend import spend_summary
+        from pertoken.text.costs import spend_summary
 
         teams = {tenant.name: tenant.team for tenant in settings.tenants}
         bill = with_shared(spend(store, by, hours, moment.ts, teams, dated=moment.dated), settings.shared)

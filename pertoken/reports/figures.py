@@ -24,8 +24,7 @@ from pertoken.reports.period import DAY, Period
 from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
-from pertoken.text.advice.columns import open_advice, paying_more
-from pertoken.text.advice.folds import Folded, folded
+from pertoken.text.advice_table import Folded, folded, open_advice, paying_more
 from pertoken.text.amounts import in_dollars, price
 from pertoken.window.columns import per_mtok
 from pertoken.window.inventory import Inventory, shown_place

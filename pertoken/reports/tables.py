@@ -8,10 +8,10 @@ from pertoken.costs.spend import Spend
 from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures
-from pertoken.text.advice.answers import affected, could_break, how_sure, slower, why
-from pertoken.text.advice.columns import MAY_RISE
+from pertoken.text.advice_sheet import affected, could_break, how_sure, slower, why
+from pertoken.text.advice_table import MAY_RISE
 from pertoken.text.amounts import headline, price
-from pertoken.text.costs.model_figures import energy_note
+from pertoken.text.costs import energy_note
 from pertoken.units import format_count, format_usd, format_utc
 
 UNKNOWN = "–"

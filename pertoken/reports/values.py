@@ -8,7 +8,7 @@ from pertoken.costs.report.lines import Trouble
 from pertoken.costs.spend import Spend
 from pertoken.proof.recommendation import Money, Recommendation, State, full_id
 from pertoken.proof.verdicts import Verdict
-from pertoken.text.advice.answers import affected, could_break, how_sure, series_label, slower, why
+from pertoken.text.advice_sheet import affected, could_break, how_sure, series_label, slower, why
 from pertoken.units import NANO_USD
 
 

@@ -15,13 +15,21 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.widgets import Input
 
-from pertoken.text.fleet.notes import notices_sheet
-from pertoken.text.program.choices import Choice, choices, value_of
-from pertoken.text.program.help import help_sheet
-from pertoken.text.program.key_names import name_keys, with_keys
-from pertoken.text.program.keys import DECISIONS, KEYS, WRITES
-from pertoken.text.program.targets import Target, targets
-from pertoken.text.study import RuleList
+from pertoken.text.decision import RuleList
+from pertoken.text.fleet_sheets import notices_sheet
+from pertoken.text.keys import (
+    DECISIONS,
+    KEYS,
+    WRITES,
+    Choice,
+    Target,
+    choices,
+    help_sheet,
+    name_keys,
+    targets,
+    value_of,
+    with_keys,
+)
 from pertoken.tui import themes
 from pertoken.tui.background import Report
 from pertoken.tui.keymap import mapped

@@ -9,7 +9,7 @@ from textual.keys import format_key
 
 from pertoken.errors import BadInput
 from pertoken.printable import literal
-from pertoken.text.program.keys import KEY_OF, KEYS, Key
+from pertoken.text.keys import KEY_OF, KEYS, Key
 
 FIXED = ("enter", "escape", "tab")
 """Keys that widgets also use: their actions keep them."""

@@ -12,7 +12,7 @@ from typing import Any
 from rich.cells import cell_len
 from textual.app import App, SuspendNotSupported
 
-from pertoken.text.program.key_names import with_keys
+from pertoken.text.keys import with_keys
 
 CELL_WIDTH = 12.2
 """Width of a cell in a screenshot: Rich draws characters 20 high and 0.61 as wide."""

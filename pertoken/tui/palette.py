@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.markup import escape
 
-from pertoken.text.program.keys import Key
+from pertoken.text.keys import Key
 from pertoken.tui.keymap import mapped
 from pertoken.tui.options import Options
 

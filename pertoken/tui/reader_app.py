@@ -17,7 +17,7 @@ from textual.timer import Timer
 
 from pertoken.errors import PertokenError
 from pertoken.text.amounts import note
-from pertoken.text.program.keys import WINDOWS_S
+from pertoken.text.keys import WINDOWS_S
 from pertoken.text.words import progress_line
 from pertoken.tui.background import Background, Report
 from pertoken.tui.options import Options

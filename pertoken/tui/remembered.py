@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.settings.pages import BORDERS, THEMES
-from pertoken.text.program.keys import WINDOWS_S
+from pertoken.text.keys import WINDOWS_S
 
 VERSION = 1
 SCREENS = ("fleet", "savings", "plan", "rules", "hours")

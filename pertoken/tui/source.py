@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pertoken.errors import PertokenError
-from pertoken.text.study import Detail, RuleList, ShownPlan
+from pertoken.text.decision import Detail, RuleList, ShownPlan
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import PlanRequest

@@ -76,7 +76,7 @@ class StoreSource(StoredStudies):
         """
         from pertoken.proof.stored import store_acts
         from pertoken.store.repository import AdviceRepository
-        from pertoken.text.advice.lifecycle import acted
+        from pertoken.text.lifecycle import acted
 
         if self._read_only is not None:
             raise BadInput(self._read_only)
@@ -99,7 +99,7 @@ class StoreSource(StoredStudies):
         """Begin the trial of a recommendation, or look at the running one; return its state as a sentence."""
         from pertoken.proof.trials.look import begin_or_look
         from pertoken.store.repository import AdviceRepository
-        from pertoken.text.advice.trial import stands
+        from pertoken.text.lifecycle import stands
 
         now_ts, store = self._now_ts(), open_store(self._location)
         row, trial, seen = begin_or_look(

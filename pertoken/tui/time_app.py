@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from textual import on
 
-from pertoken.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
-from pertoken.text.program.key_names import with_keys
-from pertoken.text.program.keys import DECISIONS, STEPS_S, WINDOWS_S
+from pertoken.text.course import REPLAYS, Moment, at_of, cannot_replay
+from pertoken.text.keys import DECISIONS, STEPS_S, WINDOWS_S, with_keys
 from pertoken.tui.pages.page import Page
 from pertoken.tui.reader_app import ReaderApp
 from pertoken.tui.remembered import Remembered, remember

@@ -8,7 +8,7 @@ import pytest
 from pertoken.catalog.offers import ANYWHERE
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from pertoken.testing import regimes
-from pertoken.text.advice.folds import HOUR_RATE, folded
+from pertoken.text.advice_table import HOUR_RATE, folded
 from tests.plugins.priced import FILE, cells, rows
 from tests.savings.test_relocation import states_all
 from tests.testing.test_conformity import BUILT_IN

@@ -7,7 +7,7 @@ from pertoken.proof.recommendation import Edit, Variant
 from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.reports.tables import edits_text, found_table, judgement_text, money_text, now_table, tables
 from pertoken.reports.values import advice_values
-from pertoken.text.advice.folds import folded
+from pertoken.text.advice_table import folded
 from pertoken.units import NANO_USD
 from tests.reports.builders import figures
 from tests.reports.test_figures import advice

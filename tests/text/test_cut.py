@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pertoken.text.cut import MARK, cut_apart
+from pertoken.text.columns import MARK, cut_apart
 
 HOSTS = tuple(f"gpu-node-{n:02}.cluster.example.com" for n in range(1, 17))
 

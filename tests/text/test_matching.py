@@ -1,8 +1,7 @@
 """Filters: words, their inverse, and letters in order."""
 
-from pertoken.text.columns import Column
-from pertoken.text.matching import kept as kept_sentence
-from pertoken.text.matching import matching, nothing_matches
+from pertoken.text.columns import Column, matching, nothing_matches
+from pertoken.text.columns import kept as kept_sentence
 
 ROWS = [("Alpha beta", "vllm"), ("alpha gamma", "sglang"), ("Llama-3.1-70B", "vllm")]
 COLUMNS: tuple[Column[tuple[str, str]], ...] = (

@@ -17,7 +17,7 @@ from pertoken.proof.recommendation import (
     Recommendation,
 )
 from pertoken.proof.track_record import Record
-from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
+from pertoken.text.decision import Detail, ListedRule, RuleList, ShownPlan
 from pertoken.window.columns import Progress
 from pertoken.window.course import Course, Subject, Timeline
 from tests.tui.figures import RICH

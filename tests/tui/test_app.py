@@ -68,7 +68,7 @@ async def test_the_events_are_a_page_and_the_footer_follows_a_replay() -> None:
 
 
 def test_the_plain_summary_needs_no_terminal_library() -> None:
-    code = "import pertoken.text.summary, pertoken.text.program.keys, sys; sys.exit('textual' in sys.modules)"
+    code = "import pertoken.text.summary, pertoken.text.keys, sys; sys.exit('textual' in sys.modules)"
     assert run([sys.executable, "-c", code], check=False).returncode == 0
 
 

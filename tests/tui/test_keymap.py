@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.text.program.keys import KEY_OF
+from pertoken.text.keys import KEY_OF
 from pertoken.tui.keymap import keymap_of, mapped
 from pertoken.tui.options import Options
 from tests.tui.reports import FixedSource

@@ -17,7 +17,7 @@ from pertoken.config import Settings, meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
-from pertoken.text.program.keys import KEYS
+from pertoken.text.keys import KEYS
 from pertoken.units import format_duration
 from tools.docs import forecast, supported
 

@@ -143,7 +143,7 @@ def _act(
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
-    from pertoken.text.advice.lifecycle import acted, applying, journal_lines, prospect_lines, undoing
+    from pertoken.text.lifecycle import acted, applying, journal_lines, prospect_lines, undoing
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)

@@ -74,7 +74,7 @@ def trial(
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
-    from pertoken.text.advice.trial import instructions, result_lines
+    from pertoken.text.lifecycle import instructions, result_lines
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -152,7 +152,7 @@ def _wait(
 
     from pertoken.proof.recommendation import short_id
     from pertoken.proof.trials.trial import Status
-    from pertoken.text.advice.trial import waiting_for
+    from pertoken.text.lifecycle import waiting_for
 
     shown: str | None = None
     pause = threading.Event()

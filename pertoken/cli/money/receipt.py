@@ -30,7 +30,7 @@ def receipt(config_file: str | None, db: str | None, receipt_id: str | None, for
     from pertoken.proof.judging.receipts import find, read_receipts
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.text.advice.lifecycle import checked_line, receipt_line
+    from pertoken.text.lifecycle import checked_line, receipt_line
     from pertoken.text.receipt import to_markdown
 
     settings = settings_of(config_file, db=db)

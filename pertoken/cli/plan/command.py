@@ -94,8 +94,8 @@ def plan(
     from pertoken.costs.prices.stored import market_of
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.text.plan.export import plan_values
-    from pertoken.text.plan.printed import plan_text
+    from pertoken.text.export import plan_values
+    from pertoken.text.plan import plan_text
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since)
     usd_per_kwh = None if tariff is None else tariff_of(tariff)

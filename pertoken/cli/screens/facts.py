@@ -20,7 +20,7 @@ def values(source: Source, screens: Sequence[str]) -> dict[str, Any]:
 def text(source: Source, screen: str, width: int | None, hour_rate: float) -> str:
     """Return the content of a screen as text; tables have at most `width` cells, None for any. Raises PertokenError."""
     if screen == "plan":
-        from pertoken.text.plan.printed import plan_text
+        from pertoken.text.plan import plan_text
 
         shown = _plan(source)
         return plan_text(shown.plan, shown.window_s)
@@ -57,7 +57,7 @@ def _savings(source: Source) -> dict[str, Any]:
 
 
 def _plan_values(source: Source) -> dict[str, Any]:
-    from pertoken.text.plan.export import plan_values
+    from pertoken.text.export import plan_values
 
     shown = _plan(source)
     return plan_values(shown.plan, shown.window_s)

@@ -88,7 +88,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
 
 def plain(source: Source, no_advice: str | None = None, hour_rate: float | None = None) -> str:
     """Return the content of the screens as plain text; `no_advice` and `hour_rate` as in `summary`."""
-    from pertoken.text.advice.folds import HOUR_RATE
+    from pertoken.text.advice_table import HOUR_RATE
     from pertoken.text.summary import summary
 
     report, advice = source.fleet(3600), source.advice()

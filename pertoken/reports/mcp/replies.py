@@ -18,8 +18,7 @@ from pertoken.settings.owners import BASES, is_basis
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.telemetry import HOUR
-from pertoken.text.advice.columns import open_advice, paying_more
-from pertoken.text.advice.folds import folded
+from pertoken.text.advice_table import folded, open_advice, paying_more
 from pertoken.units import NANO_USD
 from pertoken.window.reading import faults_of_hosts
 

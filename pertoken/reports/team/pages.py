@@ -40,14 +40,14 @@ from pertoken.reports.team.scope import Scope, by_owner, narrowed
 from pertoken.settings.pages import PageReader
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
-from pertoken.text.advice.columns import record_words
-from pertoken.text.advice.lifecycle import journal_line
-from pertoken.text.advice.rules import rule_counts
-from pertoken.text.advice.sheet import advice_sheet
+from pertoken.text.advice_sheet import advice_sheet
+from pertoken.text.advice_table import record_words
 from pertoken.text.amounts import in_dollars
-from pertoken.text.plan.head import headline as plan_headline
-from pertoken.text.plan.printed import plan_text
+from pertoken.text.lifecycle import journal_line
+from pertoken.text.plan import headline as plan_headline
+from pertoken.text.plan import plan_text
 from pertoken.text.receipt import to_markdown
+from pertoken.text.rules import rule_counts
 from pertoken.text.sheet import Section
 from pertoken.units import format_usd, format_utc
 

@@ -10,7 +10,7 @@ from pertoken.costs.spend import OTHER, UNALLOCATED, Spend, SpendLine
 from pertoken.proof.judging.receipts import StoredReceipt
 from pertoken.proof.recommendation import Recommendation
 from pertoken.reports.figures import ReportFigures
-from pertoken.text.advice.folds import Folded
+from pertoken.text.advice_table import Folded
 
 NO_OWNER = "no owner"
 

@@ -16,7 +16,7 @@ from pertoken.reports.period import DAY, Period
 from pertoken.reports.tables import edits_text, judgement_text, money_text
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
-from pertoken.text.advice.columns import marked_title
+from pertoken.text.advice_table import marked_title
 from pertoken.text.amounts import headline, in_dollars, price
 from pertoken.units import format_count, format_usd
 

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 
 from pertoken.text.amounts import caption
 from pertoken.text.columns import Column
-from pertoken.text.program.key_names import with_keys
+from pertoken.text.keys import with_keys
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.containers.stack import Stack

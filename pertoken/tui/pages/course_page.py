@@ -10,16 +10,19 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.message import Message
 
-from pertoken.text.course.notes import (
+from pertoken.text.course import (
+    Panel,
     advice_line,
     busy_line,
     dollar_lines,
     gap_lines,
+    mark_lines,
     marks_title,
+    panels,
     proposals_for,
     title_line,
+    token_sentence,
 )
-from pertoken.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.text.sheet import Sheet
 from pertoken.tui.options import Options
 from pertoken.tui.pages.sheet_page import SheetPage

@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.proof.recommendation import PAGES, Recommendation
-from pertoken.text.advice.lifecycle import question, refused
-from pertoken.text.advice.sheet import advice_sheet
+from pertoken.text.advice_sheet import advice_sheet
 from pertoken.text.decision import (
+    Detail,
     detail_sections,
     editable,
     history_sections,
@@ -20,9 +20,9 @@ from pertoken.text.decision import (
     provable_lines,
     trial_section,
 )
-from pertoken.text.program.keys import DECISIONS
+from pertoken.text.keys import DECISIONS
+from pertoken.text.lifecycle import question, refused
 from pertoken.text.sheet import Sheet
-from pertoken.text.study import Detail
 from pertoken.text.words import literal
 from pertoken.tui.pages.command_page import CommandPage
 from pertoken.tui.pages.sheet_page import SheetPage

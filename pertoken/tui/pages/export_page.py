@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 
 from pertoken.text.columns import Column
-from pertoken.text.program.key_names import key_name, with_keys
-from pertoken.text.study import ShownPlan
+from pertoken.text.decision import ShownPlan
+from pertoken.text.keys import key_name, with_keys
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
@@ -109,7 +109,7 @@ class ExportPage(ListPage):
         return form
 
     def _text(self, form: _Form) -> str:
-        from pertoken.text.plan.export import Format, exported
+        from pertoken.text.export import Format, exported
 
         return exported(self._shown.plan, self._shown.window_s, Format(form.suffix))
 

@@ -12,16 +12,34 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostUse
-from pertoken.text.costs.spend import spend_columns, tenant_sheet
-from pertoken.text.fleet.columns import deployment_columns, device_columns, staleness
-from pertoken.text.fleet.first_run import finding_lines
-from pertoken.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
-from pertoken.text.fleet.host_columns import advice_counts, host_use_columns
-from pertoken.text.fleet.notes import event_lines, fleet_notes, notices_sheet
-from pertoken.text.fleet.pricing import MAX_USD_PER_HOUR, unpriced_device, why_not_priced
-from pertoken.text.fleet.sheets import deployment_sheet, device_sheet, host_page_sheet
-from pertoken.text.fleet.troubles import trouble_rows
-from pertoken.text.program.key_names import with_keys
+from pertoken.text.costs import spend_columns, tenant_sheet
+from pertoken.text.fleet import (
+    MAX_USD_PER_HOUR,
+    advice_counts,
+    deployment_columns,
+    device_columns,
+    ended_line,
+    ended_sheet,
+    first_group,
+    group_note,
+    host_use_columns,
+    next_group,
+    running,
+    staleness,
+    unpriced_device,
+    why_not_priced,
+)
+from pertoken.text.fleet_sheets import (
+    deployment_sheet,
+    device_sheet,
+    event_lines,
+    finding_lines,
+    fleet_notes,
+    host_page_sheet,
+    notices_sheet,
+    trouble_rows,
+)
+from pertoken.text.keys import with_keys
 from pertoken.text.sheet import Section, Sheet
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage

@@ -6,8 +6,8 @@ from typing import Any
 from textual.app import ComposeResult
 
 from pertoken.costs.hours import ModelHours
-from pertoken.text.costs.hours import hour_columns, hours_sheet, notes
-from pertoken.text.program.key_names import with_keys
+from pertoken.text.costs import hour_columns, hours_sheet, notes
+from pertoken.text.keys import with_keys
 from pertoken.text.sheet import Sheet
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View

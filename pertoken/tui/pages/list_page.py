@@ -5,9 +5,8 @@ from typing import Any
 
 from textual.app import ComposeResult
 
-from pertoken.text.columns import table
-from pertoken.text.matching import kept, nothing_matches
-from pertoken.text.program.key_names import with_keys
+from pertoken.text.columns import kept, nothing_matches, table
+from pertoken.text.keys import with_keys
 from pertoken.text.sheet import Sheet
 from pertoken.text.words import literal_lines
 from pertoken.tui.pages.page import Page

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pertoken.tui.pages.page import Page
 
 if TYPE_CHECKING:
-    from pertoken.text.program.choices import Choice
+    from pertoken.text.keys import Choice
     from pertoken.tui.options import SettingLine
     from pertoken.tui.source import View
 

@@ -15,8 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from pertoken.text.program.key_names import with_keys
-from pertoken.text.program.keys import KEY_OF, KEYS
+from pertoken.text.keys import KEY_OF, KEYS, with_keys
 from pertoken.text.words import ago, literal
 from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.containers.ground import ground

@@ -10,21 +10,26 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.errors import BadInput
-from pertoken.text.advice.notes import advice_note
-from pertoken.text.plan.head import EXAMPLE, capacity_line, headline, weakest, what_if_words
-from pertoken.text.plan.lines import (
+from pertoken.text.advice_table import advice_note
+from pertoken.text.decision import ShownPlan
+from pertoken.text.keys import with_keys
+from pertoken.text.plan import (
     AFTER,
+    EXAMPLE,
     LEFT_OUT_COLUMNS,
     NOW,
     PLAN_COLUMNS,
     PlanLine,
+    capacity_line,
+    headline,
+    left_out_sheet,
     others_left_out,
     plan_lines,
+    step_sheet,
+    weakest,
+    what_if_words,
 )
-from pertoken.text.plan.step import left_out_sheet, step_sheet
-from pertoken.text.program.key_names import with_keys
 from pertoken.text.sheet import Sheet
-from pertoken.text.study import ShownPlan
 from pertoken.text.words import literal
 from pertoken.tui.pages.command_page import CommandPage
 from pertoken.tui.pages.export_page import ExportPage

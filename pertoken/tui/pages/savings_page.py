@@ -7,27 +7,30 @@ from textual.app import ComposeResult
 from textual.widgets import TabbedContent
 
 from pertoken.proof.recommendation import Recommendation
-from pertoken.text.advice.columns import (
+from pertoken.text.advice_table import (
     DECIDED_COLUMNS,
     DONE_COLUMNS,
+    HOUR_RATE,
     NOT_EVALUATED_COLUMNS,
     OPEN_COLUMNS,
     PAY_MORE_COLUMNS,
+    Folded,
+    advice_note,
     decided,
     declined,
     done,
+    folded,
     not_evaluated,
     open_advice,
     open_columns,
     paying_more,
+    totals,
+    unconfirmed_note,
 )
-from pertoken.text.advice.folds import HOUR_RATE, Folded, folded
-from pertoken.text.advice.lifecycle import refused
-from pertoken.text.advice.notes import advice_note, totals, unconfirmed_note
-from pertoken.text.plan.head import capacity_line, headline, weakest
-from pertoken.text.program.key_names import with_keys
-from pertoken.text.program.keys import DECISIONS
-from pertoken.text.study import ShownPlan
+from pertoken.text.decision import ShownPlan
+from pertoken.text.keys import DECISIONS, with_keys
+from pertoken.text.lifecycle import refused
+from pertoken.text.plan import capacity_line, headline, weakest
 from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part, current_advice
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import MIN_HEIGHT, Page

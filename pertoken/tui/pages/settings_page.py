@@ -7,8 +7,7 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.text.columns import Column
-from pertoken.text.program.choices import Choice
-from pertoken.text.program.key_names import with_keys
+from pertoken.text.keys import Choice, with_keys
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal
 from pertoken.tui.options import SettingLine

@@ -128,7 +128,7 @@ class StoredReadings:
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         """Return the last 24 hours by model. Raises StoreError."""
         from pertoken.costs.hours import hourly
-        from pertoken.text.costs.hours import HOURS
+        from pertoken.text.costs import HOURS
 
         def read(store: Store) -> tuple[ModelHours, ...]:
             return hourly(store, HOURS, self._now_ts(at), dated=self._past(at) is not None)
@@ -191,7 +191,7 @@ class StoredReadings:
 
     def _course(self, store: Store, subject: Subject, window_s: int, at: int | None) -> Course:
         from pertoken.proof.verdicts import read_verdicts
-        from pertoken.text.advice.lifecycle import verdict_line
+        from pertoken.text.lifecycle import verdict_line
         from pertoken.window.course import Mark, read_course
 
         now_ts = self._now_ts(at)
@@ -284,7 +284,7 @@ def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) ->
         report = with_alerts(report, alerts)
     if has_verdicts:
         from pertoken.proof.verdicts import standing_verdicts
-        from pertoken.text.advice.events import with_verdicts
+        from pertoken.text.advice_table import with_verdicts
 
         report = with_verdicts(report, standing_verdicts(store, as_of))
     return report

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pertoken.errors import BadInput
 from pertoken.store.connect.open import open_store
-from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
+from pertoken.text.decision import Detail, ListedRule, RuleList, ShownPlan
 from pertoken.tui.stored.readings import StoredReadings
 
 if TYPE_CHECKING:  # modules that the first frame does not need

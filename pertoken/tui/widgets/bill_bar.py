@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import FleetReport
-from pertoken.text.costs.bill import GLYPHS, PARTS, bar_cells, bill_sentence
+from pertoken.text.costs import GLYPHS, PARTS, bar_cells, bill_sentence
 from pertoken.tui.widgets.plain_text import PlainText
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from rich.text import Text
 from textual.widget import Widget
 
-from pertoken.text.fleet.chart import MAX_HEIGHT, MIN_HEIGHT, chart
+from pertoken.text.fleet import MAX_HEIGHT, MIN_HEIGHT, chart
 
 _BLANK = 1
 """Lines left free between the tables and the chart."""

@@ -14,7 +14,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from pertoken.text.course.plots import Panel, runs, ticks
+from pertoken.text.course import Panel, runs, ticks
 from pertoken.text.sheet import folded
 
 if TYPE_CHECKING:

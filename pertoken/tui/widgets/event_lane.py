@@ -1,6 +1,6 @@
 """Timeline of a replay: the recorded stretch, its events, and the instant that is shown."""
 
-from pertoken.text.course.replay import lane, latest
+from pertoken.text.course import lane, latest
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.window.course import Timeline
 

@@ -15,7 +15,7 @@ from textual.renderables.digits import Digits
 from textual.widget import Widget
 
 from pertoken.costs.report.lines import FleetReport
-from pertoken.text.headline import Figure, figures, savings_line
+from pertoken.text.summary import Figure, figures, savings_line
 from pertoken.tui.widgets.plain_text import PlainText
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from pertoken.text.program.key_names import key_name
-from pertoken.text.program.targets import Target, candidates, unknown
+from pertoken.text.keys import Target, candidates, key_name, unknown
 from pertoken.tui.widgets.plain_text import PlainText
 
 MAX_SHOWN = 6

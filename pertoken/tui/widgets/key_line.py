@@ -7,7 +7,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
 
-from pertoken.text.program.key_line import Item, fitting, items
+from pertoken.text.keys import Item, fitting, items
 
 
 class KeyLine(Widget):

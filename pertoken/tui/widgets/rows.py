@@ -8,8 +8,7 @@ from textual import events
 from textual.message import Message
 
 from pertoken.text.amounts import caption
-from pertoken.text.columns import GAP, Column, L, arranged, cut, fit
-from pertoken.text.matching import matching, searched
+from pertoken.text.columns import GAP, Column, L, arranged, cut, fit, matching, searched
 from pertoken.tui.remembered import Remembered, Table
 from pertoken.tui.widgets.cursor_lines import HEADER, CursorLines, Line
 

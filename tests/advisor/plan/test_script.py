@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.changes.servers import PROCESSES, health_check
-from pertoken.advisor.plan.script import script, shell_lines
 from pertoken.catalog.clouds import cloud_commands
+from pertoken.text.export import script, shell_lines
 
 MOVE = (
     "chat: start 2 servers on A100 80GB SXM4, with --tensor-parallel-size 4",

@@ -16,8 +16,7 @@ from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.testing import Regime, regimes
-from pertoken.text.advice.columns import bankable
-from pertoken.text.advice.notes import totals
+from pertoken.text.advice_table import bankable, totals
 from tests.advisor.gathered import advised, gathered
 from tests.deployments import MARKET
 from tests.savings.fleets import AWS, context, evidence, fleet_of, host, llama, low_batch, replicas

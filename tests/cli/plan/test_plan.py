@@ -15,8 +15,8 @@ from pertoken.advisor.plan.plan import LeftOut, Plan, Step
 from pertoken.advisor.rules import discovery
 from pertoken.advisor.rules.discovery import find_rules
 from pertoken.store.connect.location import locate
-from pertoken.text.plan.export import plan_values
-from pertoken.text.plan.printed import plan_text
+from pertoken.text.export import plan_values
+from pertoken.text.plan import plan_text
 from pertoken.units import NANO_USD
 from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed

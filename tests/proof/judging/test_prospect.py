@@ -9,7 +9,7 @@ from pertoken.proof.judging.verifier import Prospect, prospects
 from pertoken.proof.recommendation import State
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.text.advice.lifecycle import prospect_lines
+from pertoken.text.lifecycle import prospect_lines
 from tests.proof.judging.changes import DAY, VARIANT, changed_after, written
 from tests.proof.rows import row
 

@@ -8,8 +8,8 @@ from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, o
 from pertoken.proof.receipt import Change, receipt
 from pertoken.proof.track_record import NO_RECORD
 from pertoken.proof.verification.question import Promise
-from pertoken.text.advice.lifecycle import record_line
-from pertoken.text.advice.sheet import advice_sheet
+from pertoken.text.advice_sheet import advice_sheet
+from pertoken.text.lifecycle import record_line
 from pertoken.window.inventory import Inventory
 from tests.proof.histories import UNTIL, asked
 from tests.proof.rows import FP8 as VARIANT

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.proof.recommendation import EvidenceLine, LatencyLine, Recommendation, State, Variant
-from pertoken.text.advice.answers import affected, could_break, how_sure, latency_change, slower, why
+from pertoken.text.advice_sheet import affected, could_break, how_sure, latency_change, slower, why
 
 VARIANT = Variant("k", "2 → 1 replicas", risk="availability", effort="medium", touches=("service:chat", "host:7"))
 

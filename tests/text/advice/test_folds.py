@@ -5,7 +5,7 @@ import pytest
 from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.proof.recommendation import short_id
 from pertoken.savings.saving import Saving
-from pertoken.text.advice.folds import folded
+from pertoken.text.advice_table import folded
 from pertoken.units import NANO_USD
 from tests.proof.rows import FP8, row
 

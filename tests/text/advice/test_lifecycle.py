@@ -5,7 +5,7 @@ from dataclasses import replace
 from pertoken.proof.detection import Entry
 from pertoken.proof.recommendation import Edit, State, short_id
 from pertoken.proof.verdicts import EpochChange, Judgement, Result, pending, with_judgement
-from pertoken.text.advice.lifecycle import acted, applying, journal_line, undoing, verdict_line
+from pertoken.text.lifecycle import acted, applying, journal_line, undoing, verdict_line
 from tests.proof.rows import FP8, NOW, row
 
 KNOB = Edit("deployment", 7, "weight_dtype", "bf16", "fp8")

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import State, short_id
-from pertoken.text.advice.columns import open_advice
-from pertoken.text.advice.notes import accepted_note, forecast_note, totals, unconfirmed_note
-from pertoken.text.advice.sheet import advice_sheet
+from pertoken.text.advice_sheet import advice_sheet
+from pertoken.text.advice_table import accepted_note, forecast_note, open_advice, totals, unconfirmed_note
 from tests.tui.reports import ADVICE
 
 

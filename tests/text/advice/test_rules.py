@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.proof.track_record import Record
-from pertoken.text.advice.rules import rule_lines, rule_sheet, rules_head
+from pertoken.text.rules import rule_lines, rule_sheet, rules_head
 from tests.tui.reports import ADVICE, NOW
 from tests.tui.studies import RULES
 

@@ -6,7 +6,7 @@ from pertoken.proof.recommendation import Edit, State
 from pertoken.proof.trials.look import Observed
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial, TrialResult
 from pertoken.proof.verdicts import Result
-from pertoken.text.advice.trial import instructions, result_lines, trial_line, waiting_for
+from pertoken.text.lifecycle import instructions, result_lines, trial_line, waiting_for
 from tests.proof.rows import FP8, NOW, row
 
 ROW = row(State.ACCEPTED, estimate=FP8)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.costs.ledger import BillTotal
-from pertoken.text.costs.bill import bar_cells
+from pertoken.text.costs import bar_cells
 from pertoken.text.words import (
     usd_parts,
 )

@@ -1,5 +1,5 @@
 from pertoken.costs.hours import ModelHour, ModelHours
-from pertoken.text.costs.hours import hours_sheet
+from pertoken.text.costs import hours_sheet
 
 
 def test_an_hour_that_was_observed_in_part_shows_how_much_of_it() -> None:

@@ -1,7 +1,7 @@
 """A bill by tenant as text."""
 
 from pertoken.costs.spend import UNATTRIBUTED, Spend, SpendLine
-from pertoken.text.costs.spend import spend_summary
+from pertoken.text.costs import spend_summary
 from pertoken.units import NANO_USD
 
 

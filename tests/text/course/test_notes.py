@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.costs.ledger import KindDollars
-from pertoken.text.course.notes import advice_line, busy_line, dollar_lines, gap_lines, proposals_for, title_line
+from pertoken.text.course import advice_line, busy_line, dollar_lines, gap_lines, proposals_for, title_line
 from tests.tui.reports import ADVICE, CHAT, COURSE, RELEASE, RESTARTED, RICH, use
 
 

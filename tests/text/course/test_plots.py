@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.state.service import Slo
-from pertoken.text.course.plots import mark_lines, panels, runs, ticks, token_sentence
+from pertoken.text.course import mark_lines, panels, runs, ticks, token_sentence
 from pertoken.window.course import Mark
 from tests.tui.reports import COURSE, NOW
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.text.course.replay import Moment, at_of, cannot_replay, lane, latest
+from pertoken.text.course import Moment, at_of, cannot_replay, lane, latest
 from pertoken.window.course import Happening, Timeline
 
 END = 1_800_000_000

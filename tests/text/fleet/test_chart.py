@@ -1,6 +1,6 @@
 """Bar chart for the free lines of a screen."""
 
-from pertoken.text.fleet.chart import chart
+from pertoken.text.fleet import chart
 
 
 def test_bars_rise_from_zero_to_the_highest_value_and_gaps_stay_blank() -> None:

@@ -5,8 +5,15 @@ from dataclasses import replace
 import pytest
 
 from pertoken.text.columns import Column, arranged
-from pertoken.text.fleet.columns import deployment_columns, device_columns, host_columns, label, staleness
-from pertoken.text.fleet.host_columns import advice_counts, host_use_columns
+from pertoken.text.fleet import (
+    advice_counts,
+    deployment_columns,
+    device_columns,
+    host_columns,
+    host_use_columns,
+    label,
+    staleness,
+)
 from tests.tui.reports import BARE, CHAT, RESTARTED, RICH, SILENT
 
 

@@ -1,7 +1,7 @@
 """Findings on a host where nothing is served yet."""
 
 from pertoken.agent.doctor import Finding
-from pertoken.text.fleet.first_run import finding_lines
+from pertoken.text.fleet_sheets import finding_lines
 from pertoken.tui.options import Options
 from tests.tui.reports import BARE, HOSTILE, RICH, FixedSource
 from tests.tui.screens import running, until_shown

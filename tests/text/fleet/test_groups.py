@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
+from pertoken.text.fleet import ended_line, ended_sheet, first_group, group_note, next_group, running
 from pertoken.tui.source import Read
 from tests.tui.reports import CHAT, RESTARTED, RICH, TENANTS, host
 

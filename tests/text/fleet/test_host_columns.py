@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.text.fleet.host_columns import advice_counts, host_use_columns
+from pertoken.text.fleet import advice_counts, host_use_columns
 from tests.tui.reports import ADVICE, QUANTIZE, RELEASE, RICH
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.costs.report.lines import EventLine, MissingMetric
-from pertoken.text.fleet.notes import event_lines, notices_sheet
+from pertoken.text.fleet_sheets import event_lines, notices_sheet
 from tests.tui.reports import NOW, RICH
 
 

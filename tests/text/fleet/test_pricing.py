@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.text.fleet.pricing import PRICED, WITHOUT_DEVICES, unpriced_device, why_not_priced
+from pertoken.text.fleet import PRICED, WITHOUT_DEVICES, unpriced_device, why_not_priced
 from tests.tui.reports import BARE, CHAT, H100, NOW, RICH, SILENT, FixedSource
 from tests.tui.screens import notices, running, until, until_shown
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.text.fleet.sheets import deployment_sheet, device_sheet, host_sheet
+from pertoken.text.fleet_sheets import deployment_sheet, device_sheet, host_sheet
 from pertoken.text.sheet import Sheet
 from pertoken.text.summary import summary
 from tests.tui.reports import RICH

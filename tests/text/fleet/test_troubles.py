@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from pertoken.costs.report.lines import Trouble, TroubleKind
-from pertoken.text.fleet.troubles import MAX_LINES, trouble_rows, trouble_sentences, trouble_table
+from pertoken.text.fleet_sheets import MAX_LINES, trouble_rows, trouble_sentences, trouble_table
 from pertoken.text.summary import summary
 from tests.tui.figures import HOSTILE
 from tests.tui.reports import RICH

@@ -8,7 +8,7 @@ from pertoken.advisor.changes.commands import changed
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
 from pertoken.forecast.tiers import tiers
 from pertoken.state.deployment import Workload
-from pertoken.text.plan.export import Format, exported
+from pertoken.text.export import Format, exported
 from pertoken.units import NANO_USD
 
 PATCH, UNDO = changed(

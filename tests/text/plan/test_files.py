@@ -12,7 +12,7 @@ from pertoken.advisor.changes.commands import changed
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Edit, Recommendation, Variant
 from pertoken.state.deployment import Workload
-from pertoken.text.plan.files import FileFormat, ServiceCost, file_of
+from pertoken.text.export import FileFormat, ServiceCost, file_of
 from pertoken.units import NANO_USD
 from tests.proof.rows import NOW, row
 

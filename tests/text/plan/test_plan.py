@@ -8,20 +8,24 @@ from pertoken.advisor.plan.plan import Headroom, LeftOut
 from pertoken.advisor.plan.what_if import WhatIf, what_if_of
 from pertoken.forecast.tiers import tiers
 from pertoken.savings.sensitivity import At
-from pertoken.text.plan.export import Format, exported, plan_values
-from pertoken.text.plan.head import (
+from pertoken.text.export import Format, exported, plan_values
+from pertoken.text.plan import (
+    BAR,
     EXAMPLE,
     capacity_line,
     headline,
+    headroom_words,
+    left_out_sheet,
     money,
+    others_left_out,
+    plan_lines,
+    plan_text,
     sensitivity_line,
+    step_sheet,
     values_words,
     weakest,
     what_if_words,
 )
-from pertoken.text.plan.lines import BAR, headroom_words, others_left_out, plan_lines
-from pertoken.text.plan.printed import plan_text
-from pertoken.text.plan.step import left_out_sheet, step_sheet
 from tests.tui.studies import PLAN, PRICE, STEPS, shown_plan, usd
 
 SHOWN = shown_plan(None, PLAN)

@@ -1,8 +1,7 @@
 """Choices of the settings screen."""
 
 from pertoken.settings.pages import REFRESHES_S
-from pertoken.text.program.choices import Choice, choices, value_of
-from pertoken.text.program.keys import WINDOWS_S
+from pertoken.text.keys import WINDOWS_S, Choice, choices, value_of
 
 
 def test_the_next_value_comes_after_the_last_again_and_one_of_the_file_leads_to_the_first() -> None:

@@ -1,7 +1,6 @@
 """The help page."""
 
-from pertoken.text.program.help import help_sheet
-from pertoken.text.program.keys import KEYS
+from pertoken.text.keys import KEYS, help_sheet
 from pertoken.text.sheet import text_of
 from pertoken.tui.keymap import keymap_of, mapped
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.text.program.key_line import fitting, items
-from pertoken.text.program.keys import KEYS
+from pertoken.text.keys import KEYS, fitting, items
 
 FLEET = ("savings", "plan", "rules", "open", "filter", "group", "narrow", "widen", "keys", "quit")
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pertoken.text.program.key_names import with_keys
-from pertoken.text.program.keys import KEYS
+from pertoken.text.keys import KEYS, with_keys
 from pertoken.tui.keymap import keymap_of
 from pertoken.tui.options import Options
 from tests.tui.reports import FixedSource

@@ -4,7 +4,7 @@ from collections import Counter
 
 from textual.command import CommandPalette
 
-from pertoken.text.program.keys import KEYS
+from pertoken.text.keys import KEYS
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, text_of, until, until_shown
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.costs.report.lines import FleetReport
-from pertoken.text.program.targets import Target, candidates, targets, unknown
+from pertoken.text.keys import Target, candidates, targets, unknown
 from pertoken.tui.options import SettingLine
 from tests.tui.reports import ADVICE, CHAT, RICH
 

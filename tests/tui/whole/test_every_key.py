@@ -9,7 +9,7 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 
 from pertoken.proof.recommendation import State
-from pertoken.text.program.keys import KEYS, Key
+from pertoken.text.keys import KEYS, Key
 from pertoken.tui.pages.decision_page import DecisionPage
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.jump_box import JumpBox

@@ -1,5 +1,7 @@
 """A reconciled bill as text, and as plain values for JSON."""
 
+from __future__ import annotations
+
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,21 +1,26 @@
 """Details of one deployment, device or host as a sheet."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from pertoken.costs.ledger import TokenCounts, kind_prices
-from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
+from pertoken.costs.report.lines import (
+    DeploymentLine,
+    DeviceLine,
+    FleetReport,
+    HostLine,
+    HostUse,
+    MissingMetric,
+    Trouble,
+    TroubleKind,
+)
 from pertoken.metrics import ENGINE_COUNTERS, HEADLINES, EngineMetric, RollUp, label_of, rolled
 from pertoken.text.amounts import amount, bounded, caption, headline
 from pertoken.text.columns import Column, L, table
-from pertoken.text.fleet.columns import (
-    busy_share,
-    device_columns,
-    headline_price,
-    host_columns,
-    label,
-    staleness,
-)
-from pertoken.text.fleet.notes import gap_reason
+from pertoken.text.fleet import busy_share, device_columns, headline_price, host_columns, label, staleness
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
 from pertoken.text.words import (
     UNKNOWN,
@@ -35,6 +40,101 @@ from pertoken.text.words import (
 from pertoken.units import format_count, format_duration
 from pertoken.window.columns import per_mtok
 from pertoken.window.totals import EngineCounts
+
+NOW = "Now"
+MAX_LINES = 10
+"""Lines of a summary; JSON has all."""
+_OUTAGES = (TroubleKind.STUCK, TroubleKind.SILENT)
+COLUMNS: tuple[Column[Trouble], ...] = (
+    Column("what", lambda line: f"{mark(line)} {line.kind.value}", 1),
+    Column("target", lambda line: literal(line.target), 0, min_cells=14),
+    Column("$/hour", lambda line: per_hour(line), 2),
+    Column("command", lambda line: literal(line.command), 3),
+    Column("why", lambda line: literal(line.reason), 4, min_cells=20, keep_start=True),
+)
+
+
+def mark(line: Trouble) -> str:
+    """Return the mark of an outage or of another trouble, readable without colour."""
+    return "✗" if line.kind in _OUTAGES else "!"
+
+
+def per_hour(line: Trouble) -> str:
+    """Return what its target costs: `$1.95/hour`; a dash if unknown."""
+    return UNKNOWN if line.nano_usd_per_hour is None else f"{amount(line.nano_usd_per_hour)}/hour"
+
+
+def trouble_table(report: FleetReport, width: int | None) -> list[str]:
+    """Return the most urgent troubles as a table; `width` as in `summary`."""
+    lines = table(NOW, report.troubles[:MAX_LINES], COLUMNS, width)
+    return [*lines, *_more(len(report.troubles) - MAX_LINES)]
+
+
+def trouble_rows(troubles: Sequence[Trouble], width: int) -> list[str]:
+    """Return the troubles as rows of at most `width` cells, without a head."""
+    return [line.strip() for line in table(NOW, troubles, COLUMNS, width)[2:]]
+
+
+def trouble_sentences(troubles: Sequence[Trouble]) -> tuple[str, ...]:
+    """Return each trouble as one sentence, with its dollars and its command."""
+    return tuple(
+        f"{mark(line)} {line.kind.value}: {literal(line.target)}, {literal(line.reason)} ({per_hour(line)}). "
+        f"{literal(line.command)}"
+        for line in troubles
+    )
+
+
+def _more(count: int) -> list[str]:
+    return [f"  and {count} more: `pertoken top --once --json` has all"] if count > 0 else []
+
+
+def fleet_notes(report: FleetReport) -> tuple[str, ...]:
+    """Return notes on the marks in the table of deployments and on estimated dollars; empty without them."""
+    star = caption("* Some tokens were missed (an engine restarted): $/Mtok is an upper bound.")
+    about = "Dollars are an estimate: the minutes of an hour were deleted."
+    return (*((star,) if report.incomplete else ()), *((about,) if report.estimated else ()))
+
+
+def event_lines(report: FleetReport) -> tuple[str, ...]:
+    """Return the events, newest first, equal messages as one line: `3m ago  the engine restarted (4 times)`."""
+    newest: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    for event in report.events:
+        newest[event.message] = max(event.ts, newest.get(event.message, event.ts))
+        counts[event.message] += event.count
+    return tuple(
+        f"{ago(report.now_ts - ts)}  {literal(message)}{f' ({counts[message]} times)' if counts[message] > 1 else ''}"
+        for message, ts in sorted(newest.items(), key=lambda message_ts: -message_ts[1])
+    )
+
+
+def notices_sheet(report: FleetReport) -> Sheet:
+    """Return a sheet of all hints, events, and metrics that are not measured."""
+    return sheet(
+        Section(NOW, trouble_sentences(report.troubles)),
+        Section("What to start, set or switch on", tuple(f"→ {literal(hint)}" for hint in report.hints)),
+        Section("What happened, newest first", event_lines(report)),
+        Section("What is not measured", _gaps(report.missing)),
+    )
+
+
+def _gaps(missing: Iterable[MissingMetric]) -> tuple[Fact, ...]:
+    """Return the metrics that are not measured, one line for each metric and reason."""
+    owners: dict[tuple[str, str], list[str]] = {}
+    for gap in missing:
+        owners.setdefault((gap.metric, gap_reason(gap)), []).append(gap.owner)
+    return tuple((literal(f"{_together(names)}: {label_of(metric)}"), why) for (metric, why), names in owners.items())
+
+
+def _together(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def gap_reason(gap: MissingMetric) -> str:
+    """Return the reason why a metric is not measured, with its remedy."""
+    reason = literal(gap.reason) or literal(gap.status)
+    return f"{reason.rstrip('.')}. {literal(gap.remedy)}" if gap.remedy else reason
+
 
 WIDE_SPARK_CELLS = 60
 _NO_PRICE = "Not known, so no dollar figure includes it. `pertoken prices set --help` explains how to set a price."
@@ -292,3 +392,51 @@ def _last_read(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine
 
 def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
     return tuple((literal(label_of(gap.metric)), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)
+
+
+class Finding(Protocol):
+    """One finding of `pertoken doctor`: something that works or is missing."""
+
+    @property
+    def area(self) -> str:
+        """`host`, `device`, `engine`, `database`, `jobs` or `settings`."""
+        ...
+
+    @property
+    def subject(self) -> str:
+        """Name of the device, engine or other part."""
+        ...
+
+    @property
+    def ok(self) -> bool:
+        """True: it works; False: it is missing or cannot be read."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The finding as a sentence."""
+        ...
+
+    @property
+    def remedy(self) -> str | None:
+        """Sentence with what to do; None without a remedy."""
+        ...
+
+
+def finding_lines(
+    findings: Sequence[Finding] | None, error: str | None, doing: str | None, report: FleetReport
+) -> list[str]:
+    """Return the findings as lines: what works, then what is missing, with remedies. Empty once something is served."""
+    if report.deployments:
+        return []
+    if findings is None:
+        failed = [] if error is None else [f"This host could not be examined: {literal(error)}"]
+        return failed if doing is None else ["Examining this host: devices, drivers, inference servers, database…"]
+    works = [finding for finding in findings if finding.ok]
+    missing = sorted((finding for finding in findings if not finding.ok), key=lambda finding: finding.area != "engine")
+    areas = ", ".join(dict.fromkeys(finding.area for finding in works))
+    lines = [f"Examined this host: {len(missing)} missing or not readable; works: {areas or 'nothing'}."]
+    for finding in missing:
+        remedy = f"; {literal(finding.remedy)}" if finding.remedy else ""
+        lines.append(f"✗ {literal(finding.area)} {literal(finding.subject)}: {literal(finding.text)}{remedy}")
+    return [*lines, "`pertoken doctor` shows all findings."]

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pertoken.costs.report.lines import FleetReport
+from pertoken.costs.report.lines import EventLine, FleetReport, Trouble
 from pertoken.printable import natural_key
 from pertoken.proof.lifecycle import DONE, PUT_OFF, UNDER_WAY
-from pertoken.proof.recommendation import Money, Recommendation, State, Variant, total
+from pertoken.proof.recommendation import (
+    Money,
+    Recommendation,
+    State,
+    Variant,
+    beside_accepted,
+    best_of_each_target,
+    short_id,
+    total,
+)
+from pertoken.proof.verdicts import Result, Verdict
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column
+from pertoken.text.lifecycle import verdict_event
 from pertoken.text.words import literal, literal_lines, marked_verdict, ratio_range, usd_range, usd_triple
-from pertoken.units import HOURS_PER_MONTH, format_utc
+from pertoken.units import HOURS_PER_MONTH, NANO_USD, format_utc
 
 if TYPE_CHECKING:
     from pertoken.proof.track_record import Record
+
 
 NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
 """States without a proposal, in the order they are listed."""
@@ -279,3 +293,168 @@ NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("unlocked by", lambda row: literal_lines(row.remedy or "")[0], 3, min_cells=12, keep_start=True),
     Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
 )
+
+
+HOUR_RATE = 75.0
+"""Default of `advisor.hour_rate`, US dollars."""
+EFFORT_H = {"low": 0.25, "medium": 4.0, "high": 24.0}
+"""Hours of work by effort (judgement)."""
+MAX_PAYBACK_MONTHS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Open advice, split into what is listed and what is folded away."""
+
+    shown: tuple[Recommendation, ...]
+    by_rule: tuple[tuple[Recommendation, ...], ...] = ()
+    """Rows without a figure, by rule, the most frequent rule first."""
+    slow: tuple[Recommendation, ...] = ()
+    """Rows whose work pays back in over a year."""
+    hour_rate: float = HOUR_RATE
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each rule with rows without a figure, then one for the rows that pay back late."""
+        rate = amount(round(self.hour_rate * NANO_USD))
+        rows = "1 row pays" if len(self.slow) == 1 else f"{len(self.slow)} rows pay"
+        late = [f"  {rows} back in over a year, with work at {rate} an hour"] if self.slow else []
+        return late + [
+            f"  {literal(rows[0].rule_id)}: {_targets(len(rows))} could try it, without a figure "
+            f"(such as {literal(rows[0].title)}, {literal(rows[0].target)})"
+            for rows in self.by_rule
+        ]
+
+
+def folded(
+    proposed: Sequence[Recommendation], troubles: Collection[Trouble] = (), hour_rate: float = HOUR_RATE
+) -> Folded:
+    """Return open advice with its rows folded that have no figure or pay back in over a year.
+
+    A row that a trouble names is never folded. `hour_rate`: dollars of an hour of work.
+    """
+    commands = {trouble.command for trouble in troubles}
+    shown: list[Recommendation] = []
+    slow: list[Recommendation] = []
+    by_rule: defaultdict[str, list[Recommendation]] = defaultdict(list)
+    for row in proposed:
+        named = f"pertoken advise show {short_id(row)}" in commands
+        if named or (_has_figure(row) and not pays_back_late(row, hour_rate)):
+            shown.append(row)
+        elif _has_figure(row):
+            slow.append(row)
+        else:
+            by_rule[row.rule_id].append(row)
+    rules = sorted(by_rule, key=lambda rule_id: (-len(by_rule[rule_id]), rule_id))
+    return Folded(tuple(shown), tuple(tuple(by_rule[rule_id]) for rule_id in rules), tuple(slow), hour_rate)
+
+
+def pays_back_late(row: Recommendation, hour_rate: float) -> bool:
+    """Return whether the work costs more than a year of the likely saving, of the bill or of capacity."""
+    variant = row.chosen
+    savings = () if variant is None else (variant.saving, variant.if_confirmed)
+    monthly = max((max(saving.net[1], saving.capacity[1]) for saving in savings if saving is not None), default=0)
+    work_usd = EFFORT_H.get(variant.effort if variant else "low", 0.0) * hour_rate
+    return monthly * MAX_PAYBACK_MONTHS < work_usd * NANO_USD
+
+
+def _has_figure(row: Recommendation) -> bool:
+    """Return whether advice has dollars, also if a person has to confirm them first."""
+    savings = () if row.chosen is None else (row.chosen.saving, row.chosen.if_confirmed)
+    return any(any((*saving.net, *saving.capacity)) for saving in savings if saving is not None)
+
+
+def _targets(count: int) -> str:
+    return "1 target" if count == 1 else f"{count} targets"
+
+
+MAX_IDS = 6
+"""Proposals that one sentence names."""
+
+
+def totals(advice: Sequence[Recommendation]) -> str:
+    """Return bankable and capacity dollars of the open proposals, which are never added to each other."""
+    best = best_of_each_target(advice)
+    assumed = Counter(line for row in best if row.best for line in row.best.assumptions)
+    frequent = max(assumed, key=lambda line: assumed[line], default=None)
+    more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
+    notes = accepted_note(advice), forecast_note(best), unconfirmed_note(advice)
+    return (
+        f"{_worth(best)}\n"
+        "Of changes to the same service or host only the best counts."
+        + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
+        + "".join(f"\n{note}" for note in notes if note)
+    )
+
+
+def accepted_note(advice: Sequence[Recommendation]) -> str | None:
+    """Return a sentence on open proposals beside an accepted change of the same target; None without any."""
+    rows = [row for row in beside_accepted(advice) if any(bankable(row) or ()) or any(capacity(row) or ())]
+    if not rows:
+        return None
+    ids = ", ".join(map(short_id, rows[:MAX_IDS])) + (f" and {len(rows) - MAX_IDS} more" if rows[MAX_IDS:] else "")
+    return (
+        f"In no total, since their prices are those before an accepted change of the same target: {ids}. "
+        "`pertoken plan` prices them after it."
+    )
+
+
+def forecast_note(rows: Sequence[Recommendation]) -> str | None:
+    """Return what the forecasts of some advice rest on, with what lifts them; None without a forecast."""
+    counts = Counter(row.best.tier for row in rows if row.best and row.best.tier)
+    if not counts:
+        return None
+    known = "; ".join(f"{n} {tier.short}" for tier, n in counts.most_common())
+    lifted = sorted({tier.lifted_by for tier in counts if tier.lifted_by})
+    lifts = f"; `{'`, `'.join(lifted)}` at the load in question lifts it" if lifted else ""
+    return f"Forecasts: {known} (off by, median / 90th percentile){lifts}."
+
+
+def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
+    """Return a sentence on open proposals that the last run did not confirm; None if it confirmed all."""
+    count = sum(row.unconfirmed is not None for row in proposed)
+    if not count:
+        return None
+    rows, them = ("1 row is", "it") if count == 1 else (f"{count} rows are", "them")
+    return f"{UNCONFIRMED} {rows} not confirmed by the last run: in no total; the next run confirms or closes {them}."
+
+
+def _worth(best: Sequence[Recommendation]) -> str:
+    """Return what the proposals are worth: a sentence for each kind of dollars that they have."""
+    falls, serves_more = total(bankable(row) for row in best), total(capacity(row) for row in best)
+    bill = f"Bankable {usd_range(falls)} a month: the bill falls by this." if falls and any(falls) else ""
+    more = (
+        f"Capacity {usd_range(serves_more)} a month: the same bill serves more."
+        if serves_more and any(serves_more)
+        else ""
+    )
+    both = f"{bill}\n{more} Not to be added." if bill and more else bill or more
+    return both or "None of these has dollars yet."
+
+
+def advice_note(advice: Sequence[Recommendation]) -> str:
+    """Return the reason why nothing is proposed."""
+    silent = len(not_evaluated(advice))
+    if not silent:
+        return (
+            "Nothing to propose, and no rule has anything to report. Rules need a few minutes of telemetry of a served "
+            "model; `pertoken doctor` reports what can be measured here."
+        )
+    results = "1 rule result with its reason" if silent == 1 else f"{silent} rule results with their reasons"
+    return f"Nothing to propose: Not evaluated lists {results}."
+
+
+REGRESSION, VERDICT = "regression", "verdict"
+"""Kinds of these events: a change that made tokens more expensive or altered outputs, and any other change."""
+
+
+def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetReport:
+    """Return a report with the verdicts of its window among its events, newest first."""
+    first = report.now_ts - report.window_s
+    changes = [event for event in map(_event, verdicts) if first <= event.ts <= report.now_ts]
+    return replace(report, events=tuple(sorted((*report.events, *changes), key=lambda event: -event.ts)))
+
+
+def _event(verdict: Verdict) -> EventLine:
+    kind = REGRESSION if verdict.judgement.result in (Result.DEARER, Result.OUTPUT_CHANGED) else VERDICT
+    return EventLine(verdict.dated_ts, kind, verdict_event(verdict), 1)

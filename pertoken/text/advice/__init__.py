@@ -1,1 +1,0 @@
-"""Text of recommendations: their table, their sheet, their lifecycle, trials and rules."""

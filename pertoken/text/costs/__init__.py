@@ -1,1 +1,0 @@
-"""Text of dollars: the bill, hours, spend, invoices."""

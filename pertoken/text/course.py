@@ -1,0 +1,411 @@
+"""Text of a course of hours: plots, notes and the replay."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pertoken.costs.ledger import KindDollars
+from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
+from pertoken.metrics import DEVICE, label_of
+from pertoken.state.service import Slo
+from pertoken.text.advice_table import bankable, marked_title, open_advice
+from pertoken.text.amounts import amount, headline, price
+from pertoken.text.costs import PARTS
+from pertoken.text.fleet import busy_share, headline_price
+from pertoken.text.keys import key_name, with_keys
+from pertoken.text.words import literal, percent, usd_parts
+from pertoken.units import NANO_USD, format_count, format_duration, format_utc, parse_time
+from pertoken.window.course import Happening, Timeline
+
+if TYPE_CHECKING:
+    from pertoken.proof.recommendation import Recommendation
+    from pertoken.window.course import Course, Values
+
+
+MARKERS = ("▪", "·", "x")
+"""Markers of the first, second and third line of a plot, which differ without colour."""
+MAX_MARKS = 12
+SERVED = ("Tokens", "Requests", "KV cache", "TTFT", "TPOT")
+"""Names of the panels that only an engine fills."""
+ACTIVITY = {metric.series: metric.heading for metric in DEVICE if metric.series and metric.heading}
+"""Short labels of the series of devices that are plotted as activity."""
+_KINDS = {"epoch": "epoch", "verdict": "verdict", "event": "event"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a plot; None is a gap."""
+
+    label: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One plot. `levels` are horizontal lines: a limit, a cap, an objective."""
+
+    name: str
+    unit: str
+    lines: tuple[Line, ...]
+    levels: tuple[tuple[str, float], ...] = ()
+    top: float | None = None
+    """Fixed upper end of the scale; None: the highest value or level."""
+
+    @property
+    def caption(self) -> str:
+        """`Power, W: ▪ power 512 · limit 700 (-)`, with the newest values."""
+        parts = [
+            f"{marker} {line.label} {self._text(_newest(line.values))}"
+            for marker, line in zip(MARKERS, self.lines, strict=False)
+        ]
+        parts += [f"─ {label} {self._text(value)}" for label, value in self.levels]
+        return f"{self.name}, {self.unit}: {'  '.join(parts)}"
+
+    def _text(self, value: float | None) -> str:
+        return f"{value:,.0f}" if self.unit == "W" and value is not None else format_count(value)
+
+    @property
+    def highest(self) -> float:
+        """Upper end of the scale, above 0."""
+        if self.top is not None:
+            return self.top
+        known = [value for line in self.lines for value in line.values if value is not None]
+        return max([*known, *(value for _, value in self.levels)], default=0.0) or 1.0
+
+
+def panels(course: Course, slo: Slo | None = None) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
+    """Return the panels that have values, and the names of panels that have none in the window."""
+    limits = (("limit", course.power_limit_w), ("cap", course.power_cap_w))
+    power = tuple((label, value) for label, value in limits if value is not None)
+    ttft = None if slo is None else slo.ttft_p95_ms
+    tpot = None if slo is None else slo.tpot_p95_ms
+
+    def lines(label_by_name: Mapping[str, str], scale: float = 1) -> tuple[Line, ...]:
+        shown = ((label, course.series.get(name, ())) for name, label in label_by_name.items())
+        return tuple(
+            Line(label, tuple(None if value is None else value * scale for value in values))
+            for label, values in shown
+            if any(value is not None for value in values)
+        )
+
+    candidates = (
+        Panel("Tokens", "tok/s", lines(_labels("tokens/s", "generated_tok_s", "prompt_tok_s"))),
+        Panel("Power", "W", lines(_labels("", "power_w")), power),
+        Panel("Activity", "%", lines(ACTIVITY, 100), top=100),
+        Panel("Requests", "mean", lines(_labels("requests", "running", "waiting"))),
+        Panel("KV cache", "%", lines(_labels("KV cache", "kv_use"), 100), top=100),
+        Panel("TTFT", "ms", lines({"ttft_p50": "p50", "ttft_p95": "p95"}, 1000), _slo(ttft)),
+        Panel("TPOT", "ms", lines({"tpot_p50": "p50", "tpot_p95": "p95"}, 1000), _slo(tpot)),
+    )
+    return tuple(panel for panel in candidates if panel.lines), tuple(
+        panel.name for panel in candidates if not panel.lines
+    )
+
+
+def _labels(subject: str, *names: str) -> Mapping[str, str]:
+    """Return the labels of series by name, without the subject that the panel names."""
+    return {name: label_of(name).replace(subject, "").strip() for name in names}
+
+
+def _slo(limit_ms: float | None) -> tuple[tuple[str, float], ...]:
+    return () if limit_ms is None else (("SLO p95", limit_ms),)
+
+
+def _newest(values: Values) -> float | None:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    """Return the stretches without a gap, each as a list of (position, value)."""
+    stretches: list[list[tuple[int, float]]] = []
+    last = -2
+    for i, value in enumerate(values):
+        if value is None:
+            continue
+        if i != last + 1:
+            stretches.append([])
+        stretches[-1].append((i, value))
+        last = i
+    return stretches
+
+
+def ticks(course: Course, cells: int) -> list[tuple[int, str]]:
+    """Return (position, time) of a few slices, as many as fit under a plot of `cells` cells."""
+    n = (course.end_ts - course.start_ts) // course.slice_s
+    form = "%H:%M" if course.end_ts - course.start_ts <= 86_400 else "%m-%d"
+    count = max(2, min(6, cells // 16))
+    positions = sorted({round(i * (n - 1) / (count - 1)) for i in range(count)}) if n > 1 else [0]
+    return [(i, f"{datetime.fromtimestamp(course.start_ts + i * course.slice_s, UTC):{form}}") for i in positions]
+
+
+def mark_lines(course: Course) -> tuple[str, ...]:
+    """Return the changes, newest first, one line each."""
+    shown = [
+        f"{format_utc(mark.ts)[5:]}  {_KINDS[mark.kind]:<7}  {literal(mark.text)}" for mark in reversed(course.marks)
+    ]
+    more = len(shown) - MAX_MARKS
+    return (*shown[:MAX_MARKS], *((f"and {more} earlier",) if more > 0 else ()))
+
+
+def token_sentence(course: Course, usd_per_kwh: float | None = None, *, split: bool = True) -> str | None:
+    """Return the tokens of the window by kind, and their energy; None without tokens.
+
+    `usd_per_kwh` is the price of a kWh times PUE; None: the price of the devices includes energy. `split` False leaves
+    out the shares of the kinds.
+    """
+    prompt, cached, generated = course.prompt_tokens, course.cached_tokens, course.generated_tokens
+    whole = prompt + generated
+    if not whole:
+        return None
+    computed = max(0, prompt - cached)
+    parts = (("prompt computed", computed), ("prompt cached", cached), ("generated", generated))
+    shares = ", ".join(f"{name} {percent(count / whole)}" for name, count in parts)
+    energy = ""
+    if course.energy_kwh is not None:
+        per_token = course.energy_kwh * 3_600_000 / generated if generated else None
+        per_generated = f", {per_token:.3g} J per generated token" if per_token is not None else ""
+        usd = "" if usd_per_kwh is None else f" ({amount(round(course.energy_kwh * usd_per_kwh * NANO_USD))})"
+        energy = f" Energy: {course.energy_kwh:.3g} kWh{usd}{per_generated}."
+    return f"{f'Of {format_count(whole)} tokens: {shares}' if split else f'{format_count(whole)} tokens'}.{energy}"
+
+
+_PROMPTS = ("prompt_tokens", "cached_tokens")
+_NAMES = {
+    "busy": "busy",
+    "idle": "idle while reserved",
+    "other": "other processes",
+    "unallocated": "unallocated",
+}
+
+
+def title_line(line: DeploymentLine | HostUse) -> str:
+    """Return name, host and price of tokens: `Qwen3-8B · vllm on gpu-a · $0.23 per Mtok · busy 87%`."""
+    unit = headline().unit
+    if isinstance(line, HostUse):
+        gpus = "1 accelerator" if line.accelerators == 1 else f"{line.accelerators} accelerators"
+        return f"{literal(line.name)} · {gpus} · {amount(price(line))} per {unit} · util {percent(line.util)}"
+    where = f"{literal(line.engine)} on {literal(line.host)}{', ended' if line.ended else ''}"
+    return f"{literal(line.model)} · {where} · {headline_price(line)} per {unit} · busy {busy_share(line)}"
+
+
+def dollar_lines(line: DeploymentLine | HostUse, report: FleetReport | None) -> tuple[str, ...]:
+    """Return the split of the dollars of the window, or the reason why it is not known, as sentences."""
+    window = "the window" if report is None else format_duration(report.window_s)
+    if isinstance(line, HostUse):
+        if line.bill is None:
+            return (f"Where a dollar goes: not known, because none of its devices had a price in {window}.",)
+        parts, bound = (line.bill.busy, line.bill.idle, line.bill.other, line.bill.unallocated), line.bill.busy_is_bound
+        return (_goes(line.bill.paid, dict(zip(PARTS, parts, strict=True)), window, bound=bound),)
+    if line.nano_usd is None or line.idle_nano_usd is None:
+        return (f"Where a dollar goes: not known, because some of its devices had no price in {window}.",)
+    split = {"busy": line.nano_usd - line.idle_nano_usd, "idle": line.idle_nano_usd}
+    return (_goes(line.nano_usd, split, window, bound=line.busy_is_bound),)
+
+
+def busy_line(line: DeploymentLine | HostUse, report: FleetReport | None) -> str | None:
+    """Return the split of the busy dollars by kind of token; None if it is not known.
+
+    It is by the measured time of prefill and decode; where requests ran together, with its bounds.
+    """
+    served = _served(line, report)
+    kinds = sum((deployment.kinds for deployment in served if deployment.kinds is not None), KindDollars())
+    if not kinds.busy:
+        return None
+    prompt, cached = (sum(getattr(deployment, name) or 0 for deployment in served) for name in _PROMPTS)
+    spared = f" ({percent(min(1.0, cached / prompt))} of it cached)" if cached and prompt else ""
+    parts = {
+        f"computing prompts{spared}": (kinds.prefill, kinds.prefill_range),
+        "lookup of cached tokens": (kinds.cached, None),
+        "generating": (kinds.decode, kinds.decode_range),
+        "not split (no time of prefill and decode)": (kinds.unsplit, None),
+    }
+    known = {name: part for name, part in parts.items() if part[0]}
+    _, texts = usd_parts(kinds.busy, tuple(nano for nano, _ in known.values()))
+    split = " + ".join(
+        f"{name} {text} ({percent(nano / kinds.busy)}{_bounds(bounds if kinds.overlapped else None, kinds.busy)})"
+        for text, (name, (nano, bounds)) in zip(texts, known.items(), strict=True)
+    )
+    return f"Of busy, by device time: {split}"
+
+
+def _bounds(bounds: tuple[int, int] | None, busy: int) -> str:
+    return "" if bounds is None else f", {percent(bounds[0] / busy)} to {percent(bounds[1] / busy)}"
+
+
+def gap_lines(line: DeploymentLine | HostUse | None, course: Course, missing: Sequence[str]) -> tuple[str, ...]:
+    """Return what the history lacks as sentences, of the panels in `missing`; a host that serves nothing has no tokens.
+
+    What such a host costs an hour is named.
+    """
+    idle = () if course.deployment_ids or not isinstance(line, HostUse) else (_nothing_served(line),)
+    names = [name for name in missing if not idle or name not in SERVED]
+    return (*idle, *((f"Not measured in this window: {', '.join(names)}.",) if names else ()))
+
+
+def _nothing_served(use: HostUse) -> str:
+    paid = "" if use.nano_usd_per_hour is None else f": it costs {amount(use.nano_usd_per_hour)} an hour"
+    return f"No engine served a model on it in this window{paid}."
+
+
+def proposals_for(
+    line: DeploymentLine | HostUse, report: FleetReport | None, advice: Sequence[Recommendation]
+) -> list[Recommendation]:
+    """Return the open proposals for a host or deployment, best first."""
+    served = _served(line, report)
+    ids, models = {deployment.deployment_id for deployment in served}, {deployment.model for deployment in served}
+
+    def touches(row: Recommendation) -> bool:
+        if row.target_kind == "host":
+            return isinstance(line, HostUse) and row.target_key == str(line.host.host_id)
+        return row.deployment_id in ids or (row.target_kind == "service" and row.target_key in models)
+
+    return open_advice(filter(touches, advice))
+
+
+def advice_line(proposals: Sequence[Recommendation]) -> str | None:
+    """Return the number of proposals, the first with its worth, and its key; None without any."""
+    if not proposals:
+        return None
+    money = bankable(proposals[0])
+    worth = f" ({amount(money[1])} a month)" if money is not None and money[1] > 0 else ""
+    count = "1 proposal" if len(proposals) == 1 else f"{len(proposals)} proposals, the first"
+    return f"{count}: {marked_title(proposals[0])}{worth}; {key_name('open')} opens it."
+
+
+def _served(line: DeploymentLine | HostUse, report: FleetReport | None) -> list[DeploymentLine]:
+    """Return the deployment itself, or those on a host."""
+    if isinstance(line, DeploymentLine):
+        return [line]
+    return [deployment for deployment in (() if report is None else report.deployments) if deployment.host == line.name]
+
+
+def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:
+    whole, texts = usd_parts(paid, tuple(split.values()))
+    sign = {"busy": "≤ ", "idle": "≥ "} if bound else {}
+    named = (
+        f"{_NAMES[name]} {sign.get(name, '')}{text} ({percent(nano / paid) if paid else '–'})"
+        for (name, nano), text in zip(split.items(), texts, strict=True)
+    )
+    return f"Where a dollar goes: {whole} in {window} = {' + '.join(named)}"
+
+
+def marks_title() -> str:
+    """Return the title of the list of marks."""
+    return "What changed (│ in the plots: epochs and verdicts)"
+
+
+REPLAYS = ("earlier", "later", "event_before", "event_after", "moment", "now")
+"""Actions that change the time that is shown."""
+_MINUTE = 60
+_LINE, _EVENT, _SHOWN = "─", "┴", "●"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The instant that is shown, and the stretch that it can move in. Times are epoch seconds, whole minutes."""
+
+    at: int | None
+    """None: the newest time."""
+    end_ts: int
+    """The newest time."""
+    step_s: int
+    timeline: Timeline
+
+    @property
+    def shown_ts(self) -> int:
+        """The instant that is shown: `at`, or the newest time."""
+        return self.end_ts if self.at is None else self.at
+
+    @property
+    def first(self) -> int | None:
+        """First whole minute with a row; None if nothing is recorded."""
+        first = self.timeline.first_ts
+        return None if first is None else (first // _MINUTE + 1) * _MINUTE
+
+    @property
+    def earlier(self) -> int:
+        """Target of one step back, at least the first minute."""
+        return max(self.first or 0, (self.shown_ts - self.step_s) // _MINUTE * _MINUTE)
+
+    @property
+    def later(self) -> int | None:
+        """Target of one step forward; None: the newest time."""
+        return self._bounded(self.shown_ts + self.step_s)
+
+    @property
+    def event_before(self) -> int | None:
+        """Time of the previous event; None if there is none."""
+        return max((ts for ts in self._events() if ts < self.shown_ts), default=None)
+
+    @property
+    def event_after(self) -> int | None:
+        """Time of the next event; None if there is none."""
+        return min((ts for ts in self._events() if self.at is not None and self.at < ts <= self.end_ts), default=None)
+
+    def _events(self) -> list[int]:
+        first = self.first or 0
+        return [max(first, happening.shown_at) for happening in self.timeline.happenings]
+
+    def _bounded(self, ts: int) -> int | None:
+        return None if ts >= self.end_ts else ts
+
+
+def cannot_replay(action: str, moment: Moment) -> str | None:
+    """Return the reason why an action of the replay does nothing now; None if it does something."""
+    if moment.first is None or moment.first >= moment.end_ts:
+        return "Nothing is recorded yet: there is no past to show."
+    if action == "earlier" and moment.shown_ts <= moment.first:
+        return f"{format_utc(moment.first)} is the first recorded time."
+    if action in ("later", "event_after", "now") and moment.at is None:
+        return with_keys("This is the newest time: press {earlier} to step back.")
+    if action == "event_before" and moment.event_before is None:
+        return "No event is stored before this time."
+    if action == "event_after" and moment.event_after is None:
+        return with_keys("No event is stored after this time: {now} goes back to now.")
+    return None
+
+
+def at_of(text: str, moment: Moment) -> int | str:
+    """Return the whole minute of a typed time, epoch seconds, or an error message."""
+    try:
+        ts = parse_time(text, moment.end_ts) // _MINUTE * _MINUTE
+    except ValueError as error:
+        return f"{error}."
+    if ts > moment.end_ts:
+        return f"{format_utc(ts)} is after the newest row, {format_utc(moment.end_ts)}."
+    if moment.first is not None and ts < moment.first:
+        return f"{format_utc(ts)}: nothing was recorded before {format_utc(moment.first)}."
+    return ts
+
+
+def lane(timeline: Timeline, end_ts: int, at: int, width: int) -> str:
+    """Return the timeline as one line of `width` cells with its events and the instant that is shown.
+
+    `11-20 09:00 ──┴───┴┴──●─── 11-22 21:00`
+    """
+    start = timeline.first_ts if timeline.first_ts is not None else at
+    left, right = (format_utc(ts)[5:-1] for ts in (start, end_ts))
+    cells = max(1, width - len(left) - len(right) - 2)
+    line = [_LINE] * cells
+
+    def cell(ts: int) -> int:
+        return min(cells - 1, max(0, (ts - start) * cells // max(1, end_ts - start)))
+
+    for happening in timeline.happenings:
+        line[cell(happening.ts)] = _EVENT
+    line[cell(at)] = _SHOWN
+    return f"{left} {''.join(line)} {right}"
+
+
+def latest(timeline: Timeline, at: int, since_ts: int) -> str:
+    """Return the newest event before `at` as a line, or a sentence if there is none since `since_ts`."""
+    earlier: list[Happening] = list(
+        timeline.happenings[: bisect_left([happening.ts for happening in timeline.happenings], at)]
+    )
+    if not earlier or earlier[-1].ts < since_ts:
+        return "No event in this window."
+    return f"{format_utc(earlier[-1].ts)[5:]}  {literal(earlier[-1].message)}"

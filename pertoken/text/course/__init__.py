@@ -1,1 +1,0 @@
-"""Text of a course of hours: plots, notes and the replay."""

@@ -1,1 +1,0 @@
-"""Text of the fleet: tables, sheets and notes of hosts, devices and deployments."""

@@ -1,1 +1,0 @@
-"""Text of a plan: its head, its lines and a step."""

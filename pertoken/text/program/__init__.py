@@ -1,1 +1,0 @@
-"""Text of the program itself: keys, help, choices."""
