@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
+from html import unescape
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from textual import events, on
-from textual.app import App
-from textual.command import Provider
+from textual.app import App, SuspendNotSupported
+from textual.color import Color
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.driver import Driver
 from textual.filter import LineFilter
+from textual.markup import escape
+from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import Input
 
 from pertoken.text.decision import RuleList
@@ -22,6 +32,7 @@ from pertoken.text.keys import (
     KEYS,
     WRITES,
     Choice,
+    Key,
     Target,
     choices,
     help_sheet,
@@ -30,29 +41,233 @@ from pertoken.text.keys import (
     value_of,
     with_keys,
 )
-from pertoken.tui import themes
-from pertoken.tui.background import Report
-from pertoken.tui.keymap import mapped
-from pertoken.tui.output import save_screen, show_in_pager
+from pertoken.tui.options import SCREENS, Options, mapped
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.modes import MODES, page_of
-from pertoken.tui.pages.page import Page
-from pertoken.tui.pages.sheet_page import KeysPage, SheetPage
-from pertoken.tui.palette import KeyCommands
-from pertoken.tui.process.terminal import on_standard_output
-from pertoken.tui.remembered import SCREENS
+from pertoken.tui.pages.page import KeysPage, Page, SheetPage
+from pertoken.tui.reader_app import FROZEN, Report, TimeApp, on_standard_output
 from pertoken.tui.source import Read
-from pertoken.tui.time_app import FROZEN, TimeApp
-from pertoken.tui.widgets.jump_box import JumpBox
-from pertoken.tui.widgets.moment_box import MomentBox
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.boxes import JumpBox, MomentBox
+from pertoken.tui.widgets.table import Rows
 
-if TYPE_CHECKING:  # the first frame waits for no other screen
+if TYPE_CHECKING:
     from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
     from pertoken.tui.pages.plan_page import PlanPage
     from pertoken.tui.pages.rules_page import SwitchPage
     from pertoken.tui.pages.settings_page import SettingsPage
+
+
+CELL_WIDTH = 12.2
+"""Width of a cell in a screenshot: Rich draws characters 20 high and 0.61 as wide."""
+_TEXT = re.compile(r'<text [^>]*\bx="([0-9.e+]+)"[^>]*clip-path="url\(#[^)]*-line-(\d+)\)">([^<]*)</text>')
+PAGERS = ("less", "more", "cat")
+"""Programs to try if $PAGER is not set."""
+
+
+def text_of_picture(svg: str, height: int) -> str:
+    """Return the lines of text of a screenshot, without trailing blanks. `height`: lines of the screen."""
+    lines = [""] * height
+    for x, number, text in _TEXT.findall(svg):
+        line = lines[int(number)]
+        start = round(float(x) / CELL_WIDTH)
+        lines[int(number)] = line + " " * (start - cell_len(line)) + unescape(text).replace("\xa0", " ")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def dump(app: App[Any], folder: Path, now_ts: float) -> tuple[Path, Path]:
+    """Write the screen as text and as SVG into new files of a folder; return their paths. Raises OSError."""
+    name = f"pertoken-screen-{datetime.fromtimestamp(now_ts, UTC):%Y%m%d-%H%M%S}"
+    picture = app.export_screenshot(title="pertoken")
+    text = text_of_picture(picture, app.size.height)
+    number = 1
+    while True:
+        stem = folder / f"{name}{'' if number == 1 else f'-{number}'}"
+        try:
+            with stem.with_suffix(".txt").open("x", encoding="utf-8") as opened:
+                opened.write(text)
+        except FileExistsError:
+            number += 1
+            continue
+        stem.with_suffix(".svg").write_text(picture, encoding="utf-8")
+        return stem.with_suffix(".txt"), stem.with_suffix(".svg")
+
+
+def save_screen(app: App[Any], now_ts: float) -> None:
+    """Write the screen into the folder that pertoken was started in, and notify the files or the error."""
+    if app.is_web:
+        app.notify("A browser writes no file on the server: save the page there.", markup=False)
+        return
+    try:
+        files = dump(app, Path.cwd(), now_ts)
+    except OSError as error:
+        app.notify(f"{Path.cwd()}: {error.strerror or error}", severity="error", markup=False)
+    else:
+        app.notify("Wrote " + " and ".join(str(file) for file in files), markup=False)
+
+
+def show_in_pager(app: App[Any], text: str) -> None:
+    """Show a text in the pager; notify why it cannot be shown."""
+    try:
+        reason = page_through(app, text)
+    except SuspendNotSupported:
+        reason = with_keys("A browser has no pager: {dump} saves the screen instead.")
+    if reason is not None:
+        app.notify(reason, severity="error", markup=False)
+
+
+def pager() -> list[str]:
+    """Return the command of the pager as arguments; empty if there is no pager."""
+    import shlex
+    import shutil
+
+    try:
+        chosen = shlex.split(os.environ.get("PAGER", ""))
+    except ValueError:
+        chosen = []
+    if chosen and shutil.which(chosen[0]):
+        return chosen
+    return next(([name] for name in PAGERS if shutil.which(name)), [])
+
+
+def page_through(app: App[Any], text: str) -> str | None:
+    """Show a text in the pager, which has the terminal until it ends; return an error message, or None.
+
+    Raises SuspendNotSupported if the app does not run in a terminal.
+    """
+    import subprocess
+
+    command = pager()
+    if not command:
+        return "No pager was found: set $PAGER to a program."
+    with app.suspend():
+        try:
+            subprocess.run(command, input=text.encode(), check=False)
+        except OSError as error:
+            return f"{command[0]}: {error.strerror or error}"
+    return None
+
+
+_SYNONYM = 0.9
+"""Weight of a match of a synonym; a match of the name has 1."""
+
+
+class Acts(Protocol):
+    """An app with the actions of the table of keys."""
+
+    options: Options
+
+    def why_not(self, action: str) -> str | None:
+        """Return the reason why an action does nothing now; None if it does something."""
+        ...
+
+    def action_act(self, action: str) -> Awaitable[None]:
+        """Run the action."""
+        ...
+
+
+class KeyCommands(Provider):
+    """Commands of the table of keys. The help of a command that does nothing now is the reason."""
+
+    @property
+    def _app(self) -> Acts:
+        return cast("Acts", self.app)
+
+    def _keys(self) -> list[Key]:
+        return [key for key in mapped(self._app.options.keymap) if key.action != "palette"]
+
+    def _help(self, key: Key) -> str:
+        reason = self._app.why_not(key.action)
+        return escape(f"{key.shown}: {key.help}" if reason is None else f"Not now: {reason}")
+
+    async def discover(self) -> Hits:
+        """Yield every command."""
+        for key in self._keys():
+            yield DiscoveryHit(key.command, partial(self._app.action_act, key.action), help=self._help(key))
+
+    async def search(self, query: str) -> Hits:
+        """Yield the commands whose name or synonym matches, best first."""
+        matcher = self.matcher(query)
+        for key in self._keys():
+            by_name = matcher.match(key.command)
+            by_synonym = max((matcher.match(word) for word in key.synonyms.split()), default=0.0) * _SYNONYM
+            if score := max(by_name, by_synonym):
+                shown = matcher.highlight(key.command) if by_name >= by_synonym else key.command
+                yield Hit(
+                    score, shown, partial(self._app.action_act, key.action), text=key.command, help=self._help(key)
+                )
+
+
+DARK = Theme(
+    name="dark",
+    primary="#5fafff",
+    secondary="#87d7ff",
+    warning="#ffd75f",
+    error="#ff8787",
+    success="#87d787",
+    accent="#ffaf5f",
+    foreground="#e4e4e4",
+    background="#121212",
+    surface="#1c1c1c",
+    panel="#262626",
+    boost="#303030",
+    dark=True,
+    variables={
+        "text-muted": "#b2b2b2",
+        "text-disabled": "#a0a0a0",
+        "footer-key-foreground": "#ffd75f",
+        "footer-background": "#262626",
+        "footer-description-foreground": "#e4e4e4",
+    },
+)
+LIGHT = Theme(
+    name="light",
+    primary="#00509e",
+    secondary="#005f87",
+    warning="#7a4b00",
+    error="#b00020",
+    success="#17650f",
+    accent="#8a4b00",
+    foreground="#1c1c1c",
+    background="#fcfcfc",
+    surface="#f4f4f4",
+    panel="#e4e4e4",
+    boost="#dadada",
+    dark=False,
+    variables={
+        "text-muted": "#4a4a4a",
+        "text-disabled": "#5a5a5a",
+        "footer-key-foreground": "#8a1c00",
+        "footer-background": "#e4e4e4",
+        "footer-description-foreground": "#1c1c1c",
+    },
+)
+TERMINAL = replace(BUILTIN_THEMES["ansi-dark"], name="16-colour")
+ALL = (DARK, LIGHT, TERMINAL)
+
+_DRAWN = {
+    **dict.fromkeys("─━═╌╍┄┅┈┉╴╶╸╺╼╾▁▔", "-"),
+    **dict.fromkeys("│┃║╎╏┆┇┊┋╵╷╹╻▏▕▎▍▌▐", "|"),
+    **dict.fromkeys("┌┐└┘┏┓┗┛╔╗╚╝╭╮╰╯├┤┬┴┼┣┫┳┻╋╞╡╪╫╬┠┨┡┩┢┪╟╢╤╧╇╈╉╊┯┷┿╂", "+"),
+    **dict(zip("▂▃▄▅▆▇█", "_.:-=+#", strict=True)),
+    **dict(zip("▓▒░", "%=.", strict=True)),
+    **dict.fromkeys("▀▖▗▘▙▚▛▜▝▞▟▪●•·", "*"),
+    **dict(zip("◐○≈→←↑↓▲▼✓✗×≤≥–…↺", "oo~><^v^vvxx<>-~r", strict=True)),
+}
+ASCII = str.maketrans(_DRAWN)
+
+
+class AsciiDrawing(LineFilter):
+    """Filter that replaces every drawing character with an ASCII character of the same width."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the segments of a line without box drawing."""
+        return [Segment(text.translate(ASCII), style, control) for text, style, control in segments]
+
+
+def names() -> Sequence[str]:
+    """Return the names of the themes."""
+    return [theme.name for theme in ALL]
 
 
 SWITCH_S = 0.01
@@ -74,11 +289,11 @@ class PertokenApp(TimeApp):
     def on_load(self) -> None:
         """Set the theme before the first screen is made: a later change makes Textual parse every style again."""
         name_keys(mapped(self.options.keymap))
-        for theme in themes.ALL:
+        for theme in ALL:
             self.register_theme(theme)
-        self._ascii = themes.AsciiDrawing()
+        self._ascii = AsciiDrawing()
         chosen = self.remembered.theme or self.options.theme
-        if chosen == themes.DARK.name:  # dark like Textual's default theme: its filters and classes can stay
+        if chosen == DARK.name:  # dark like Textual's default theme: its filters and classes can stay
             self.set_reactive(App.theme, chosen)
             self.stylesheet.set_variables(self.get_css_variables())
         for mode in MODES:
@@ -257,7 +472,7 @@ class PertokenApp(TimeApp):
             self.screen.top()
 
     async def _do_columns(self) -> None:
-        from pertoken.tui.pages.columns_page import ColumnsPage
+        from pertoken.tui.pages.list_page import ColumnsPage
 
         rows = self.screen.rows() if isinstance(self.screen, ListPage) else None
         if rows is not None:

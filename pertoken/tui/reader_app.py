@@ -2,36 +2,140 @@
 
 from __future__ import annotations
 
+import select
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, TextIO
 
 from textual import on
 from textual.app import App
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.timer import Timer
 
 from pertoken.errors import PertokenError
 from pertoken.text.amounts import note
-from pertoken.text.keys import WINDOWS_S
+from pertoken.text.course import REPLAYS, Moment, at_of, cannot_replay
+from pertoken.text.keys import DECISIONS, STEPS_S, WINDOWS_S, with_keys
 from pertoken.text.words import progress_line
-from pertoken.tui.background import Background, Report
-from pertoken.tui.options import Options
+from pertoken.tui.options import Options, Remembered, recall, remember
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
-from pertoken.tui.process.terminal import hung_up
-from pertoken.tui.remembered import recall
 from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
+from pertoken.tui.widgets.boxes import MomentBox
+from pertoken.units import format_duration
+from pertoken.window.course import Timeline
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
     from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.recommendation import Recommendation
+
+
+Report = Callable[[str, float], None]
+Call = Callable[[Report], Callable[[], None]]
+"""Function that computes a result and returns a function that delivers it."""
+
+
+class Background:
+    """A worker that makes one call at a time. A new call replaces the one that waits, so only the newest waits."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = Lock()
+        self._waiting: Call | None = None
+        self._busy = False
+        self.phase: str | None = None
+        """Step of the call that runs now; None while no call runs."""
+        self.share = 0.0
+        """Completed share of the call, 0 to 1; 0 if it is not known."""
+
+    def ask(self, call: Call) -> None:
+        """Schedule a call, which receives a function for its progress reports and must not raise."""
+        with self._lock:
+            self._waiting = call
+            if self._busy:
+                return
+            self._busy = True
+            self.phase, self.share = "starting", 0.0
+        Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                call, self._waiting = self._waiting, None
+            if call is not None:
+                deliver = call(self._report)
+            with self._lock:
+                last = self._waiting is None
+                if last:
+                    self._busy, self.phase = False, None
+            if call is not None:
+                deliver()  # after the state is updated: the receiver reads `phase`
+            if last:
+                return
+
+    def _report(self, phase: str, share: float) -> None:
+        self.phase, self.share = phase, share
+
+
+class Output:
+    """Standard output that drops what is written after its terminal is gone.
+
+    An error would end Textual's thread of output, and the program would wait for that thread for ever.
+    """
+
+    def __init__(self, file: TextIO | None) -> None:
+        self.file = file
+
+    def fileno(self) -> int:
+        """Return its descriptor; -1 if the program was started without one."""
+        return -1 if self.file is None else self.file.fileno()
+
+    def write(self, text: str) -> None:
+        """Write a text, if there still is a terminal."""
+        with suppress(OSError):
+            if self.file is not None:
+                self.file.write(text)
+
+    def flush(self) -> None:
+        """Flush what was written, if there still is a terminal."""
+        with suppress(OSError):
+            if self.file is not None:
+                self.file.flush()
+
+
+class TerminalDriver(LinuxDriver):
+    """Driver for standard output: Textual's own draws on standard error, so `2>/dev/null` would blank the screen."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        standard_error = sys.__stderr__
+        sys.__stderr__ = Output(sys.__stdout__)  # type: ignore[assignment, misc]  # where Textual's driver will draw
+        try:
+            super().__init__(*arguments, **options)
+        finally:
+            sys.__stderr__ = standard_error  # type: ignore[misc]
+
+
+def hung_up(terminal_fd: int) -> bool:
+    """Return whether a terminal is gone. That ends a program as a rule, but not one that `nohup` started."""
+    poll = select.poll()
+    with suppress(OSError):
+        poll.register(terminal_fd, 0)
+        return any(state & (select.POLLHUP | select.POLLNVAL) for _, state in poll.poll(0))
+    return True
+
+
+def on_standard_output(driver: type[Driver]) -> type[Driver]:
+    """Return `TerminalDriver` in place of Textual's driver for a terminal; other drivers are returned as they are."""
+    return TerminalDriver if driver is LinuxDriver else driver
 
 
 STANDARD_INPUT_FD = 0
@@ -316,3 +420,96 @@ def prices_version(fleet: FleetReport) -> tuple[object, ...]:
     """
     reporting = tuple(host.host_id for host in fleet.hosts if not host.stale)
     return reporting, fleet.nano_usd_per_hour, fleet.unpriced_n, fleet.unpriced_devices
+
+
+_FROZEN_TIME = "The figures are frozen: press {pause} to go on, then change the time."
+FROZEN = "The figures are frozen: press {pause} to go on, then change the window."
+
+
+class TimeApp(ReaderApp):
+    """App with the actions that change the window and the instant, or pause the figures."""
+
+    def cannot_now(self, action: str) -> str | None:
+        """Return the reason why an action does nothing at the instant that is shown; None if it does something."""
+        if action in REPLAYS:
+            return with_keys(_FROZEN_TIME) if self._paused else cannot_replay(action, self._moment())
+        if action in DECISIONS and self.view().at is not None:
+            return with_keys("This is the past: press {now} to go back to now, then decide.")
+        if action not in ("narrow", "widen"):
+            return None
+        end = WINDOWS_S[0 if action == "narrow" else -1]
+        if self.window_s == end:
+            return f"{format_duration(end)} is the {'shortest' if action == 'narrow' else 'longest'} window."
+        return with_keys(FROZEN) if self._paused else None
+
+    def keep(self, remembered: Remembered) -> None:
+        """Remember this state for the next run; an error is notified once."""
+        if remembered == self.remembered:
+            return
+        self.remembered = remembered
+        if self._memory_works and (reason := remember(self.options.memory, remembered)) is not None:
+            self._memory_works = False
+            self.notify(reason, severity="warning", markup=False)
+
+    _memory_works = True
+
+    async def _do_pause(self) -> None:
+        self._paused = not self._paused
+        if not self._paused:
+            self._read()
+        self._renew()
+
+    async def _do_narrow(self) -> None:
+        self.choose_window(WINDOWS_S[WINDOWS_S.index(self.window_s) - 1])
+
+    async def _do_widen(self) -> None:
+        self.choose_window(WINDOWS_S[WINDOWS_S.index(self.window_s) + 1])
+
+    def choose_window(self, window_s: int) -> None:
+        """Show and remember another window."""
+        self.window_s = window_s
+        self.keep(replace(self.remembered, window_s=window_s))
+        self._read()
+        self._renew()
+
+    def _moment(self) -> Moment:
+        """Return the instant that is shown, with the timeline that it moves in."""
+        timeline = self._reading.timeline.value
+        end = self._source.recorded_until or int(self._now())
+        return Moment(self._at, end, STEPS_S[self.window_s], timeline or Timeline(None, end))
+
+    def _go_to(self, at: int | None) -> None:
+        self._at = at
+        self._read()
+        self._renew()
+
+    async def _do_earlier(self) -> None:
+        self._go_to(self._moment().earlier)
+
+    async def _do_later(self) -> None:
+        self._go_to(self._moment().later)
+
+    async def _do_event_before(self) -> None:
+        self._go_to(self._moment().event_before)
+
+    async def _do_event_after(self) -> None:
+        self._go_to(self._moment().event_after)
+
+    async def _do_now(self) -> None:
+        self._go_to(None)
+
+    async def _do_moment(self) -> None:
+        page = self.screen
+        if isinstance(page, Page):
+            if not page.query(MomentBox):
+                await page.mount(MomentBox(), before="KeyLine")
+            page.query_one(MomentBox).open()
+
+    @on(MomentBox.Chosen)
+    def show_moment(self, event: MomentBox.Chosen) -> None:
+        """Show the time that was typed, or notify why it cannot be shown."""
+        at = at_of(event.text, self._moment())
+        if isinstance(at, str):
+            self.notify(at, severity="error", markup=False)
+        else:
+            self._go_to(at)

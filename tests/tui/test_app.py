@@ -6,7 +6,7 @@ from subprocess import run
 from textual.events import MouseMove
 
 from pertoken.tui.pages.modes import LATER
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, text_of, until_shown
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from threading import Event
 
-from pertoken.tui.background import Background, Report
+from pertoken.tui.reader_app import Background, Report
 
 DEADLINE_S = 10
 

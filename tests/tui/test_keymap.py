@@ -4,8 +4,7 @@ import pytest
 
 from pertoken.errors import BadInput
 from pertoken.text.keys import KEY_OF
-from pertoken.tui.keymap import keymap_of, mapped
-from pertoken.tui.options import Options
+from pertoken.tui.options import Options, keymap_of, mapped
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, until_gone, until_shown
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.tui.output import pager
+from pertoken.tui.app import pager
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, until, until_shown
 
@@ -47,7 +47,7 @@ async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monke
         raise OSError(28, "No space left on device")
 
     async with running(FixedSource()) as pilot:
-        monkeypatch.setattr("pertoken.tui.output.dump", full)
+        monkeypatch.setattr("pertoken.tui.app.dump", full)
         await pilot.press("x")
         assert await notices(pilot) == [f"{tmp_path}: No space left on device"]
 

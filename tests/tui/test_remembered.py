@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.tui.options import Options
-from pertoken.tui.remembered import VERSION, Remembered, Table, recall, remember
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.options import VERSION, Options, Remembered, Table, recall, remember
+from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, until_gone, until_shown
 

@@ -10,9 +10,8 @@ from textual.color import Color
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from pertoken.tui.app import PertokenApp
+from pertoken.tui.app import ASCII, AsciiDrawing, PertokenApp
 from pertoken.tui.options import Options
-from pertoken.tui.themes import ASCII, AsciiDrawing
 from tests.tui.reports import NOW, FixedSource, locked
 from tests.tui.screens import NEVER_S, running, settled, text_of, until_shown
 

@@ -24,10 +24,9 @@ from pertoken.text.keys import DECISIONS
 from pertoken.text.lifecycle import question, refused
 from pertoken.text.sheet import Sheet
 from pertoken.text.words import literal
-from pertoken.tui.pages.command_page import CommandPage
-from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.pages.page import CommandPage, SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.widgets.ask_box import AskBox
+from pertoken.tui.widgets.boxes import AskBox
 
 PROVABLE = ("accept", "trial")
 """Decisions that freeze an estimate: the confirmation shows which saving telemetry could prove."""

@@ -39,4 +39,4 @@ def load_later() -> None:
     """Import the modules that the first frame did not need, so that keys do not wait for them later."""
     for name in LATER:
         import_module(f"pertoken.tui.pages.{name}")
-    import_module("pertoken.tui.widgets.course_plots")
+    import_module("pertoken.tui.pages.course_page")

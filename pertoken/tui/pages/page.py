@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.geometry import Region
+from textual.containers import VerticalScroll
+from textual.geometry import Region, Size
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.strip import Strip
@@ -16,17 +18,17 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from pertoken.text.keys import KEY_OF, KEYS, with_keys
+from pertoken.text.sheet import Piece, Section, Sheet, laid_out, text_of
 from pertoken.text.words import ago, literal
 from pertoken.tui.source import Read, View
-from pertoken.tui.widgets.containers.ground import ground
-from pertoken.tui.widgets.event_lane import EventLane
-from pertoken.tui.widgets.key_line import KeyLine
-from pertoken.tui.widgets.plain_text import PlainText
+from pertoken.tui.widgets.figures import EventLane
+from pertoken.tui.widgets.layout import KeyLine, PlainText, ground
 from pertoken.units import format_duration, format_utc
 from pertoken.window.columns import STALE_TICKS
 
 if TYPE_CHECKING:
     from pertoken.window.course import Subject
+
 
 NOW_S = 5
 """Age in seconds up to which computed figures are titled `now`."""
@@ -282,3 +284,159 @@ def next_stale_s(view: View) -> float | None:
 def _failure(part: Read[Any], now_ts: float) -> str:
     shown = "Nothing could be read yet" if part.ts is None else f"These figures are from {ago(now_ts - part.ts)}"
     return f"{shown}: {literal(part.error or '')}"
+
+
+_ALONE = "This page has no rows: esc goes back to the list."
+
+
+class SheetText(Widget):
+    """A sheet as lines of the present width."""
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"sheet--title", "sheet--label"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sheet: Sheet = ()
+        self._lines: Sequence[tuple[Piece, ...]] = ()
+        self._width: int | None = None
+        """Width in cells of `_lines`; None: they are not made yet."""
+
+    def show(self, sheet: Sheet) -> None:
+        """Show a sheet."""
+        self._sheet, self._width = sheet, None
+        self.refresh(layout=True)
+
+    def _at_width(self, width: int) -> Sequence[tuple[Piece, ...]]:
+        if width != self._width:
+            self._lines, self._width = laid_out(self._sheet, width), width
+        return self._lines
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the number of lines at this width."""
+        return len(self._at_width(width))
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line."""
+        lines, width, usual = self._at_width(self.size.width), self.size.width, self.rich_style
+        styles = {
+            "title": self.get_component_rich_style("sheet--title"),
+            "label": self.get_component_rich_style("sheet--label"),
+            "text": usual,
+        }
+        pieces = lines[y] if y < len(lines) else ()
+        return Strip([Segment(text, styles[kind]) for text, kind in pieces]).adjust_cell_length(width, usual)
+
+
+class SheetPage(Page):
+    """Page of one sheet. `sheet` makes it from a view; None once its subject is gone."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "back", "jump", "pager", "keys", "quit")
+    AUTO_FOCUS = "VerticalScroll"
+
+    def __init__(
+        self,
+        view: Callable[[], View],
+        heading: str,
+        sheet: Callable[[View], Sheet | None],
+        part: Callable[[View], Read[Any]],
+        windowed: bool = False,
+        late_s: float | None = LATE_S,
+    ) -> None:
+        super().__init__(view, heading, windowed)
+        self.late_s = late_s
+        self._sheet, self._part = sheet, part
+        self._text = SheetText()
+        self._shown: Sheet | None = None
+
+    def body(self) -> ComposeResult:
+        """Yield a text that scrolls."""
+        with VerticalScroll():
+            yield self._text
+
+    def part(self, view: View) -> Read[Any]:
+        """Return the part of the view that the sheet is made from."""
+        return self._part(view)
+
+    def cannot(self, action: str) -> str | None:
+        """Return the reason why an action does nothing now; this page has no rows."""
+        if action in ("open", "filter", "sort", "reverse", "next", "columns"):
+            return _ALONE
+        return super().cannot(action)
+
+    def show(self, view: View) -> None:
+        """Show the sheet of a view."""
+        sheet = self._sheet(view)
+        if sheet is None:
+            self._shown = None
+            self._text.show((Section("It no longer exists: esc goes back.", ()),))
+        else:
+            self.draw(sheet)
+
+    def as_text(self) -> str:
+        """Return the sheet as text."""
+        return text_of(self._shown or ())
+
+    def draw(self, sheet: Sheet) -> None:
+        """Draw a sheet if it differs from the one that is shown."""
+        if sheet != self._shown:
+            self._shown = sheet
+            self._text.show(sheet)
+
+
+class KeysPage(SheetPage):
+    """Help, over the page that `over` set last. It is made once: its text never changes."""
+
+    def __init__(self, view: Callable[[], View], keys: Sheet) -> None:
+        self._under: Page | None = None
+        super().__init__(view, "Keys", lambda _: keys, self._part_under)
+
+    def over(self, page: Page) -> None:
+        """Show the state of a page in the title."""
+        self._under, self.late_s = page, page.late_s
+
+    def _part_under(self, view: View) -> Read[Any]:
+        return view.reading.fleet if self._under is None else self._under.part(view)
+
+    def cannot(self, action: str) -> str | None:
+        """Return the reason why an action does nothing now."""
+        return "These are the keys: esc goes back." if action == "keys" else super().cannot(action)
+
+
+NO_COMMANDS = "This page has no command to copy."
+SHOWN = 50
+"""Characters of a command that the notice about its copy shows."""
+
+
+class CommandPage(SheetPage):
+    """Sheet page with commands. A subclass returns the commands that apply a change and those that undo it."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = ("savings", "plan", "back", "copy", "copy_all", "keys", "quit")
+    OWN: ClassVar[frozenset[str]] = frozenset({"copy", "copy_all"})
+    _next = 0
+
+    def commands(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the commands that apply the change, and those that undo it."""
+        return (), ()
+
+    def cannot(self, action: str) -> str | None:
+        """Return the reason why an action does nothing now; None if it does something."""
+        if action in ("copy", "copy_all") and not any(self.commands()):
+            return NO_COMMANDS
+        return super().cannot(action)
+
+    def copy(self) -> None:
+        """Copy the next command on every call: first those that apply the change, then those that undo it."""
+        commands = [command for part in self.commands() for command in part]
+        index = self._next % len(commands)
+        self._next = index + 1
+        self.app.copy_to_clipboard(commands[index])
+        short = literal(commands[index])
+        short = short if len(short) <= SHOWN else f"{short[:SHOWN]}…"
+        self.app.notify(f"Copied {index + 1} of {len(commands)}: {short}", markup=False)
+
+    def copy_all(self) -> None:
+        """Copy every command; those that undo the change are copied as comments."""
+        apply, undo = self.commands()
+        self.app.copy_to_clipboard("\n".join((*apply, *(f"# undo: {command}" for command in undo))) + "\n")
+        self.app.notify(f"Copied all {len(apply) + len(undo)} lines; the undo commands are comments.", markup=False)

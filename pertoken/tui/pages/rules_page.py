@@ -13,11 +13,10 @@ from pertoken.text.rules import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, 
 from pertoken.text.sheet import Section, Sheet
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.pages.page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.widgets.containers.stack import Stack
-from pertoken.tui.widgets.plain_text import PlainText
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.layout import PlainText, Stack
+from pertoken.tui.widgets.table import Rows
 
 
 class RulesPage(ListPage):

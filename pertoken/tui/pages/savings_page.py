@@ -1,10 +1,14 @@
 """The savings page: open proposals, decisions, measured savings, and rules that could not be evaluated."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.widgets import TabbedContent
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widgets import TabbedContent, TabPane
 
 from pertoken.proof.recommendation import Recommendation
 from pertoken.text.advice_table import (
@@ -35,10 +39,24 @@ from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_pa
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import MIN_HEIGHT, Page
 from pertoken.tui.source import Read, View
-from pertoken.tui.widgets.containers.stack import Stack
-from pertoken.tui.widgets.containers.tabs import Pane, Tabs
-from pertoken.tui.widgets.plain_text import PlainText
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.layout import PlainText, Stack, ground
+from pertoken.tui.widgets.table import Rows
+
+
+class Tabs(TabbedContent):
+    """Tabs with their panes."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines of a region."""
+        return ground(self, crop)
+
+
+class Pane(TabPane):
+    """Content of one tab."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines of a region."""
+        return ground(self, crop)
 
 
 def _of(select: Callable[[Sequence[Recommendation]], list[Recommendation]]) -> Callable[[View], list[Recommendation]]:

@@ -12,11 +12,10 @@ from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal
 from pertoken.tui.options import SettingLine
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.pages.page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.widgets.containers.stack import Stack
-from pertoken.tui.widgets.plain_text import PlainText
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.layout import PlainText, Stack
+from pertoken.tui.widgets.table import Rows
 
 _HEAD = (
     "enter or {toggle} chooses the next value, which is remembered. Below: all settings; change them in the settings "

@@ -2,7 +2,7 @@
 
 from pertoken.text.keys import KEYS, help_sheet
 from pertoken.text.sheet import text_of
-from pertoken.tui.keymap import keymap_of, mapped
+from pertoken.tui.options import keymap_of, mapped
 
 
 def test_it_shows_keys_of_a_persons_own_and_that_there_is_no_network_call() -> None:

@@ -3,8 +3,7 @@
 import pytest
 
 from pertoken.text.keys import KEYS, with_keys
-from pertoken.tui.keymap import keymap_of
-from pertoken.tui.options import Options
+from pertoken.tui.options import Options, keymap_of
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, until_shown
 

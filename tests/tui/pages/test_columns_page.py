@@ -1,6 +1,6 @@
 """Page that hides and shows columns."""
 
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, text_of, until_gone, until_shown
 

@@ -9,7 +9,7 @@ from pertoken.advisor.rules.discovery import installed
 from pertoken.printable import acts
 from pertoken.store.connect.location import locate
 from pertoken.tui.store_source import StoreSource
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.table import Rows
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import DOC, source
 from tests.scenario import LOW_BATCH_70B, seed

@@ -1,7 +1,7 @@
 """Pages of tables: open, filter and sort rows."""
 
-from pertoken.tui.widgets.filter_box import FilterBox
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.boxes import FilterBox
+from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, until_gone, until_shown
 

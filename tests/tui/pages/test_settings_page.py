@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from pertoken.config import Settings
-from pertoken.tui.options import Options, options_of
-from pertoken.tui.remembered import recall
+from pertoken.tui.options import Options, options_of, recall
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, until, until_shown
 

@@ -1,6 +1,6 @@
 """Pace of readings: none while nothing has changed, and none beyond its share of a core."""
 
-from pertoken.tui.process.pace import MAX_AGE_S, MAX_SHARE, Pace
+from pertoken.tui.store_source import MAX_AGE_S, MAX_SHARE, Pace
 
 
 class Clocks:

@@ -13,7 +13,7 @@ from textual.drivers.headless_driver import HeadlessDriver
 from textual.drivers.linux_driver import LinuxDriver
 
 from pertoken.tui.app import PertokenApp
-from pertoken.tui.process.terminal import Output, TerminalDriver, hung_up, on_standard_output
+from pertoken.tui.reader_app import Output, TerminalDriver, hung_up, on_standard_output
 from tests.tui.reports import FixedSource
 from tests.values import new_store
 

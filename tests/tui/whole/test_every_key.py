@@ -11,10 +11,8 @@ from textual.pilot import Pilot
 from pertoken.proof.recommendation import State
 from pertoken.text.keys import KEYS, Key
 from pertoken.tui.pages.decision_page import DecisionPage
-from pertoken.tui.widgets.filter_box import FilterBox
-from pertoken.tui.widgets.jump_box import JumpBox
-from pertoken.tui.widgets.moment_box import MomentBox
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.boxes import FilterBox, JumpBox, MomentBox
+from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FP8, QUANTIZE, FixedSource
 from tests.tui.screens import running, text_of, until, until_shown
 

@@ -3,7 +3,7 @@
 from textual.app import App, ComposeResult
 from textual.widgets import Input
 
-from pertoken.tui.widgets.ask_box import AskBox
+from pertoken.tui.widgets.boxes import AskBox
 
 
 class _Asking(App[None]):

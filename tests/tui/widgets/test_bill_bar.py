@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.tui.widgets.bill_bar import Bar
+from pertoken.tui.widgets.figures import Bar
 from tests.tui.reports import RICH, FixedSource
 from tests.tui.screens import running, until_shown
 

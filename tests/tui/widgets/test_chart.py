@@ -1,6 +1,6 @@
 """Chart in the lines that tables leave free."""
 
-from pertoken.tui.widgets.chart import Chart
+from pertoken.tui.widgets.layout import Chart
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, until, until_shown
 

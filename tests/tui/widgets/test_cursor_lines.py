@@ -2,7 +2,7 @@
 
 from textual.app import App, ComposeResult
 
-from pertoken.tui.widgets.cursor_lines import CursorLines
+from pertoken.tui.widgets.table import CursorLines
 
 
 class Hundred(App[None]):

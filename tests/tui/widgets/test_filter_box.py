@@ -2,8 +2,8 @@
 
 from textual import events
 
-from pertoken.tui.widgets.filter_box import FilterBox
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.boxes import FilterBox
+from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, until, until_shown
 

@@ -1,6 +1,6 @@
 """Main figures: large digits if the screen has space, else a paragraph."""
 
-from pertoken.tui.widgets.headline import LargeFigures
+from pertoken.tui.widgets.figures import LargeFigures
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, until_shown
 

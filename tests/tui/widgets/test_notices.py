@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.tui.widgets.notices import Notices
+from pertoken.tui.widgets.figures import Notices
 from tests.tui.reports import RICH, FixedSource
 from tests.tui.screens import running, text_of, until, until_shown
 

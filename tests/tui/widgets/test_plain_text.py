@@ -1,6 +1,6 @@
 """Text that is laid out again only when it changes."""
 
-from pertoken.tui.widgets.plain_text import PlainText
+from pertoken.tui.widgets.layout import PlainText
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, until_shown
 

@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 from textual.theme import BUILTIN_THEMES
 
 from pertoken.costs.report.lines import DeviceLine, Lines
-from pertoken.tui.widgets.rows import AHEAD, PAGE, Rows
+from pertoken.tui.widgets.table import AHEAD, PAGE, Rows
 from tests.tui.reports import CHAT, RICH, FixedSource, device
 from tests.tui.screens import running, until, until_shown
 

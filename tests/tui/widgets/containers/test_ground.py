@@ -6,8 +6,7 @@ import pytest
 from textual.color import Color
 from textual.geometry import Region
 
-from pertoken.tui.widgets.containers.ground import Lists
-from pertoken.tui.widgets.containers.stack import Stack
+from pertoken.tui.widgets.layout import Lists, Stack
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.tui.widgets.containers.stack import shares
-from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.layout import shares
+from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, until
 

@@ -2,7 +2,7 @@
 
 from textual.geometry import Region
 
-from pertoken.tui.widgets.containers.tabs import Pane, Tabs
+from pertoken.tui.pages.savings_page import Pane, Tabs
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running
 

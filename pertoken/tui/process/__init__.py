@@ -1,1 +1,0 @@
-"""Use of the process by the screens: CPU time (`pace`) and terminal (`terminal`)."""

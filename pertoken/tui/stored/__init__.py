@@ -1,1 +1,0 @@
-"""Readings and computations over a pertoken database. Import `pertoken.tui.store_source`, the front door."""

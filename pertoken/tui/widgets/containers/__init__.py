@@ -1,1 +1,0 @@
-"""Containers of widgets, one in each file."""
