@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pertoken.cutoff import Cutoff
+from pertoken.reports.delivery import Cutoff
 from tests.trickle import trickling
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.verdicts import Verdict
-    from pertoken.reports.gates.gate import Gate
+    from pertoken.reports.gates import Gate
     from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.location import StoreLocation
 

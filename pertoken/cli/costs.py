@@ -155,7 +155,7 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
     """Read costs by hour, by host, or as one bill."""
     if by is not None and (by in BILL_BY or is_basis(by)):
         from pertoken.costs.spend import spend, with_shared
-        from pertoken.reports.values import bill_values
+        from pertoken.reports.tables import bill_values
         from pertoken.text.costs import spend_summary
 
         teams = {tenant.name: tenant.team for tenant in settings.tenants}

@@ -1,7 +1,10 @@
 """All figures of a report, read once: the bill, models, tenants, savings and verdicts of a period."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,24 +13,162 @@ from pertoken.costs.bill import Bill, bill
 from pertoken.costs.fleet import objectives
 from pertoken.costs.hours import ModelHour, ModelHours, model_hours
 from pertoken.costs.ledger import BillTotal, Served, together
+from pertoken.costs.lines import USES, AllocatedLine
 from pertoken.costs.report.figures import EnergyTerms, ModelFigures, model_figures
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import Trouble
 from pertoken.costs.spend import Spend, naming, spend_of, with_shared
+from pertoken.errors import BadInput
 from pertoken.proof.judging.receipts import Banked, StoredReceipt, banked, read_receipts
 from pertoken.proof.recommendation import Money, Recommendation, State, best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import WINDOW_S, with_troubles
 from pertoken.proof.verdicts import Result, Verdict, verdicts_of
-from pertoken.reports.charges import Charges, charges
-from pertoken.reports.period import DAY, Period
 from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.text.advice_table import Folded, folded, open_advice, paying_more
 from pertoken.text.amounts import in_dollars, price
-from pertoken.window.columns import per_mtok
+from pertoken.units import format_utc, parse_time
+from pertoken.window.columns import NULL, Columns, per_mtok
 from pertoken.window.inventory import Inventory, shown_place
+from pertoken.window.reading import ServedBuckets
+
+DAY = 86_400
+DEFAULT_DAYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """[start, end), epoch seconds; it starts at a full hour of the clock."""
+
+    start: int
+    end: int
+    dated: bool
+    """Whether its end was given: everything is as of that end, without later rows."""
+
+    @property
+    def seconds(self) -> int:
+        """Length."""
+        return self.end - self.start
+
+    @property
+    def hours(self) -> int:
+        """Hours of the clock, the one that its end lies in included, as `pertoken costs --hours` counts them."""
+        return -(-self.end // HOUR) - self.start // HOUR
+
+    @property
+    def at(self) -> str:
+        """Its end as `--at` takes it: `2026-11-21T10:00Z`."""
+        return format_utc(self.end).replace(" ", "T")
+
+    @property
+    def text(self) -> str:
+        """`2026-10-22 00:00Z to 2026-11-21 10:00Z`."""
+        return f"{format_utc(self.start)} to {format_utc(self.end)}"
+
+    def days(self) -> range:
+        """Return the starts of the days of the calendar (UTC) it touches."""
+        return range(self.start // DAY * DAY, self.end, DAY)
+
+    def part_days(self) -> frozenset[int]:
+        """Return the days that it covers in part; none where it covers no day wholly, so that all are alike."""
+        part = frozenset(day for day in self.days() if day < self.start or day + DAY > self.end)
+        return part if len(part) < len(self.days()) else frozenset()
+
+    def preceding(self) -> Period:
+        """Return the period of the same length before this one."""
+        return Period(self.start - self.seconds, self.start, dated=True)
+
+
+def period_of(start: str | None, end: str | None, now_ts: int, *, dated: bool) -> Period:
+    """Return the period of `--from` and `--to`; `now_ts` is `--at`, or now. Raises BadInput.
+
+    Without `--to` it ends now; without `--from` it starts `DEFAULT_DAYS` before.
+    """
+    until = now_ts if end is None else _time("--to", end, now_ts)
+    if until > now_ts:
+        raise BadInput(f"--to {end}: lies after {format_utc(now_ts)}, the end of the report")
+    until = until // 60 * 60 if end is not None else until
+    first = until - DEFAULT_DAYS * DAY if start is None else _time("--from", start, now_ts)
+    first = first // HOUR * HOUR
+    if first >= until:
+        raise BadInput(f"--from {start}: begins at {format_utc(first)}, not before the end at {format_utc(until)}")
+    return Period(first, until, dated=dated or end is not None)
+
+
+def _time(option: str, text: str, now_ts: int) -> int:
+    try:
+        return parse_time(text, now_ts)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class DayTokens:
+    """Tokens of one epoch on one day; None: not counted."""
+
+    prompt: int | None
+    cached: int | None
+    generated: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """The bill of a window, day by day."""
+
+    lines: tuple[AllocatedLine, ...]
+    """By device and day. Their sum by use is that of the bill."""
+    time_ms: Mapping[tuple[int, int], int]
+    """(start of a line, device) -> device time."""
+    tokens: Mapping[tuple[int, int], DayTokens]
+    """(start of a line, epoch) -> tokens."""
+
+    def by_day(self) -> dict[int, dict[str, int]]:
+        """Return nano-USD by start of the day and use."""
+        days: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(USES, 0))
+        for line in self.lines:
+            days[line.start_ts // DAY * DAY][line.use] += line.nano_usd
+        return dict(days)
+
+
+def charges(bill: Bill) -> Charges:
+    """Return the cost of each device with a price on each day of a window."""
+    billed, order, first_ts = bill.by_bucket(DAY), bill.inventory.order, bill.window.start
+    lines = sorted(
+        billed.lines(),
+        key=lambda line: (line.start_ts, order[line.device_id], USES.index(line.use), line.epoch_id or 0),
+    )
+    return Charges(tuple(lines), _time_ms(billed.device_buckets, first_ts), _tokens(billed.parts, first_ts))
+
+
+def _time_ms(parts: Iterable[Columns], first_ts: int) -> dict[tuple[int, int], int]:
+    time_ms: dict[tuple[int, int], int] = defaultdict(int)
+    for part in parts:
+        columns = (part.ints(name).tolist() for name in ("device_id", "ts", "duration_ms"))
+        for device_id, ts, duration_ms in zip(*columns, strict=True):
+            time_ms[max(first_ts, ts // DAY * DAY), device_id] += duration_ms
+    return dict(time_ms)
+
+
+def _tokens(parts: Iterable[ServedBuckets], first_ts: int) -> dict[tuple[int, int], DayTokens]:
+    tokens: dict[tuple[int, int], DayTokens] = {}
+    names = ("epoch_id", "ts", "prompt_tokens", "cached_tokens", "generated_tokens")
+    for part in parts:
+        columns = (part.served.ints(name).tolist() for name in names)
+        for epoch_id, ts, *counts in zip(*columns, strict=True):
+            key = max(first_ts, ts // DAY * DAY), epoch_id
+            total = tokens.get(key, DayTokens(None, None, None))
+            prompt, cached, generated = (None if count == NULL else count for count in counts)
+            tokens[key] = DayTokens(
+                _plus(total.prompt, prompt), _plus(total.cached, cached), _plus(total.generated, generated)
+            )
+    return tokens
+
+
+def _plus(total: int | None, count: int | None) -> int | None:
+    return count if total is None else total + (count or 0)
+
 
 TAKEN = (State.ACCEPTED, State.APPLIED, State.VERIFYING, State.REALIZED, State.PARTIAL)
 """States of advice that was accepted or applied, and was not undone."""

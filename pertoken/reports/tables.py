@@ -1,18 +1,22 @@
 """Tables of a report as text cells, for HTML and Markdown."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
 
-from pertoken.costs.report.lines import Figure
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from pertoken.costs.ledger import BillTotal
+from pertoken.costs.report.lines import Figure, Trouble
 from pertoken.costs.spend import Spend
-from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
+from pertoken.proof.recommendation import Edit, Money, Recommendation, State, full_id, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures
-from pertoken.text.advice_sheet import affected, could_break, how_sure, slower, why
+from pertoken.text.advice_sheet import affected, could_break, how_sure, series_label, slower, why
 from pertoken.text.advice_table import MAY_RISE
 from pertoken.text.amounts import headline, price
 from pertoken.text.costs import energy_note
-from pertoken.units import format_count, format_usd, format_utc
+from pertoken.units import NANO_USD, format_count, format_usd, format_utc
 
 UNKNOWN = "–"
 MAX_ROWS = 200
@@ -249,3 +253,126 @@ def _number(figure: Figure) -> str:
 
 def _value(value: object) -> str:
     return "not known" if value is None else str(value)
+
+
+class Headline(NamedTuple):
+    """One figure with its name."""
+
+    value: str
+    name: str
+
+
+def headlines(report: ReportFigures) -> tuple[Headline, ...]:
+    """Return the figures at the head of a report, most important first."""
+    bill, savings = report.bill, report.savings
+    proven = savings.proven.nano_usd
+    return (
+        Headline(UNKNOWN if bill is None else format_usd(bill.paid), "paid" if bill else "paid: no device has a price"),
+        Headline(format_usd(price(report)), f"per {headline().unit}"),
+        Headline(format_count(report.tokens), "tokens"),
+        Headline(idle_text(bill), "of dollars idle"),
+        Headline(money_text(savings.bankable), "bankable a month, found"),
+        Headline(money_text(savings.taken_bankable), "bankable a month, taken"),
+        Headline(UNKNOWN if proven is None else money_text(proven), _proven_by(savings.proven.changes)),
+        Headline(str(len(report.regressions)), "regressions"),
+    )
+
+
+def idle_text(bill: BillTotal | None) -> str:
+    """Return the idle share of the bill: idle while allocated, and unallocated."""
+    if bill is None or not bill.paid:
+        return UNKNOWN
+    return f"{'≥ ' if bill.busy_is_bound else ''}{(bill.idle + bill.unallocated) / bill.paid:.0%}"
+
+
+def _proven_by(changes: int) -> str:
+    return f"a month left the bill, by {changes} change{'' if changes == 1 else 's'}"
+
+
+def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
+    """Yield the values of each line of a bill; None is unknown or not applicable."""
+    for line in bill.lines:
+        price = line.nano_usd_per_mtok
+        yield {
+            "by": bill.by,
+            "name": line.name,
+            "team": line.team,
+            "key": line.key,
+            "user": line.user,
+            "usd": None if bill.nano_usd is None else line.nano_usd / NANO_USD,
+            "tokens": line.tokens,
+            "usd_per_mtok": None if price is None or bill.nano_usd is None else price / NANO_USD,
+            "cached_tokens": line.cached_tokens,
+            "generated_tokens": line.generated_tokens,
+            "reasoning_tokens": line.reasoning_tokens,
+            "audio_tokens": line.audio_tokens,
+            "images": line.images,
+            "video_s": None if line.video_ms is None else line.video_ms / 1000,
+            "weighted": not line.unweighted if line.team or line.key or line.user else None,
+            "usd_with_shared": None if line.shared_nano_usd is None else line.shared_nano_usd / NANO_USD,
+        }
+
+
+def advice_values(recommendation: Recommendation) -> dict[str, Any]:
+    """Return what a recommendation changes, why, how much and how sure it saves, and what it may harm."""
+    chosen = recommendation.chosen
+    confirmed = None if chosen is None else chosen.if_confirmed
+    return {
+        "id": full_id(recommendation),
+        "rule": recommendation.rule_id,
+        "state": recommendation.state.value,
+        "title": recommendation.change,
+        "target": recommendation.target,
+        "why": why(recommendation),
+        "bankable_usd_per_month": None if chosen is None else _usd_value(chosen.net),
+        "capacity_usd_per_month": None if chosen is None else _usd_value(chosen.capacity),
+        "if_confirmed_usd_per_month": _usd_value(confirmed.net) if confirmed else None,
+        "to_confirm": None if chosen is None else chosen.to_confirm,
+        "forecast": asdict(chosen.tier) if chosen and chosen.tier else None,
+        "confidence": None if chosen is None else how_sure(chosen),
+        "slower": [] if chosen is None else list(slower(chosen)),
+        "could_break": [] if chosen is None else list(could_break(chosen)),
+        "moving": [] if chosen is None else list(chosen.moving),
+        "moving_once_usd": _usd_value(chosen.moving_once) if chosen and chosen.moving_once else None,
+        "affected": None if chosen is None else affected(recommendation, chosen),
+        "evidence": [series_label(line.series) for line in recommendation.evidence if line.missing is None],
+        "commands": [] if chosen is None else list(chosen.commands),
+        "pays_more": recommendation.pays_more,
+        "may_rise": recommendation.may_rise,
+        "unconfirmed": recommendation.unconfirmed if recommendation.state is State.OPEN else None,
+        "reason": recommendation.reason,
+        "remedy": recommendation.remedy,
+        "refusals": [{"code": refusal.code, "reason": refusal.reason} for refusal in recommendation.refusals],
+    }
+
+
+def trouble_values(trouble: Trouble) -> dict[str, Any]:
+    """Return what is wrong now as JSON values."""
+    nano_usd = trouble.nano_usd_per_hour
+    return {
+        "kind": trouble.kind.value,
+        "target": trouble.target,
+        "reason": trouble.reason,
+        "usd_per_hour": None if nano_usd is None else nano_usd / NANO_USD,
+        "command": trouble.command,
+    }
+
+
+def verdict_values(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict with its effect on the cost of a token, as a ratio."""
+    effect = verdict.judgement.effect
+    return {
+        "deployment": verdict.name,
+        "changed_ts": verdict.changed_ts,
+        "judged_ts": verdict.judged_ts,
+        "changes": [{"field": edit.field, "before": edit.before, "after": edit.after} for edit in verdict.edits],
+        "result": verdict.judgement.result.value,
+        "effect": None if effect is None else dict(zip(("low", "likely", "high"), effect, strict=True)),
+        "reason": verdict.judgement.reason,
+    }
+
+
+def _usd_value(money: Money | None) -> dict[str, float] | None:
+    if money is None:
+        return None
+    return dict(zip(("low", "likely", "high"), (nano / NANO_USD for nano in money), strict=True))

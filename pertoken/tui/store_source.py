@@ -340,7 +340,7 @@ def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) ->
         alerts = [(row.body, row.ts) for row in repository.alert_events(connection, report.now_ts - report.window_s)]
         has_verdicts = bool(repository.verdicts(connection))
     if alerts:
-        from pertoken.reports.alerts.message import with_alerts
+        from pertoken.reports.alerts import with_alerts
 
         report = with_alerts(report, alerts)
     if has_verdicts:

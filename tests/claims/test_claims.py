@@ -15,9 +15,8 @@ import pytest
 from pertoken.catalog.claims import Claim, claims
 from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
-from pertoken.claims.arithmetic import value
-from pertoken.claims.checking import Case, Checked, checked
-from pertoken.claims.shown import claims_table, claims_text, claims_values, number
+from pertoken.claims.checking import Case, Checked, checked, value
+from pertoken.claims.fleet import claims_table, claims_text, claims_values, number
 from pertoken.forecast import served, serving
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.terms import TERMS

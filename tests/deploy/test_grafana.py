@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 from pertoken.agent.exporter import Totals
-from pertoken.reports.exporters.dollars import known_dollars
+from pertoken.reports.exporters import known_dollars
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "pertoken.json"
 

@@ -13,7 +13,7 @@ import yaml
 from pertoken import __version__
 from pertoken.agent.exporter import Totals
 from pertoken.config import load
-from pertoken.reports.exporters.dollars import known_dollars
+from pertoken.reports.exporters import known_dollars
 from pertoken.settings.alerts import DEFAULTS
 from tests.deploy import kustomize
 from tests.deploy.helm import by_helm, rendered

@@ -17,8 +17,8 @@ from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
-from pertoken.reports.exporters.dollars import Dollars
-from pertoken.reports.mcp.replies import Replies
+from pertoken.reports.exporters import Dollars
+from pertoken.reports.mcp_server import Replies
 from pertoken.store.central.functions import MAX_ROWS_OF_HOST, UNTIMED
 from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import locate

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pertoken.config import Settings
-from pertoken.reports.figures import ReportFigures, read_figures
-from pertoken.reports.period import Period, period_of
+from pertoken.reports.figures import Period, ReportFigures, period_of, read_figures
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store
 from tests.scenario import LOW_BATCH_70B, seed

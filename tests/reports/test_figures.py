@@ -6,7 +6,7 @@ from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from pertoken.proof.verdicts import EpochChange, Judgement, Result, add, pending, put, read_verdicts, with_judgement
 from pertoken.reports.figures import read_figures
-from pertoken.reports.gates.measure import Figures
+from pertoken.reports.gates import Figures
 from pertoken.savings.saving import Saving
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository

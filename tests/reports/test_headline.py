@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from pertoken.costs.ledger import BillTotal
-from pertoken.reports.headline import headlines, idle_text
+from pertoken.reports.tables import headlines, idle_text
 from pertoken.text.amounts import reset, show_headline
 from tests.reports.builders import figures
 

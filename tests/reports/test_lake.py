@@ -1,5 +1,5 @@
 from pertoken.lake.answers import Coverage
-from pertoken.reports.lake import MAX_ROWS, lake_html, lake_markdown
+from pertoken.reports.html import MAX_ROWS, lake_html, lake_markdown
 from pertoken.text.lake import LakeTable
 
 HOSTILE = '<script>alert(1)</script>|`"\x1b[31m'

@@ -1,7 +1,7 @@
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.reports.period import Period, period_of
+from pertoken.reports.figures import Period, period_of
 
 NOW = 1_795_392_000 + 1830
 

@@ -5,8 +5,15 @@ from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Edit, Variant
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.reports.tables import edits_text, found_table, judgement_text, money_text, now_table, tables
-from pertoken.reports.values import advice_values
+from pertoken.reports.tables import (
+    advice_values,
+    edits_text,
+    found_table,
+    judgement_text,
+    money_text,
+    now_table,
+    tables,
+)
 from pertoken.text.advice_table import folded
 from pertoken.units import NANO_USD
 from tests.reports.builders import figures

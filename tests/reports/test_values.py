@@ -4,8 +4,7 @@ from pathlib import Path
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.reports.tables import taken_table
-from pertoken.reports.values import advice_values, verdict_values
+from pertoken.reports.tables import advice_values, taken_table, verdict_values
 from tests.reports.builders import figures
 from tests.reports.test_figures import advice
 

@@ -12,8 +12,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import State, short_id
 from pertoken.proof.stored import keep
 from pertoken.proof.trials.trial import Status
-from pertoken.reports.alerts.message import body_of
-from pertoken.reports.alerts.state import Event
+from pertoken.reports.alerts import Event, body_of
 from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceChanged, AdviceRepository, add_alert_delivery

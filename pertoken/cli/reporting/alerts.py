@@ -26,7 +26,7 @@ def alerts() -> None:
 @db_option
 def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
     """List the alerts of the settings and the default ones, with the targets for which each holds."""
-    from pertoken.reports.alerts.watch import alerts_of, standing_alerts
+    from pertoken.reports.alerts import alerts_of, standing_alerts
     from pertoken.settings.alerts import masked
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -77,7 +77,7 @@ def _value(row: Any) -> float | None:
 def _unevaluated(where: StoreLocation) -> str | None:
     """Return why alerts are not evaluated yet, with the next step; None if they are."""
     from pertoken.agent.doctor import running_jobs
-    from pertoken.reports.alerts.watch import JOB
+    from pertoken.reports.alerts import JOB
     from pertoken.store.connect.turn import is_served
 
     if not is_served(where):
@@ -96,8 +96,7 @@ def test(config_file: str | None, db: str | None, name: str) -> None:
     import time
 
     from pertoken.errors import BadInput
-    from pertoken.reports.alerts.send import send_test, sender
-    from pertoken.reports.alerts.watch import alerts_of
+    from pertoken.reports.alerts import alerts_of, send_test, sender
 
     settings = settings_of(config_file, db=db)
     watched = {alert.name: alert for alert in alerts_of(settings)}

@@ -22,7 +22,7 @@ def exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
     if settings.advisor_metrics_listen is None and settings.advisor_otlp_endpoint is None:
         yield []
         return
-    from pertoken.reports.exporters.dollars import Dollars, known_dollars
+    from pertoken.reports.exporters import Dollars, known_dollars
 
     dollars = Dollars(where, settings)
     with contextlib.ExitStack() as stack:
@@ -55,9 +55,8 @@ def team_pages(where: StoreLocation, settings: Settings) -> Iterator[None]:
     if settings.advisor_pages_listen is None:
         yield
         return
-    from pertoken.reports.team.login import Login
     from pertoken.reports.team.pages import TeamPages
-    from pertoken.reports.team.server import TeamServer
+    from pertoken.reports.team.server import Login, TeamServer
 
     server = TeamServer(
         settings.advisor_pages_listen,
@@ -78,7 +77,7 @@ def alert_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
     import time
 
     from pertoken.migrations import upgrade
-    from pertoken.reports.alerts.watch import EVERY_S, JOB, AlertWatch
+    from pertoken.reports.alerts import EVERY_S, JOB, AlertWatch
     from pertoken.schedule.jobs import Job
 
     watch = AlertWatch(where, settings)

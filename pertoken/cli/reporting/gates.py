@@ -11,7 +11,7 @@ from pertoken.cli.options import AsOf, echo
 
 if TYPE_CHECKING:
     from pertoken.config import Settings
-    from pertoken.reports.gates.gate import Gate
+    from pertoken.reports.gates import Gate
     from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.open import Store
 
@@ -31,7 +31,7 @@ def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def _read(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[Comparison, ...]:
     if not texts:
         return ()
-    from pertoken.reports.gates.written import read_gates
+    from pertoken.reports.gates import read_gates
 
     return read_gates(texts)
 
@@ -42,8 +42,7 @@ def judged(
     """Return the gates over the last `window_s` seconds; print those not kept to standard error. Raises StoreError."""
     if not fail_on:
         return ()
-    from pertoken.reports.gates.gate import judge
-    from pertoken.reports.gates.measure import Figures
+    from pertoken.reports.gates import Figures, judge
 
     figures = Figures(store, settings, window_s, moment.ts, dated=moment.dated)
     gates = judge(fail_on, figures)
@@ -55,7 +54,7 @@ def judged(
 
 def leave(gates: Sequence[Gate]) -> None:
     """End with the exit status of the gates: 0 kept, 1 broken, 3 not measurable."""
-    from pertoken.reports.gates.gate import exit_status
+    from pertoken.reports.gates import exit_status
 
     if gates and (status := exit_status(gates)):
         raise click.exceptions.Exit(status)

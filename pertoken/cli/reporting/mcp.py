@@ -15,12 +15,12 @@ def mcp(config_file: str | None, db: str | None) -> None:
     Nothing is written, and no network is used. Needs the extra `mcp`.
     """
     from pertoken.errors import BadInput
-    from pertoken.reports.mcp.replies import Replies
+    from pertoken.reports.mcp_server import Replies
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
     try:
-        from pertoken.reports.mcp.server import server_of
+        from pertoken.reports.mcp_server import server_of
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "mcp":
             raise

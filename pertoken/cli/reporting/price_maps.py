@@ -24,7 +24,7 @@ def export_prices(settings: Settings, kind: str, out: Path | None) -> None:
     from pertoken.costs.fleet import objectives
     from pertoken.costs.report.figures import figures_of
     from pertoken.errors import StoreError
-    from pertoken.reports.exporters.price_maps import price_map, unknown
+    from pertoken.reports.exporters import price_map, unknown
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 

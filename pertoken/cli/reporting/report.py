@@ -77,8 +77,7 @@ def report(
     """
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.reports.figures import read_figures
-    from pertoken.reports.period import period_of
+    from pertoken.reports.figures import period_of, read_figures
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
@@ -131,7 +130,7 @@ def _write_lake(
     db: str, form: str, hours: int, moment: AsOf, engine: str | None, budget_usd: float | None, out: Path | None
 ) -> None:
     from pertoken.cli.progress import Progress
-    from pertoken.reports.lake import lake_html, lake_markdown
+    from pertoken.reports.html import lake_html, lake_markdown
 
     with Progress(f"Reading {hours} hours of {db}"), session(db, hours, moment, engine or DUCKDB) as opened:
         tables = views(opened, budget_usd)
@@ -141,8 +140,7 @@ def _write_lake(
 
 
 def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
-    from pertoken.reports.focus.energy import energy_by_day
-    from pertoken.reports.focus.rows import focus_csv
+    from pertoken.reports.focus import energy_by_day, focus_csv
 
     return focus_csv(figures, settings, energy_by_day(store, figures.period))
 
@@ -150,13 +148,13 @@ def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
 def _writer(form: str) -> Callable[[ReportFigures], str]:
     """Return the function that writes figures in a format."""
     if form == "html":
-        from pertoken.reports.page.html import page
+        from pertoken.reports.html import page
 
         return page
     if form == "md":
-        from pertoken.reports.text.markdown import markdown
+        from pertoken.reports.markdown import markdown
 
         return markdown
-    from pertoken.reports.text.chargeback import chargeback_csv
+    from pertoken.reports.markdown import chargeback_csv
 
     return chargeback_csv

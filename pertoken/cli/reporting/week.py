@@ -17,7 +17,7 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
     """Write the week to a file, or send it. Raises StoreError, BadInput, NotDelivered."""
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput, StoreError
-    from pertoken.reports.weekly.weekly import week_of, weekly_lines
+    from pertoken.reports.markdown import week_of, weekly_lines
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
@@ -35,15 +35,14 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
         lines = weekly_lines(store, settings, week_of(moment.ts, dated=moment.dated))
     text = "\n".join(lines) + "\n"
     if to == "mail":
-        from pertoken.reports.delivery.mail import send
+        from pertoken.reports.delivery import send
 
         send(settings, lines[0], text)
     elif to == "webhook" and settings.delivery_webhook is not None:
         import json
         import time
 
-        from pertoken.reports.delivery.secret import read_secret
-        from pertoken.reports.delivery.webhook import post
+        from pertoken.reports.delivery import post, read_secret
 
         secret = read_secret(settings.delivery_secret_file, settings.delivery_secret_env, "delivery.secret_file")
         body = json.dumps({"version": 1, "report": "weekly", "text": text}).encode()

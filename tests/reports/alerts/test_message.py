@@ -1,5 +1,4 @@
-from pertoken.reports.alerts.message import GONE, REMOVED, body_of, destination_key, sentence
-from pertoken.reports.alerts.state import Event
+from pertoken.reports.alerts import GONE, REMOVED, Event, body_of, destination_key, sentence
 from pertoken.settings.alerts import read_alerts
 
 (ALERT,) = read_alerts({"dear": {"when": "usd_per_mtok > 2.5"}})

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from pertoken.config import Settings
-from pertoken.reports.alerts.message import GONE, body_of
-from pertoken.reports.alerts.send import sender
-from pertoken.reports.alerts.state import Event
+from pertoken.reports.alerts import GONE, Event, body_of, sender
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from tests.reports.receivers import receiver
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.config import Settings
-from pertoken.reports.alerts.send import send_test, sender
-from pertoken.reports.delivery.webhook import signature
+from pertoken.reports.alerts import send_test, sender
+from pertoken.reports.delivery import signature
 from pertoken.settings.alerts import read_alerts
 from tests.reports.receivers import mail_server, receiver
 

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.reports.alerts.state import AlertState, Event, Phase, advance
+from pertoken.reports.alerts import AlertState, Event, Phase, advance
 
 
 def run(steps: Sequence[bool | None], for_s: float = 120) -> list[Event]:

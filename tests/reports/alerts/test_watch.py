@@ -9,8 +9,8 @@ from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.metrics import HEADLINES
 from pertoken.migrations import upgrade
-from pertoken.reports.alerts.watch import TRIES, AlertWatch, alerts_of, standing_alerts
-from pertoken.reports.delivery.webhook import NotDelivered
+from pertoken.reports.alerts import TRIES, AlertWatch, alerts_of, standing_alerts
+from pertoken.reports.delivery import NotDelivered
 from pertoken.settings.alerts import DEFAULTS, AlertSettings, read_alerts
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

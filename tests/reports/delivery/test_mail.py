@@ -2,8 +2,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.reports.delivery.mail import send
-from pertoken.reports.delivery.webhook import NotDelivered
+from pertoken.reports.delivery import NotDelivered, send
 from tests.reports.receivers import mail_server
 
 

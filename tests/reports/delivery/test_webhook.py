@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pertoken.reports.delivery.webhook import NotDelivered, post, signature
+from pertoken.reports.delivery import NotDelivered, post, signature
 from tests.reports.receivers import receiver
 from tests.trickle import trickling
 
@@ -57,7 +57,7 @@ def test_a_server_that_is_not_there_is_reported() -> None:
 
 
 def test_a_server_that_answers_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pertoken.reports.delivery.webhook.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("pertoken.reports.delivery.TIMEOUT_S", 0.5)
     ended = threading.Event()
 
     def answer() -> None:

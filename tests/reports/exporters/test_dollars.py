@@ -8,7 +8,7 @@ from pertoken.config import Settings
 from pertoken.costs import month
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.exposition import MetricsServer
-from pertoken.reports.exporters.dollars import WINDOW_S, Dollars, known_dollars
+from pertoken.reports.exporters import WINDOW_S, Dollars, known_dollars
 from pertoken.settings.fleet import Grid
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store

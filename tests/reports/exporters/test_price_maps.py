@@ -10,7 +10,7 @@ import pytest
 from pertoken.config import Settings
 from pertoken.costs.fleet import objectives
 from pertoken.costs.report.figures import ModelFigures, figures_of
-from pertoken.reports.exporters.price_maps import price_map, unknown
+from pertoken.reports.exporters import price_map, unknown
 from pertoken.store.connect.open import open_store
 from tests.reports.builders import END, HOURS, store_of
 from tests.scenario import LOW_BATCH_70B, seed

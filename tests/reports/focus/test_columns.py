@@ -1,4 +1,4 @@
-from pertoken.reports.focus.columns import columns
+from pertoken.reports.focus import columns
 
 MANDATORY_IN_1_4 = {
     *("BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd"),

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from pertoken.reports.focus.energy import energy_by_day
+from pertoken.reports.focus import energy_by_day
 from tests.reports.builders import END, period, store_of
 
 

@@ -11,9 +11,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.reports.figures import read_figures
-from pertoken.reports.focus.columns import columns
-from pertoken.reports.focus.energy import energy_by_day
-from pertoken.reports.focus.rows import focus_csv
+from pertoken.reports.focus import columns, energy_by_day, focus_csv
 from pertoken.settings.fleet import HostSettings
 from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD

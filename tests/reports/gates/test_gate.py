@@ -1,9 +1,7 @@
 from pathlib import Path
 
 from pertoken.config import Settings
-from pertoken.reports.gates.gate import exit_status, judge
-from pertoken.reports.gates.measure import Figures
-from pertoken.reports.gates.written import read_gates
+from pertoken.reports.gates import Figures, exit_status, judge, read_gates
 from tests.reports.builders import END, store_of
 
 

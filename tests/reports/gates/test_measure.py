@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.metrics import FIGURES, HEADLINES
-from pertoken.reports.gates.measure import Figures
+from pertoken.reports.gates import Figures
 from pertoken.settings.fleet import ServiceSettings
 from pertoken.store.connect.open import open_store
 from tests.reports.builders import END, HOURS, store_of

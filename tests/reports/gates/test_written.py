@@ -1,7 +1,7 @@
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.reports.gates.written import read_gates
+from pertoken.reports.gates import read_gates
 
 
 def test_a_gate_of_an_unknown_figure_or_kind_is_refused_before_anything_is_measured() -> None:

@@ -7,8 +7,8 @@ import pytest
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, Refusal, State
-from pertoken.reports.mcp import replies as module
-from pertoken.reports.mcp.replies import MAX_REPLY_BYTES, Replies
+from pertoken.reports import mcp_server as module
+from pertoken.reports.mcp_server import MAX_REPLY_BYTES, Replies
 from tests.reports.builders import END, recorded
 
 

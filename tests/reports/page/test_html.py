@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.reports.page.html import page
+from pertoken.reports.html import page
 from tests.browser import CHROMIUM, DRIVER, chromium
 from tests.reports.builders import figures
 

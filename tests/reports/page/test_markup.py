@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.reports.page.markup import tag
+from pertoken.reports.html import tag
 
 
 def test_text_and_attributes_are_escaped_and_markup_is_not() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.reports.page.plots import bars, ceiling, divided, lines, ranked
+from pertoken.reports.html import bars, ceiling, divided, lines, ranked
 
 DAY = 86_400
 

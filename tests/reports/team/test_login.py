@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.reports.team.login import EVERYTHING, Login
+from pertoken.reports.team.server import EVERYTHING, Login
 from pertoken.settings.pages import PageReader
 
 TOKEN = "0123456789abcdef"

@@ -5,7 +5,7 @@ from pertoken.config import Settings
 from pertoken.costs.spend import Spend, SpendLine
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
 from pertoken.proof.recommendation import Recommendation, State
-from pertoken.reports.team.scope import Scope, by_owner, narrowed
+from pertoken.reports.team.pages import Scope, by_owner, narrowed
 from tests.reports.builders import figures
 from tests.reports.team.builders import MODEL, OWNED, advice
 

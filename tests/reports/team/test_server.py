@@ -6,8 +6,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput, StoreError
-from pertoken.reports.team.login import Login
-from pertoken.reports.team.server import TeamServer
+from pertoken.reports.team.server import Login, TeamServer
 from pertoken.settings.pages import PageReader
 from tests.http_requests import ask, raw
 

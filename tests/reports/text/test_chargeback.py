@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pertoken.config import Settings
 from pertoken.costs.spend import UNALLOCATED
 from pertoken.reports.figures import read_figures
+from pertoken.reports.markdown import COLUMNS, chargeback_csv, dollars
 from pertoken.reports.tables import tables
-from pertoken.reports.text.chargeback import COLUMNS, chargeback_csv, dollars
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD

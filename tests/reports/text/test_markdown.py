@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from pertoken.reports.text.markdown import markdown, plain
+from pertoken.reports.markdown import markdown, plain
 from tests.reports.builders import figures
 
 

@@ -8,16 +8,7 @@ from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.reports.weekly.weekly import (
-    MAX_CELLS,
-    MAX_LINES,
-    _changes,
-    _cut,
-    _troubles,
-    _verdicts,
-    week_of,
-    weekly_lines,
-)
+from pertoken.reports.markdown import MAX_CELLS, MAX_LINES, _changes, _cut, _troubles, _verdicts, week_of, weekly_lines
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, add_offers
 from tests.reports.builders import END, store_of

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pertoken.proof.recommendation import State, best_of_each_target, total
 from pertoken.proof.track_record import NO_RECORD, Record
-from pertoken.reports.values import advice_values
+from pertoken.reports.tables import advice_values
 from pertoken.savings.saving import NOTHING, Saving
 from pertoken.text.advice_table import (
     DONE_COLUMNS,

@@ -1,21 +1,30 @@
-"""Dollars as Prometheus metrics: the figures of the screens, at most a minute old."""
+"""Dollars for other tools: a metrics page, and the price maps of gateways.
 
+Front door: `dollars` (`Dollars`) and `price_maps`.
+"""
+
+from __future__ import annotations
+
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from pertoken.config import Settings
 from pertoken.costs.bill import bill
 from pertoken.costs.fleet import objectives
+from pertoken.costs.ledger import token_weights
 from pertoken.costs.month import RecentMonths
-from pertoken.costs.report.figures import EnergyTerms, ModelFigures, model_figures
+from pertoken.costs.report.figures import POOLING, EnergyTerms, ModelFigures, model_figures
 from pertoken.errors import StoreError
 from pertoken.exposition import Family, text_of
 from pertoken.metrics import FIGURES, HEADLINES
-from pertoken.reports.gates.measure import Figures
+from pertoken.reports.gates import Figures
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
+from pertoken.units import MTOK, NANO_USD
 from pertoken.window.reading import fault_counts
 
 Samples = Sequence[tuple[Mapping[str, str], float]]
@@ -185,3 +194,90 @@ def _faults(counts: Mapping[str, int]) -> Family:
 
 def _up(readable: bool) -> Family:
     return Family("pertoken_store_readable", "gauge", "Whether the database can be read.", [({}, float(readable))])
+
+
+LITELLM, LANGFUSE = "litellm", "langfuse"
+DIGITS = 6
+"""Significant digits of a price."""
+GTOK = 10**9
+"""Tokens to which `TokenWeights` refer."""
+LANGFUSE_CACHED = ("input_cached_tokens", "input_cache_read")
+"""Usage types by which its integrations report cached tokens, apart from `input`."""
+
+
+def price_map(kind: str, figures: Sequence[ModelFigures], as_of: str, provider: str = "openai") -> Any:
+    """Return the map of a tool as values for JSON. `as_of`: ISO 8601. Raises KeyError for another tool."""
+    return {LITELLM: _litellm, LANGFUSE: _langfuse}[kind](_prices(figures), as_of, provider)
+
+
+def unknown(figures: Sequence[ModelFigures]) -> list[str]:
+    """Return a sentence for each model that has no price."""
+    return [f"{model.model}: {model.usd_per_mtok.reason}" for model in figures if model.usd_per_mtok.value is None]
+
+
+class _Prices(NamedTuple):
+    """USD per token of one model."""
+
+    model: str
+    pooling: bool
+    computed: float
+    cached: float | None
+    """None: no token was cached, or its engine does not count them."""
+    generated: float
+
+
+def _prices(figures: Sequence[ModelFigures]) -> list[_Prices]:
+    return [_prices_of(model) for model in figures if model.usd_per_mtok.value is not None]
+
+
+def _prices_of(figures: ModelFigures) -> _Prices:
+    blended, pooling = (figures.usd_per_mtok.value or 0.0) / MTOK, figures.kind == POOLING
+    prompt, cached, generated = figures.counts
+    weights = token_weights(
+        figures.kinds, {"prompt_tokens": prompt, "cached_tokens": cached, "generated_tokens": generated}
+    )
+    if pooling or isinstance(weights, str) or figures.kinds is None:
+        return _Prices(figures.model, pooling, _digits(blended), None, 0.0 if pooling else _digits(blended))
+    scale = figures.kinds.total / (figures.kinds.busy - figures.kinds.unsplit) / NANO_USD / GTOK
+    computed, of_cached, of_generated, _ = (_digits(weight * scale) for weight in weights)
+    return _Prices(figures.model, False, computed, of_cached if cached else None, of_generated)
+
+
+def _digits(usd: float) -> float:
+    return float(f"{usd:.{DIGITS}g}")
+
+
+def _litellm(prices: Sequence[_Prices], as_of: str, provider: str) -> dict[str, Any]:
+    return {
+        price.model: {
+            "litellm_provider": provider,
+            "mode": "embedding" if price.pooling else "chat",
+            "input_cost_per_token": price.computed,
+            **({} if price.cached is None else {"cache_read_input_token_cost": price.cached}),
+            "output_cost_per_token": price.generated,
+            "metadata": {"source": "measured by pertoken", "as_of": as_of},
+        }
+        for price in prices
+    }
+
+
+def _langfuse(prices: Sequence[_Prices], as_of: str, provider: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "modelName": price.model,
+            "matchPattern": f"(?i)^({re.escape(price.model)})$",
+            "startDate": as_of,
+            "unit": "TOKENS",
+            **_langfuse_prices(price),
+        }
+        for price in prices
+    ]
+
+
+def _langfuse_prices(price: _Prices) -> dict[str, Any]:
+    """Return the prices of a model: flat ones, or one tier where cached tokens have a price of their own."""
+    if price.cached is None:
+        return {"inputPrice": price.computed, "outputPrice": price.generated}
+    prices = {"input": price.computed, **dict.fromkeys(LANGFUSE_CACHED, price.cached), "output": price.generated}
+    tier = {"name": "Standard", "isDefault": True, "priority": 0, "conditions": [], "prices": prices}
+    return {"pricingTiers": [tier]}

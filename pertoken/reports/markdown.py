@@ -1,24 +1,113 @@
-"""Troubles of the moment, and a week against the previous one: spend, $/Mtok, best bankable changes, and verdicts."""
+"""A report as Markdown."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from pertoken.catalog.offers import REFRESH_COMMAND, ages
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import used_offers
 from pertoken.costs.report.lines import Trouble
-from pertoken.printable import literal
+from pertoken.costs.spend import Spend
+from pertoken.printable import csv_cell, literal
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.verdicts import Result, Verdict
-from pertoken.reports.figures import ReportFigures, read_figures
-from pertoken.reports.headline import idle_text
-from pertoken.reports.period import DAY, Period
-from pertoken.reports.tables import edits_text, judgement_text, money_text
+from pertoken.reports.figures import DAY, Period, ReportFigures, read_figures
+from pertoken.reports.tables import Table, edits_text, headlines, idle_text, judgement_text, money_text, tables
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.text.advice_table import marked_title
 from pertoken.text.amounts import headline, in_dollars, price
-from pertoken.units import format_count, format_usd
+from pertoken.units import NANO_USD, format_count, format_usd
+
+_ACTING = re.compile(r"([\\`*_{}\[\]<>|#~!&])")
+
+
+@in_dollars()
+def markdown(report: ReportFigures) -> str:
+    """Return the report as Markdown with tables."""
+    blocks = [
+        f"# What our tokens cost\n\n{plain(report.period.text)}, {plain(report.source)}. Amounts are US dollars.",
+        "\n".join(f"- **{plain(headline.value)}** {plain(headline.name)}" for headline in headlines(report)),
+        *(table_block(table) for table in tables(report)),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def plain(text: str) -> str:
+    """Return text on one line with Markdown characters escaped."""
+    return _ACTING.sub(r"\\\1", literal(text))
+
+
+def table_block(table: Table) -> str:
+    """Return one table with its notes and command."""
+    lines = [f"## {table.title}", ""]
+    if table.rows:
+        lines.append(f"| {' | '.join(plain(name.lstrip('>')) for name in table.columns)} |")
+        lines.append(f"|{'|'.join('---:' if name.startswith('>') else '---' for name in table.columns)}|")
+        lines += [f"| {' | '.join(map(plain, row))} |" for row in table.rows]
+    else:
+        lines.append(table.empty)
+    lines += ["", *(f"{note}\n" for note in map(_sentence, table.notes)), f"The same in a terminal: `{table.command}`"]
+    return "\n".join(lines)
+
+
+def _sentence(note: str) -> str:
+    """Return a note with angle brackets and pipes escaped, which names in it may hold."""
+    return re.sub(r"([<>|])", r"\\\1", literal(note))
+
+
+COLUMNS = (
+    *("period_start", "period_end", "by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok"),
+    *("cached_tokens", "generated_tokens", "weighted"),
+)
+
+
+def chargeback_csv(report: ReportFigures) -> str:
+    """Return the CSV. The lines of each grouping sum to the bill; unknown values are empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for spend in (report.models, report.teams, report.tenants, *report.owners):
+        writer.writerows(_rows(report, spend))
+    return out.getvalue()
+
+
+def _rows(report: ReportFigures, spend: Spend) -> Iterable[list[str]]:
+    start, end = utc(report.period.start), utc(report.period.end)
+    for line in spend.lines:
+        price = line.nano_usd_per_mtok
+        known = spend.nano_usd is not None
+        yield [
+            start,
+            end,
+            spend.by,
+            *(csv_cell(cell or "") for cell in (line.name, line.team, line.key, line.user)),
+            dollars(line.nano_usd) if known else "",
+            "" if line.tokens is None else str(line.tokens),
+            dollars(price) if known and price is not None else "",
+            *("" if count is None else str(count) for count in (line.cached_tokens, line.generated_tokens)),
+            str(not line.unweighted).lower() if line.team or line.key or line.user else "",
+        ]
+
+
+def utc(ts: int) -> str:
+    """Return an instant as ISO 8601: `2026-11-21T10:00:00Z`."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def dollars(nano_usd: int) -> str:
+    """Return dollars with all nine decimals that are stored, so that sums are exact: `12.5`."""
+    sign, nano_usd = ("-" if nano_usd < 0 else ""), abs(nano_usd)
+    whole, rest = divmod(nano_usd, NANO_USD)
+    return f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")
+
 
 MAX_LINES = 25
 WEEK_S = 7 * DAY

@@ -1,9 +1,16 @@
-"""Values of `metrics.FIGURES` over a window: a number, or the reason why there is none."""
+"""Gates: figures compared with limits, for CI (`--fail-on`) and for alerts.
+
+Front door: `written` (`read_gates`), `measure` (`Figures`, measured values) and `gate` (`judge`, gates over it).
+"""
+
+from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
+from typing import Any
 
 from pertoken.config import Settings
 from pertoken.costs.bill import bill
@@ -13,11 +20,13 @@ from pertoken.costs.month import MonthSpend, RecentMonths
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, Figure, FleetReport, HostLine
 from pertoken.costs.spend import OwnerUse, owner_use
+from pertoken.errors import BadInput
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import is_silent, slo_ratios, stuck_s
 from pertoken.proof.verdicts import Result, verdicts_of
+from pertoken.settings.alerts import FLEET, Comparison, read_comparison
 from pertoken.settings.owners import is_basis, read_owner
 from pertoken.state.deployment import bases_of
 from pertoken.state.service import Slo
@@ -272,3 +281,96 @@ def _usd(nano_usd: int | None, missing: Figure) -> Figure:
 
 def _known(value: float | None) -> Figure:
     return NOT_MEASURED if value is None else Figure(float(value))
+
+
+KEPT, BROKEN, UNKNOWN = 0, 1, 3
+"""Exit status of the worst gate; broken is worse than not measurable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate of one target, judged."""
+
+    gate: str
+    """Text of the gate."""
+    figure: str
+    target: str
+    """`fleet`, or `service=chat`."""
+    value: float | None
+    operator: str
+    limit: float
+    unit: str
+    status: str
+    """`kept`, `broken` or `not measurable`."""
+    reason: str | None = None
+    """Reason why it cannot be measured."""
+
+    @property
+    def line(self) -> str:
+        """The gate as a sentence."""
+        if self.value is None:
+            return f"gate {self.gate}: not measurable for {self.target}: {self.reason}"
+        return f"gate {self.gate}: {self.status}: {self.figure} of {self.target} is {self.value:g} {self.unit}"
+
+    def values(self) -> dict[str, Any]:
+        """Return the gate as values for JSON."""
+        return asdict(self)
+
+
+def judge(comparisons: Sequence[Comparison], figures: Figures) -> tuple[Gate, ...]:
+    """Return each gate for each of its targets. A gate is broken where its comparison is true. Raises StoreError."""
+    return tuple(gate for comparison in comparisons for gate in _judged(comparison, figures))
+
+
+def _judged(comparison: Comparison, figures: Figures) -> Iterable[Gate]:
+    scope = comparison.scope or FLEET
+    by_target = figures.of(comparison.figure, scope.kind)
+    values = {name: value for name, value in by_target.items() if scope.kind == "fleet" or scope.covers(name)}
+    for name, figure in (values or {scope.target: NOTHING_SERVED}).items():
+        broken = figure.value is not None and comparison.holds(figure.value)
+        status = "not measurable" if figure.value is None else "broken" if broken else "kept"
+        yield Gate(
+            gate=str(comparison),
+            figure=comparison.figure,
+            target="the fleet" if scope.kind == "fleet" else f"{scope.kind}={name}",
+            value=figure.value,
+            operator=comparison.operator,
+            limit=comparison.limit,
+            unit=FIGURES[comparison.figure].unit,
+            status=status,
+            reason=figure.reason,
+        )
+
+
+def exit_status(gates: Iterable[Gate]) -> int:
+    """Return the exit status of some gates."""
+    statuses = {gate.status for gate in gates}
+    return BROKEN if "broken" in statuses else UNKNOWN if "not measurable" in statuses else KEPT
+
+
+def read_gates(texts: Iterable[str]) -> tuple[Comparison, ...]:
+    """Return the gates of `--fail-on`. Raises BadInput."""
+    return tuple(map(_read, texts))
+
+
+def _read(text: str) -> Comparison:
+    try:
+        comparison = read_comparison(text)
+    except ValueError as error:
+        raise BadInput(f"--fail-on {text!r}: {error}") from None
+    check_figure(comparison, f"--fail-on {text!r}")
+    return comparison
+
+
+def check_figure(comparison: Comparison, where: str) -> None:
+    """Raise BadInput for an unknown figure, or one without values for that kind of target."""
+    spec = FIGURES.get(comparison.figure)
+    if spec is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(comparison.figure, FIGURES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FIGURES)}"
+        raise BadInput(f"{where}: no figure is named {comparison.figure}; {hint}")
+    kind = (comparison.scope or FLEET).kind
+    if kind not in spec.kinds and not (is_basis(kind) and "owner" in spec.kinds):
+        raise BadInput(f"{where}: {comparison.figure} has values for {', '.join(spec.kinds)}, not for a {kind}")

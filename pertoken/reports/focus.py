@@ -1,10 +1,20 @@
-"""FOCUS rows of a report. The rows of one device on one day sum to its origin charge, and all rows to the ledger."""
+"""FOCUS 1.4 rows: each device-day split by allocation (data-generator-calculated split cost allocation).
+
+https://focus.finops.org/focus-specification/
+
+Front door: `rows` (`focus_rows`), `columns` (`COLUMNS`) and `energy` (`energy_by_day`).
+"""
+
+from __future__ import annotations
 
 import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
@@ -13,11 +23,51 @@ from pertoken.costs.fleet import service_name
 from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, AllocatedLine
 from pertoken.costs.month import month_of
 from pertoken.printable import csv_cell
-from pertoken.reports.figures import ReportFigures
-from pertoken.reports.focus.columns import columns
-from pertoken.reports.focus.energy import DailyEnergy
-from pertoken.reports.text.chargeback import dollars, utc
+from pertoken.reports.figures import DAY, Period, ReportFigures
+from pertoken.reports.markdown import dollars, utc
+from pertoken.store.connect.open import Store
 from pertoken.units import HOUR_MS, NANO_USD, apportion
+from pertoken.window.energy import EpochEnergy
+from pertoken.window.reading import Window
+
+VERSION = "1.4"
+MANDATORY = "mandatory"
+
+
+@dataclass(frozen=True, slots=True)
+class FocusColumn:
+    """One column."""
+
+    name: str
+    level: str
+    """`mandatory`, `conditional` or `recommended` by FOCUS; `own` with the prefix `x_`."""
+    nullable: bool
+    type: str
+
+
+@cache
+def columns() -> tuple[FocusColumn, ...]:
+    """Return the columns in their order."""
+    text = (files("pertoken.reports.focus") / "columns.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return tuple(FocusColumn(row["column"], row["level"], row["nulls"] == "yes", row["type"]) for row in rows)
+
+
+DailyEnergy = Mapping[tuple[int, int], EpochEnergy]
+"""(first instant of the day in the period, epoch) -> energy of its devices."""
+
+
+def energy_by_day(store: Store, period: Period) -> DailyEnergy:
+    """Read the energy of each day of a period. Raises StoreError."""
+    daily: dict[tuple[int, int], EpochEnergy] = {}
+    with store.read() as connection:
+        for day in period.days():
+            start, end = max(day, period.start), min(day + DAY, period.end)
+            dated = period.dated or end < period.end
+            for epoch_id, energy in Window(connection, start, end, dated=dated).energy().items():
+                daily[start, epoch_id] = energy
+    return daily
+
 
 METHOD = "pertoken-device-time-1"
 """Split by the time for which a device was allocated to each deployment, busy and idle apart."""

@@ -1,18 +1,83 @@
-"""One signed POST to a webhook: to a checked address, without following redirects."""
+"""Delivery to webhooks and by mail.
+
+Front door: `webhook` (`post`), `mail` (`send`) and `secret` (`read_secret`).
+"""
+
+from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
+import os
+import smtplib
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from email.message import EmailMessage
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from types import TracebackType
 from urllib.parse import urlsplit
 
-from pertoken.cutoff import Cutoff
-from pertoken.errors import PertokenError
+from pertoken.config import Settings
+from pertoken.errors import BadInput, PertokenError
+from pertoken.printable import literal
 from pertoken.settings.alerts import is_own_address, masked
+
+MAX_BYTES = 4096
+
+
+def read_secret(
+    file: str | None, variable: str | None, what: str, environment: Mapping[str, str] = os.environ
+) -> bytes | None:
+    """Return the first line of a file, or an environment variable; None if neither is set.
+
+    Raises BadInput naming the file or variable, never the secret.
+    """
+    if file is not None:
+        try:
+            with Path(file).open("rb") as opened:
+                text = opened.read(MAX_BYTES).partition(b"\n")[0].strip()
+        except OSError as error:
+            raise BadInput(f"{what}: {file}: cannot be read: {(error.strerror or '').lower()}") from None
+    elif variable is not None:
+        text = environment.get(variable, "").strip().encode()
+    else:
+        return None
+    if not text:
+        raise BadInput(f"{what}: {file or variable} is empty")
+    return text
+
+
+class Cutoff:
+    """Shuts a connection down if the context takes longer than a time: reads and writes then fail."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
+        """`sock` may be wrapped for TLS meanwhile: a second handle of the connection is shut down."""
+        self._handle = socket.socket(fileno=os.dup(sock.fileno()))
+        self._timer = threading.Timer(timeout_s, self._cut)
+        self._timer.name, self._timer.daemon = "cutoff", True
+        self.passed = False
+        """Whether the connection was cut."""
+
+    def __enter__(self) -> Cutoff:
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._handle.close()
+
+    def _cut(self) -> None:
+        self.passed = True
+        with suppress(OSError):  # the other side has left
+            self._handle.shutdown(socket.SHUT_RDWR)
+
 
 TIMEOUT_S = 10.0
 """Longest time to connect, and again for the request with its reply."""
@@ -116,3 +181,26 @@ def _connection(
     secure = HTTPSConnection(host, port, context=tls)
     secure.sock = tls.wrap_socket(sock, server_hostname=host)
     return secure
+
+
+def send(settings: Settings, subject: str, text: str, context: ssl.SSLContext | None = None) -> None:
+    """Send a text to the recipients of the settings. Raises BadInput for missing settings, NotDelivered."""
+    server, sender, recipients = settings.delivery_smtp, settings.delivery_mail_from, settings.delivery_mail_to
+    if server is None or sender is None or not recipients:
+        raise BadInput("mail needs delivery.smtp, delivery.mail_from and delivery.mail_to in the settings")
+    message = EmailMessage()
+    message["Subject"], message["From"], message["To"] = literal(subject), sender, ", ".join(recipients)
+    message.set_content(text)
+    host, _, port = server.partition(":")
+    password = read_secret(settings.delivery_smtp_password_file, None, "delivery.smtp_password_file")
+    try:
+        with smtplib.SMTP(host, int(port or 25), timeout=TIMEOUT_S) as smtp:
+            if settings.delivery_smtp_tls:
+                smtp.starttls(context=context or ssl.create_default_context())
+            if password is not None:
+                if not settings.delivery_smtp_tls:
+                    raise BadInput("delivery.smtp_tls: a password is only sent over TLS")
+                smtp.login(settings.delivery_smtp_user or sender, password.decode())
+            smtp.send_message(message)
+    except (OSError, smtplib.SMTPException) as error:
+        raise NotDelivered(f"{host}: {getattr(error, 'strerror', None) or type(error).__name__}") from None

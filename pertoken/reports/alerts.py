@@ -1,0 +1,524 @@
+"""Alerts: figures compared with limits every minute; an event is sent when an alert fires and when it resolves.
+
+Front door: `watch` (`AlertWatch`, one round), `state` (`AlertState`) and `send` (`send_test`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote, urldefrag
+
+from pertoken.config import Settings
+from pertoken.costs.month import RecentMonths
+from pertoken.costs.report.lines import EventLine, FleetReport
+from pertoken.errors import PertokenError
+from pertoken.metrics import FIGURES
+from pertoken.printable import literal
+from pertoken.reports import delivery
+from pertoken.reports.delivery import read_secret
+from pertoken.reports.gates import Figures, check_figure
+from pertoken.settings.alerts import FLEET, LOG, MAIL, AlertSettings, Comparison, chat_of, masked, watched_alerts
+from pertoken.store import repository
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store, open_store
+from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema.shared import stable_id
+from pertoken.units import format_utc
+
+
+class Phase(StrEnum):
+    """Phase of an alert. An alert whose condition is false has no state."""
+
+    PENDING = "PENDING"
+    """The condition holds, but not yet for long enough."""
+    FIRING = "FIRING"
+    """The condition held for long enough; the event was sent."""
+    CLEARING = "CLEARING"
+    """The condition ended after firing, but not yet for long enough."""
+
+
+class Event(StrEnum):
+    """Kind of event that is sent."""
+
+    FIRED = "fired"
+    RESOLVED = "resolved"
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertState:
+    """State of an alert for a target."""
+
+    phase: Phase
+    since_ts: int
+    """When the phase began."""
+    fired_ts: int | None = None
+
+
+def advance(
+    state: AlertState | None, holds: bool | None, now_ts: int, for_s: float
+) -> tuple[AlertState | None, Event | None]:
+    """Return the next state and the event to send. `holds` None: the figure is unknown, and the state stays."""
+    if holds is None:
+        return state, None
+    if state is None:
+        if not holds:
+            return None, None
+        state = AlertState(Phase.PENDING, now_ts)
+    if holds:
+        if state.phase is Phase.CLEARING:
+            return replace(state, phase=Phase.FIRING, since_ts=state.fired_ts or now_ts), None
+        if state.phase is Phase.PENDING and now_ts - state.since_ts >= for_s:
+            return AlertState(Phase.FIRING, now_ts, now_ts), Event.FIRED
+        return state, None
+    if state.phase is Phase.PENDING:
+        return None, None
+    if state.phase is Phase.FIRING:
+        state = replace(state, phase=Phase.CLEARING, since_ts=now_ts)
+    if now_ts - state.since_ts >= for_s:
+        return None, Event.RESOLVED
+    return state, None
+
+
+VERSION = 1
+KIND = "alert"
+"""Kind of an event of an alert in a report."""
+
+GONE = "no longer there"
+"""Why an alert of a target resolves that its window does not have any more."""
+REMOVED, DISABLED = "no longer watched (removed from the settings)", "no longer watched (enabled = false)"
+"""Why an alert resolves that the settings do not have any more, or switch off."""
+
+
+def body_of(
+    alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int, reason: str | None = None
+) -> str:
+    """Return the JSON of an event. `reason`: why, where it is not that the value crossed the limit."""
+    return json.dumps(
+        {
+            "version": VERSION,
+            "alert": alert.name,
+            "event": event.value,
+            "severity": alert.severity,
+            "target": target,
+            "figure": alert.when.figure,
+            "value": value,
+            "unit": FIGURES[alert.when.figure].unit,
+            "operator": alert.when.operator,
+            "limit": alert.when.limit,
+            "window_s": alert.window_s,
+            "at": now_ts,
+            "reason": reason,
+        },
+        sort_keys=True,
+    )
+
+
+def sentence(body: str) -> str:
+    """Return the JSON of an event as one line of text."""
+    event: dict[str, Any] = json.loads(body)
+    reason = event.get("reason")  # stored deliveries may be older than the key
+    value = reason or "not known" if event["value"] is None else f"{event['value']:g} {event['unit']}"
+    limit = f"{event['operator']} {event['limit']:g}"
+    return literal(
+        f"alert {event['alert']} {event['event']}: {event['figure']} of {event['target']} is {value} (limit {limit}), "
+        f"{format_utc(event['at'])}"
+    )
+
+
+def with_alerts(report: FleetReport, events: Iterable[tuple[str, int]]) -> FleetReport:
+    """Return a report with events of alerts, JSON and time of each, among its own, newest first."""
+    lines = [EventLine(ts, KIND, sentence(body), 1) for body, ts in events if ts <= report.now_ts]
+    return replace(report, events=tuple(sorted((*report.events, *lines), key=lambda event: -event.ts)))
+
+
+def destination_key(destination: str) -> str:
+    """Return the stored key of a destination: a hash of a URL, which may be secret."""
+    if destination in (LOG, MAIL):
+        return destination
+    return f"webhook:{hashlib.sha256(destination.encode()).hexdigest()[:16]}"
+
+
+_MAX_SUMMARY, _MAX_MESSAGE, _MAX_KEY, _MAX_TEXT = 1024, 130, 255, 2900
+"""Longest summary and key of PagerDuty, message of Opsgenie, and text of a block of Slack, characters."""
+_CARD = "application/vnd.microsoft.card.adaptive"
+_CARD_SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One POST."""
+
+    url: str
+    body: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def data(self) -> bytes:
+        """Its body as JSON."""
+        return json.dumps(self.body, sort_keys=True).encode()
+
+
+def request_of(chat: str, url: str, event: Mapping[str, Any], text: str) -> Request:
+    """Return the request that shows an event in a chat of `CHATS`; `text` is its sentence."""
+    return _REQUESTS[chat](url, event, text)
+
+
+def _slack(url: str, event: Mapping[str, Any], text: str) -> Request:
+    # A name such as `<!channel>` would call everyone.
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:_MAX_TEXT]
+    mark = {Event.FIRED: ":red_circle:", Event.RESOLVED: ":large_green_circle:"}.get(event["event"], ":white_circle:")
+    block = {"type": "section", "text": {"type": "mrkdwn", "text": f"{mark} {escaped}", "verbatim": True}}
+    return Request(url, {"text": escaped, "blocks": [block]})
+
+
+def _teams(url: str, event: Mapping[str, Any], text: str) -> Request:
+    colour = {Event.FIRED: "Attention", Event.RESOLVED: "Good"}.get(event["event"], "Default")
+    title = f"{event['alert']} {event['event']}"
+    facts = [{"title": title, "value": _unformatted(str(value))} for title, value in _facts(event).items()]
+    card = {
+        "$schema": _CARD_SCHEMA,
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [
+            {"type": "TextBlock", "text": _unformatted(title), "weight": "Bolder", "color": colour, "wrap": True},
+            {"type": "TextBlock", "text": _unformatted(text), "wrap": True},
+            {"type": "FactSet", "facts": facts},
+        ],
+    }
+    attachment = {"contentType": _CARD, "contentUrl": None, "content": card}
+    return Request(url, {"type": "message", "attachments": [attachment]})
+
+
+def _pagerduty(url: str, event: Mapping[str, Any], text: str) -> Request:
+    address, key = urldefrag(url)
+    body: dict[str, Any] = {
+        "routing_key": key,
+        "event_action": "resolve" if event["event"] == Event.RESOLVED else "trigger",
+        "dedup_key": _alias(event),
+    }
+    if body["event_action"] == "trigger":
+        body["payload"] = {
+            "summary": text[:_MAX_SUMMARY],
+            "source": literal(event["target"]),
+            "severity": "info" if event["event"] == Event.TEST else event.get("severity", "warning"),
+            "timestamp": datetime.fromtimestamp(event["at"], UTC).isoformat(),
+            "custom_details": _facts(event),
+        }
+        body["client"] = "pertoken"
+    return Request(address, body)
+
+
+def _opsgenie(url: str, event: Mapping[str, Any], text: str) -> Request:
+    base, key = urldefrag(url)
+    address, headers = f"{base.rstrip('/')}/v2/alerts", {"Authorization": f"GenieKey {key}"}
+    alias = _alias(event)
+    if event["event"] == Event.RESOLVED:
+        closing = f"{address}/{quote(alias, safe='')}/close?identifierType=alias"
+        return Request(closing, {"source": "pertoken", "note": text}, headers)
+    priority = "P5" if event["event"] == Event.TEST else "P1" if event.get("severity") == "critical" else "P3"
+    body = {
+        "message": text[:_MAX_MESSAGE],
+        "alias": alias,
+        "description": text,
+        "source": "pertoken",
+        "priority": priority,
+        "tags": ["pertoken", event["alert"]],
+        "details": {name: str(value) for name, value in _facts(event).items()},
+    }
+    return Request(address, body, headers)
+
+
+_REQUESTS: Mapping[str, Callable[[str, Mapping[str, Any], str], Request]] = {
+    "slack": _slack,
+    "teams": _teams,
+    "pagerduty": _pagerduty,
+    "opsgenie": _opsgenie,
+}
+
+
+def _alias(event: Mapping[str, Any]) -> str:
+    """Return the key that joins the events of one alert of one target, so that resolving closes what firing opened."""
+    test = "/test" if event["event"] == Event.TEST else ""
+    key = f"pertoken/{event['alert']}/{literal(event['target'])}{test}"
+    return key if len(key) <= _MAX_KEY else f"pertoken/{event['alert']}/{sha256(key.encode()).hexdigest()}"
+
+
+def _facts(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    value = "not known" if event["value"] is None else f"{event['value']:g} {event['unit']}"
+    facts = {
+        "Target": literal(event["target"]),
+        "Figure": event["figure"],
+        "Value": value,
+        "Limit": f"{event['operator']} {event['limit']:g}",
+    }
+    return facts if event.get("reason") is None else {**facts, "Reason": event["reason"]}
+
+
+def _unformatted(text: str) -> str:
+    """Return text of which an Adaptive Card formats nothing as Markdown, so that no name becomes a link."""
+    return "".join(f"\\{character}" if character in "\\`*_{}[]()#+!|<>~" else character for character in text)
+
+
+log = logging.getLogger("pertoken.alerts")
+Send = Callable[[str, str, int, str], None]
+"""(destination, JSON, time, id of the delivery); raises PertokenError."""
+
+
+def sender(settings: Settings) -> Send:
+    """Return the function that sends an event to a destination, by the settings."""
+
+    def send(destination: str, body: str, now_ts: int, delivery_id: str) -> None:
+        if destination == LOG:
+            log.warning("%s", sentence(body))
+        elif destination == MAIL:
+            text = sentence(body)
+            delivery.send(settings, text.partition(" (limit")[0], f"{text}\n")
+        else:
+            own = settings.delivery_own_hosts
+            chat, url = chat_of(destination)
+            if chat is None:
+                file, variable = settings.delivery_secret_file, settings.delivery_secret_env
+                secret = read_secret(file, variable, "delivery.secret_file")
+                delivery.post(url, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own)
+            else:
+                request = request_of(chat, url, json.loads(body), sentence(body))
+                delivery.post(request.url, request.data, now_ts, own_hosts=own, headers=request.headers)
+
+    return send
+
+
+def send_test(alert: AlertSettings, send: Send, now_ts: int) -> dict[str, str | None]:
+    """Send a test event to each destination of an alert; return why it failed, or None, by masked destination."""
+    target = str(alert.scope)
+    body = body_of(alert, target, Event.TEST, None, now_ts)
+    outcomes: dict[str, str | None] = {}
+    for destination in alert.to:
+        try:
+            send(destination, body, now_ts, f"test-{alert.name}-{now_ts}")
+            outcomes[masked(destination)] = None
+        except PertokenError as error:
+            outcomes[masked(destination)] = str(error)
+    return outcomes
+
+
+JOB = "alerts"
+"""Name of the job of the advisor that evaluates alerts."""
+EVERY_S = 60.0
+TRIES = 5
+BACKOFF_S = 60
+"""Wait after the first failed try; doubled after each further one."""
+KEPT_S = 30 * 86_400
+"""Time that deliveries are stored."""
+Key = tuple[str, str]
+"""Name of an alert, and a target."""
+
+
+def alerts_of(settings: Settings) -> tuple[AlertSettings, ...]:
+    """Return the alerts of the settings and the default ones. Raises BadInput for an alert on an unknown figure."""
+    budget = settings.budget_usd_per_month is not None
+    alerts = watched_alerts(settings.alerts, settings.delivery_alerts_to, budget=budget)
+    for alert in alerts:
+        check_figure(alert.when, f"alerts.{alert.name}.when")
+    return alerts
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Values of an alert's figure."""
+
+    values: Mapping[str, float | None]
+    """By target."""
+    recorded: bool
+    """Whether any host was recorded in the window. If none was, a target that is missing may still run."""
+
+
+class AlertWatch:
+    """Evaluation of the alerts of the settings over one database."""
+
+    def __init__(
+        self,
+        where: StoreLocation,
+        settings: Settings,
+        send: Send | None = None,
+        open_: Callable[[StoreLocation], Store] = open_store,
+    ) -> None:
+        """Raise BadInput for an alert on an unknown figure."""
+        self._where, self._settings, self._open = where, settings, open_
+        self._all = alerts_of(settings)
+        self._alerts = [alert for alert in self._all if alert.enabled]
+        self._send = send or sender(settings)
+        self._months = RecentMonths()
+
+    def round(self, now_ts: int) -> None:
+        """Evaluate every alert and send what is due. Raises StoreError."""
+        measured = self._measured(now_ts)
+        advice = AdviceRepository(self._where)
+        with advice.writing() as connection:
+            stored = {(row.name, row.target): row for row in repository.alerts(connection)}
+            for alert in self._alerts:
+                self._move(connection, alert, measured[alert.name], stored, now_ts)
+            watched = {alert.name for alert in self._alerts}
+            for row in stored.values():
+                if row.name not in watched:
+                    self._end(connection, row, now_ts)
+            repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
+        self._deliver(advice, now_ts)
+
+    def _measured(self, now_ts: int) -> Mapping[str, _Measured]:
+        """Return the values of each alert's figure; alerts of one window share one reading."""
+        store = self._open(self._where)
+        windows = {
+            window_s: Figures(store, self._settings, int(window_s), now_ts, months=self._months)
+            for window_s in {alert.window_s for alert in self._alerts}
+        }
+        measured = {}
+        for alert in self._alerts:
+            figures = windows[alert.window_s]
+            values = {
+                _target(alert, name): figure.value
+                for name, figure in figures.of(alert.when.figure, alert.scope.kind).items()
+                if alert.scope.kind == "fleet" or alert.scope.covers(name)
+            }
+            measured[alert.name] = _Measured(values, figures.recorded)
+        return measured
+
+    def _move(
+        self,
+        connection: Any,
+        alert: AlertSettings,
+        measured: _Measured,
+        stored: Mapping[Key, Any],
+        now_ts: int,
+    ) -> None:
+        missing = sorted(target for name, target in stored if name == alert.name and target not in measured.values)
+        gone = missing if measured.recorded else ()
+        for target, value in [*measured.values.items(), *((target, None) for target in gone)]:
+            row = stored.get((alert.name, target))
+            holds = False if target in gone else None if value is None else alert.when.holds(value)
+            state, event = advance(None if row is None else _state(row), holds, now_ts, alert.for_s)
+            if state is None:
+                if row is not None:
+                    repository.drop_alert(connection, alert.name, target)
+            elif holds is not None:
+                repository.put_alert(connection, _row(alert, target, state, value, now_ts))
+            if event is not None:
+                body = body_of(alert, target, event, value, now_ts, GONE if target in gone else None)
+                _queue(connection, alert.name, target, event, body, _keys(alert), now_ts)
+
+    def _end(self, connection: Any, row: Any, now_ts: int) -> None:
+        """Delete the row of an alert that is no longer watched, and resolve it where it fired."""
+        stored = json.loads(row.body)
+        dropped = repository.drop_alert(connection, row.name, row.target)
+        if not dropped or row.state == Phase.PENDING or "to" not in stored:  # as an earlier version stored it
+            return
+        when = Comparison(stored["figure"], stored["operator"], stored["limit"])
+        alert = AlertSettings(row.name, when, FLEET, 0.0, stored["window_s"], ())
+        reason = DISABLED if any(alert.name == row.name for alert in self._all) else REMOVED
+        body = body_of(alert, row.target, Event.RESOLVED, None, now_ts, reason)
+        reached = [key for key in stored["to"] if key in self._places]
+        if len(reached) < len(stored["to"]):
+            # The URL of a webhook is stored nowhere but in the settings, so it went with them.
+            log.warning("alert %s: its end is not sent to its webhook, whose URL was removed too", row.name)
+            reached = list(dict.fromkeys([*reached, LOG]))
+        _queue(connection, row.name, row.target, Event.RESOLVED, body, reached, now_ts)
+
+    @property
+    def _places(self) -> Mapping[str, str]:
+        """Destinations by their stored key."""
+        written = {destination for alert in self._all for destination in alert.to}
+        return {destination_key(destination): destination for destination in {LOG, MAIL, *written}}
+
+    def _deliver(self, target: AdviceRepository, now_ts: int) -> None:
+        places = self._places
+        with target.writing() as connection:
+            due = repository.due_alert_deliveries(connection, now_ts)
+            # Claimed before it is sent, so that of two advisors one sends it, and a crash only delays it.
+            claimed = [row for row in due if _note(connection, row, now_ts, "not answered")]
+        for row in claimed:
+            error = self._try(row, places.get(row.destination), now_ts)
+            with target.writing() as connection:
+                tries = row.tries + 1
+                over = error is None or tries >= TRIES
+                next_ts = None if over else now_ts + BACKOFF_S * 2 ** (tries - 1)
+                repository.put_alert_delivery(
+                    connection, row.delivery_id, read_tries=tries, tries=tries, next_ts=next_ts, error=error
+                )
+
+    def _try(self, row: Any, destination: str | None, now_ts: int) -> str | None:
+        if destination is None:
+            return "its destination is no longer in the settings"
+        try:
+            self._send(destination, row.body, now_ts, f"{row.delivery_id % 2**64:016x}")
+        except PertokenError as error:
+            log.error("alert %s: try %d of %d: %s", row.name, row.tries + 1, TRIES, error)
+            return str(error)
+        return None
+
+
+def _note(connection: Any, row: Any, now_ts: int, error: str) -> bool:
+    tries = row.tries + 1
+    next_ts = None if tries >= TRIES else now_ts + BACKOFF_S * 2 ** (tries - 1)
+    return repository.put_alert_delivery(
+        connection, row.delivery_id, read_tries=row.tries, tries=tries, next_ts=next_ts, error=error
+    )
+
+
+def _keys(alert: AlertSettings) -> list[str]:
+    return [destination_key(destination) for destination in alert.to]
+
+
+def _queue(
+    connection: Any, name: str, target: str, event: Event, body: str, destinations: Sequence[str], now_ts: int
+) -> None:
+    """Store an event for each of these destinations, to be sent."""
+    for key in destinations:
+        delivery_id = stable_id("alert", name, target, event.value, key, now_ts)
+        values = {"delivery_id": delivery_id, "name": name, "destination": key, "body": body}
+        due = {"created_ts": now_ts, "next_ts": now_ts, "tries": 0, "error": None}
+        repository.add_alert_delivery(connection, values | due)
+
+
+def _target(alert: AlertSettings, name: str) -> str:
+    return "fleet" if alert.scope.kind == "fleet" else f"{alert.scope.kind}={name}"
+
+
+def _state(row: Any) -> AlertState:
+    return AlertState(Phase(row.state), row.since_ts, json.loads(row.body)["fired_ts"])
+
+
+def _row(alert: AlertSettings, target: str, state: AlertState, value: float | None, now_ts: int) -> dict[str, Any]:
+    when = alert.when
+    body = {
+        "figure": when.figure,
+        "operator": when.operator,
+        "limit": when.limit,
+        "window_s": alert.window_s,
+        "to": _keys(alert),
+        "value": value,
+        "fired_ts": state.fired_ts,
+    }
+    return {
+        "name": alert.name,
+        "target": target,
+        "state": state.phase.value,
+        "since_ts": state.since_ts,
+        "seen_ts": now_ts,
+        "body": json.dumps(body, sort_keys=True),
+    }
+
+
+def standing_alerts(store: Store) -> Sequence[Any]:
+    """Return the stored states of alerts; none without an advice database. Raises StoreError."""
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        return repository.alerts(connection)

@@ -1,4 +1,0 @@
-"""A report as text: Markdown, and CSV of the chargeback.
-
-Front door: `markdown` (`markdown`) and `chargeback` (`chargeback_csv`).
-"""
