@@ -30,12 +30,10 @@ import pyarrow as pa
 from benchmarks import lake_postgres as postgres
 from benchmarks.report import Row, Target, report
 from pertoken.lake import questions
-from pertoken.lake.answers import LakeSession
-from pertoken.lake.files import LakeFiles
-from pertoken.lake.manifest import Manifest, folder_of, start_of
+from pertoken.lake.manifest import LakeFiles, Manifest, folder_of, start_of
 from pertoken.lake.publish import write_day
-from pertoken.lake.reading import Range
-from pertoken.lake.tables import COSTS, TOKENS, schema
+from pertoken.lake.questions import LakeSession
+from pertoken.lake.reading import COSTS, TOKENS, Range, schema
 from pertoken.window.reading import DAY
 from tests.lake.spark import spark_cluster
 

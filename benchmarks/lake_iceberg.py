@@ -20,10 +20,9 @@ import numpy as np
 from benchmarks.lake import FIRST, US, day_tables
 from benchmarks.report import Row, report
 from pertoken.lake import questions
-from pertoken.lake.answers import LakeSession
-from pertoken.lake.files import LakeFiles
-from pertoken.lake.manifest import Manifest, start_of
+from pertoken.lake.manifest import LakeFiles, Manifest, start_of
 from pertoken.lake.publish import write_day
+from pertoken.lake.questions import LakeSession
 from pertoken.lake.reading import Range
 from pertoken.window.reading import DAY
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.lake import questions
-from pertoken.lake.reading import Range
-from pertoken.lake.tables import COSTS, OWNERS, TOKENS, schema
+from pertoken.lake.reading import COSTS, OWNERS, TOKENS, Range, schema
 from tests.postgres import durable_server_url
 
 HOURLY = (COSTS, TOKENS)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.demo.fleet import DrawnFleet, Problem
+from pertoken.demo.fleet import DrawnFleet, Problem, of_knobs, of_move, usd_per_hour, worth
 from pertoken.demo.making import SETTINGS_FILE, make
-from pertoken.demo.worth import of_knobs, of_move, usd_per_hour, worth
 from pertoken.store.connect.location import locate
 from pertoken.units import NANO_USD
 

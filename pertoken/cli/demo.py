@@ -56,9 +56,9 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
     import sys
     from shlex import quote
 
+    from pertoken.demo.fleet import truth_text
     from pertoken.demo.making import SETTINGS_FILE, write_settings
     from pertoken.demo.place import clear, default_folder, refuse_real, settings_folder
-    from pertoken.demo.truth import truth_text
     from pertoken.store.connect.location import AgentLock, locate
 
     db = str(default_folder()) if db is None else db
@@ -99,7 +99,7 @@ def _demo(where: StoreLocation, seed: int, hosts: int, days: int) -> Demo:
 def _advise(where: StoreLocation, made: Demo, settings: Settings) -> None:
     """Store the advice that was followed a week ago, then run every rule, which also judges that change."""
     from pertoken.cli.advise import run_quietly
-    from pertoken.demo.followed import follow
+    from pertoken.demo.live import follow
 
     follow(where, made, settings)
     run_quietly(where, settings)

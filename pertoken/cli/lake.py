@@ -26,8 +26,8 @@ from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import counted
 
 if TYPE_CHECKING:
-    from pertoken.lake.answers import LakeSession
-    from pertoken.lake.upkeep import Deleted
+    from pertoken.lake.publish import Deleted
+    from pertoken.lake.questions import LakeSession
     from pertoken.text.lake import LakeTable
 
 PREFIX = "lake:"
@@ -77,8 +77,7 @@ def publish(
     replaces the old one at once. A publisher that is killed leaves the old day or the new one.
     """
     from pertoken.catalog.market import load_market
-    from pertoken.lake.files import LakeFiles
-    from pertoken.lake.manifest import cell_name, cell_of
+    from pertoken.lake.manifest import LakeFiles, cell_name, cell_of
     from pertoken.lake.publish import Source
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -122,7 +121,7 @@ def _publish_once(source: Any, files: Any, first: date | None, *, fewer: bool, a
 @json_option
 def list_(url: str, as_json: bool) -> None:
     """List the cells of a lake: their days, newest closed hour, rows, bytes, and days that cannot be used."""
-    from pertoken.lake.files import LakeFiles
+    from pertoken.lake.manifest import LakeFiles
     from pertoken.lake.reading import inventory
     from pertoken.units import format_utc
 
@@ -141,7 +140,7 @@ def list_(url: str, as_json: bool) -> None:
 def verify(url: str) -> None:
     """Read every current file of a lake and compare it with its manifest; exit with 1 if one differs."""
     from pertoken.cli.progress import Progress
-    from pertoken.lake.files import LakeFiles
+    from pertoken.lake.manifest import LakeFiles
     from pertoken.lake.reading import all_days, verified
 
     with Progress("Reading all files"):
@@ -158,8 +157,8 @@ def verify(url: str) -> None:
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 def prune(url: str, before: str | None, yes: bool) -> None:
     """Delete versions that newer ones replaced, and with --before all older days."""
-    from pertoken.lake.files import LakeFiles
-    from pertoken.lake.upkeep import prune
+    from pertoken.lake.manifest import LakeFiles
+    from pertoken.lake.publish import prune
 
     first = _day("--before", before)
     files = LakeFiles(url.removeprefix(PREFIX))
@@ -181,8 +180,8 @@ def forget(url: str, column: str, name: str, yes: bool) -> None:
     (devices, epochs, events, receipts) of such a day are deleted, as their texts may hold it. The name stays out when a
     day is published again. The database itself is not changed.
     """
-    from pertoken.lake.files import LakeFiles
-    from pertoken.lake.upkeep import forget
+    from pertoken.lake.manifest import LakeFiles
+    from pertoken.lake.publish import forget
 
     files = LakeFiles(url.removeprefix(PREFIX))
     if not yes:
@@ -209,7 +208,7 @@ def is_lake(db: str | None) -> bool:
 @contextmanager
 def session(db: str, hours: int, moment: AsOf, engine: str) -> Iterator[LakeSession]:
     """Open a lake over the last `hours` hours of the clock."""
-    from pertoken.lake.answers import LakeSession
+    from pertoken.lake.questions import LakeSession
     from pertoken.lake.reading import Range
     from pertoken.units import first_hour
 
@@ -268,7 +267,7 @@ def _named(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
 
 def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTable]:
     """Return all tables of a lake."""
-    from pertoken.lake.views import VIEWS
+    from pertoken.lake.questions import VIEWS
     from pertoken.text.lake import LakeTable, with_kind_prices, with_per_mtok
     from pertoken.units import NANO_USD
 

@@ -1,16 +1,32 @@
 """Ticks of a demo's hosts, written as they come due while the screens are open."""
 
+from __future__ import annotations
+
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from pertoken.demo.making import Demo, minutes_of
-from pertoken.demo.rows.buckets import Steps
-from pertoken.demo.rows.identities import INTERVAL_S, EngineRows, HostRows
+from pertoken.advisor.rules.discovery import find_rules, source_of
+from pertoken.advisor.run import advise
+from pertoken.config import Settings
+from pertoken.costs.prices.stored import market_of
+from pertoken.demo.fleet import DrawnEngine, Problem, resized
+from pertoken.demo.making import HOUR_S, SET_BY, TICKS_M, Demo, minutes_of, restore
+from pertoken.demo.rows import INTERVAL_S, EngineRows, HostRows, Steps
 from pertoken.errors import StoreError
+from pertoken.migrations import upgrade
+from pertoken.proof import lifecycle
+from pertoken.proof.detection import detect
+from pertoken.proof.recommendation import State, Variant
+from pertoken.proof.stored import keep, store_acts
+from pertoken.state.deployment import Deployment
 from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import Tick
 from pertoken.store.write.writer import Writer
 
@@ -73,3 +89,119 @@ class Live:
         for tick in minutes_of(host, own, self._demo, steps).ticks(own, len(steps.ts)):
             if self._until < tick.ts <= until:
                 yield tick
+
+
+Knobs = Mapping[str, Any]
+
+
+def advance(location: StoreLocation, demo: Demo, seconds: int, changes: Mapping[str, Knobs] | None = None) -> Demo:
+    """Write the rows of further `seconds` (whole minutes) of a demo; return the demo at its new end.
+
+    `changes`: by service, its knobs from now on. Raises StoreError.
+    """
+    start, end = demo.span.end_ts, demo.span.end_ts + seconds // MINUTE * MINUTE
+    changed = changes or {}
+    fleet = replace(
+        demo.fleet,
+        engines=tuple(
+            _changed(engine, changed[name]) if (name := engine.runs.served_model) in changed else engine
+            for engine in demo.fleet.engines
+        ),
+    )
+    engines = [
+        EngineRows(old.host, drawn, start, start) if old.drawn is not drawn else old
+        for old, drawn in zip(demo.engines, fleet.engines, strict=True)
+    ]
+    later = replace(demo, fleet=fleet, engines=engines, span=replace(demo.span, end_ts=end))
+    with Writer(location) as writer:
+        for host in demo.hosts.values():
+            _write(writer, host, [engine for engine in engines if engine.host is host], later, start)
+        writer.roll_up()
+    return later
+
+
+def _changed(drawn: DrawnEngine, knobs: Knobs) -> DrawnEngine:
+    """Return an engine with other knobs and no earlier epoch."""
+    return replace(drawn, runs=resized(drawn.runs, knobs), before=None, stuck_h=0.0)
+
+
+def _write(writer: Writer, host: HostRows, engines: list[EngineRows], demo: Demo, start: int) -> None:
+    """Write one host: ticks up to the next hour, whole hours, and ticks of the last one."""
+    end = demo.span.end_ts
+    first = min(end, -(-start // HOUR_S) * HOUR_S)
+    last = max(first, (end - TICKS_M * MINUTE) // HOUR_S * HOUR_S)
+    ticks = list(_ticks(host, engines, demo, start, first))
+    new = tuple(engine.epochs[-1] for engine in engines if engine.start_ts == start)
+    if ticks and new:
+        ticks[0] = replace(ticks[0], epochs=new)
+    writer.commit_all(ticks)
+    if first < last:
+        steps = Steps(np.arange(first, last, HOUR_S), HOUR_S)
+        for table, rows in minutes_of(host, engines, demo, steps).rows(HOUR_S):
+            restore(writer, table, rows)
+    after = list(_ticks(host, engines, demo, last, end))
+    if new and not ticks and after:
+        after[0] = replace(after[0], epochs=new)
+    writer.commit_all(after)
+
+
+def _ticks(host: HostRows, engines: list[EngineRows], demo: Demo, start: int, end: int) -> Iterator[Tick]:
+    if start >= end:
+        return iter(())
+    steps = Steps(np.arange(start, end, MINUTE), MINUTE)
+    return minutes_of(host, engines, demo, steps).ticks(engines, len(steps.ts))
+
+
+ADVISOR = "advisor run of the demo"
+ACCEPTED_S = HOUR_S // 2
+"""Time from the proposal to its acceptance; the change follows as long after that."""
+
+
+def follow(location: StoreLocation, demo: Demo, settings: Settings) -> int:
+    """Store the advice on every followed problem as of an hour earlier than its change, accept it, and detect changes.
+
+    Return how many recommendations were accepted: none for a problem whose change no rule proposed. Raises StoreError.
+    """
+    changed = [(problem, _changed_ts(demo, problem)) for problem in demo.fleet.followed]
+    if not changed:
+        return 0
+    upgrade(location, "advice")
+    accepted = sum(_accept(location, settings, demo, problem, ts) for problem, ts in changed)
+    # Telemetry of a demo ends later than the changes: those of all its engines are detected at once.
+    last_ts = max(engine.changed_ts for engine in demo.engines if engine.changed_ts is not None)
+    market = market_of(open_store(location), settings.market_provider, settings.market_region)
+    detect(open_store(location), AdviceRepository(location), market, settings, last_ts + HOUR_S)
+    return accepted
+
+
+def _changed_ts(demo: Demo, problem: Problem) -> int:
+    """Return when the engines of a problem changed, epoch seconds."""
+    rows = (row for row in demo.engines if row.drawn.runs.served_model == problem.service)
+    return next(row.changed_ts for row in rows if row.changed_ts is not None)
+
+
+def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: Problem, changed_ts: int) -> bool:
+    """Run the rules of a problem as of an hour before its change, and accept the variant that was made.
+
+    Return whether there was one.
+    """
+    store, target = open_store(location), AdviceRepository(location)
+    now_ts = changed_ts - 2 * ACCEPTED_S
+    sources = [source_of(rule, settings) for rule in find_rules(settings) if rule.name in problem.scene.rules]
+    market = market_of(store, settings.market_provider, settings.market_region)
+    run = advise(store, sources, market, settings, int(settings.advisor_since), now_ts, dated=True)
+    own = [row for row in run.recommendations if row.state is State.OPEN and row.target == problem.target]
+    runs = demo.fleet.of_service(problem.service)[0].runs
+    made = next(((row, variant.key) for row in own for variant in row.variants if _is_made(variant, runs)), None)
+    if made is None:
+        return False
+    (row,) = keep(target, made[:1], problem.scene.rules, now_ts, ADVISOR)
+    accepted = lifecycle.accept(row, now_ts + ACCEPTED_S, "the demo follows this advice", made[1])
+    store_acts(target, row, accepted, SET_BY)
+    return True
+
+
+def _is_made(variant: Variant, runs: Deployment) -> bool:
+    """Return whether a deployment runs as a variant proposes."""
+    edits = [edit for edit in variant.edits if edit.kind == "deployment"]
+    return bool(edits) and all(getattr(runs, edit.field, None) == edit.after for edit in edits)

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 from sqlalchemy.schema import DropSchema
 
-from pertoken.demo.mark import is_demo
+from pertoken.demo.rows import is_demo
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import GROUPS, StoreLocation, person_folder
 from pertoken.store.connect.open import altering, explained, open_store, reading, revision

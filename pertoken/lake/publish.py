@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
@@ -14,14 +15,126 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import placements
-from pertoken.lake import forgotten
-from pertoken.lake.files import Entry, LakeFiles
-from pertoken.lake.manifest import DayFile, Manifest, ManifestFault, day_of, digest, folder_of, manifest_names, parse
+from pertoken.errors import StoreError
+from pertoken.lake.manifest import (
+    DayFile,
+    Entry,
+    LakeFiles,
+    Manifest,
+    ManifestFault,
+    day_of,
+    digest,
+    folder_of,
+    manifest_names,
+    parse,
+)
+from pertoken.lake.reading import ADVICE, COPIED, COSTS, KINDS, OWNERS, ROLLED_UP, SAVINGS, SNAPSHOTS, TOKENS, cells_of
 from pertoken.lake.rows import DayRows, advice_rows, copied_rows, count_of, day_end, savings_rows
-from pertoken.lake.tables import ADVICE, COPIED, ROLLED_UP, SAVINGS, SNAPSHOTS
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.reading import DAY, Window, first_recorded
+
+COLUMNS = ("namespace", "service", "model", "workload")
+"""Columns whose names can be deleted, beside bases of owners (`label:NAME`, `job:user`)."""
+HIDDEN = "(deleted)"
+"""What stands in lines of the bill where a name was: the dollars stay, so that the bill still adds up."""
+_LINES = (COSTS, TOKENS, KINDS)
+_EPOCH = "owner_epoch_id"
+_NAME_OF = {SAVINGS: "model", ADVICE: "target"}
+"""Column that names the subject, of tables whose rows are deleted."""
+Name = tuple[str, str]
+"""Column or basis of owners, and hash of the name: the name itself is not kept."""
+
+
+def name_of(column: str, text: str) -> Name:
+    """Return the name in a column as it is kept."""
+    return column, sha256(f"{column}\n{text}".encode()).hexdigest()
+
+
+def read(lake: LakeFiles, cell: str) -> tuple[Name, ...]:
+    """Return the names that were deleted from a cell. Raises StoreError."""
+    path = _path(cell)
+    if path not in {entry.path for entry in lake.files(f"cell={cell}")}:
+        return ()
+    try:
+        names = tuple((str(column), str(checksum)) for column, checksum in json.loads(lake.read(path)))
+    except (ValueError, TypeError):
+        raise StoreError(f"{lake}/{path}: cannot be read: delete the names again") from None
+    return names
+
+
+def add(lake: LakeFiles, cell: str, name: Name) -> None:
+    """Remember that a name was deleted from a cell. Raises StoreError."""
+    lake.write(_path(cell), json.dumps(sorted({*read(lake, cell), name})).encode())
+
+
+def hide(tables: Mapping[str, Any], names: Iterable[Name]) -> dict[str, Any] | None:
+    """Return the tables of a day without some names; None where no line has one.
+
+    A line keeps its dollars and tokens. Of a day that had a name, rows that are published as stored are left out,
+    since their texts may hold it.
+    """
+    import pyarrow.compute as pc
+
+    hidden = {table: tables[table] for table in (*_LINES, OWNERS, *_NAME_OF) if table in tables}
+    found = False
+    for name in names:
+        epochs = _epochs(hidden, name)
+        for table in (*_LINES, OWNERS):
+            if table in hidden:
+                matches = pc.is_in(hidden[table][_EPOCH], epochs)
+                for column in ("owner",) if table == OWNERS else COLUMNS:
+                    hidden[table] = _replaced(hidden[table], column, matches)
+        for table, column in _NAME_OF.items():
+            if table in hidden:
+                hidden[table] = _without(hidden[table], column, name)
+        found = found or len(epochs) > 0
+    return hidden if found else None
+
+
+def _epochs(tables: Mapping[str, Any], name: Name) -> Any:
+    """Return the epochs that have a name in a column of their lines, or as their owner."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    epochs: set[int] = set()
+    for table, rows in tables.items():
+        if table == OWNERS:
+            rows = rows.filter(pc.equal(rows["basis"], name[0]))
+        column = "owner" if table == OWNERS else name[0]
+        if table in (*_LINES, OWNERS) and column in rows.column_names:
+            matches = _matches(rows, column, name)
+            epochs |= set() if matches is None else set(rows.filter(matches)[_EPOCH].to_pylist())
+    return pa.array(sorted(epochs - {None}), pa.int64())
+
+
+def _matches(table: Any, column: str, name: Name) -> Any:
+    """Return which rows have a name in a column; None if none has."""
+    import pyarrow.compute as pc
+
+    values = [text for text in pc.unique(table[column]).to_pylist() if text is not None]
+    same = next((text for text in values if name_of(name[0], text) == name), None)
+    return None if same is None else pc.fill_null(pc.equal(table[column], same), False)
+
+
+def _replaced(table: Any, column: str, rows: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    replaced = pc.if_else(pc.and_(rows, pc.is_valid(table[column])), pa.scalar(HIDDEN), table[column])
+    return table.set_column(table.column_names.index(column), table.schema.field(column), replaced)
+
+
+def _without(table: Any, column: str, name: Name) -> Any:
+    import pyarrow.compute as pc
+
+    matches = _matches(table, column, name)
+    return table if matches is None else table.filter(pc.invert(matches))
+
+
+def _path(cell: str) -> str:
+    return f"cell={cell}/forgotten.json"
+
 
 SETTLE_S = 300
 """How long after its end an hour counts as closed: roll-ups of its last minutes are made, and hosts have shipped."""
@@ -136,8 +249,8 @@ def _publish_day(
         return None
     rolled_up = count_of(tables, ROLLED_UP)
     kept = () if current is None or is_newest else tuple(file for file in current.files if file.table in SNAPSHOTS)
-    names = forgotten.read(lake, source.cell)
-    tables = (forgotten.hide(tables, names) if names else None) or tables
+    names = read(lake, source.cell)
+    tables = (hide(tables, names) if names else None) or tables
     made = Manifest(source.cell, day, end, read_us, prices, rolled_up, kept)
     if current is not None and rolled_up < current.rolled_up and not fewer:
         return PublishedDay(day, Outcome.KEPT, sum(file.rows for file in current.files), 0)
@@ -223,3 +336,86 @@ def _parquet(table: Any) -> bytes:
 def _day_file(table: str, rows: int, content: bytes) -> DayFile:
     checksum = digest(content)
     return DayFile(table, f"{table}-{checksum[:32]}.parquet", rows, len(content), checksum)
+
+
+DRAFT_US = 86_400 * 1_000_000
+"""Age of a day's manifest from which files that it does not name are of no publisher at work, and of a file that is not
+complete: a write takes seconds. A publisher that wakes up later fails, and its day stays what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Files that were deleted of one day."""
+
+    cell: str
+    day: date
+    n_files: int
+    n_bytes: int
+
+
+def prune(lake: LakeFiles, before: date | None, now_us: int) -> Iterator[Deleted]:
+    """Delete days before `before`, files of every other day that its current manifest does not name, and what a
+    publisher that was killed left incomplete.
+
+    Such a file may be of a publisher that is at work: it is kept while it, or the manifest, is younger than a day.
+    Raises StoreError.
+    """
+    for cell, day in _days(lake):
+        folder = folder_of(cell, day)
+        entries, gone = lake.files(folder), lake.drafts(folder, now_us - DRAFT_US)
+        current = current_manifest(lake, cell, day, entries)
+        if before is not None and day < before:
+            gone += entries
+        elif current is not None and now_us - current.read_us >= DRAFT_US:
+            kept = {current.name(), *(file.name for file in current.files)}
+            gone += [entry for entry in entries if entry.name not in kept]
+        if gone:
+            yield _deleted(lake, cell, day, gone)
+    for cell in cells_of(lake):
+        for draft in lake.drafts(f"cell={cell}", now_us - DRAFT_US):
+            lake.delete(draft.path)
+
+
+def forget(lake: LakeFiles, column: str, text: str, now_us: int) -> Iterator[Deleted]:
+    """Write every day again that holds a name, and delete the files that held it. Raises StoreError.
+
+    `column` is one of `forgotten.COLUMNS`, or a basis of owners. The dollars of its lines stay, under
+    `forgotten.HIDDEN`. The name stays out when a day is published again.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = name_of(column, text)
+    for cell in cells_of(lake):
+        add(lake, cell, name)
+    for cell, day in _days(lake):
+        entries = lake.files(folder_of(cell, day))
+        current = current_manifest(lake, cell, day, entries)
+        if current is None:
+            continue
+        contents = {file.table: lake.read(f"{current.folder}/{file.name}") for file in current.files}
+        tables = {table: pq.read_table(pa.BufferReader(content)) for table, content in contents.items()}
+        hidden = hide(tables, [name])
+        if hidden is not None:
+            made, _ = write_day(lake, replace(current, read_us=now_us), hidden, ())
+            kept = {made.name(), *(file.name for file in made.files)}
+            yield _deleted(lake, cell, day, [entry for entry in entries if entry.name not in kept])
+
+
+def _deleted(lake: LakeFiles, cell: str, day: date, entries: Sequence[Entry]) -> Deleted:
+    """Delete files, manifests first: a day never names a file that is gone."""
+    for entry in sorted(entries, key=lambda entry: not entry.name.startswith("manifest-")):
+        lake.delete(entry.path)
+    return Deleted(cell, day, len(entries), sum(entry.n_bytes for entry in entries))
+
+
+def _days(lake: LakeFiles) -> Iterator[tuple[str, date]]:
+    for cell in cells_of(lake):
+        for folder in lake.folders(f"cell={cell}"):
+            key, _, text = folder.partition("=")
+            try:
+                day = date.fromisoformat(text) if key == "day" else None
+            except ValueError:
+                continue
+            if day is not None:
+                yield cell, day

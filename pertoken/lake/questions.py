@@ -6,15 +6,43 @@ of the sums, in one place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import ibis
+import psutil
 
 from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, USES
-from pertoken.lake.manifest import day_of
-from pertoken.lake.reading import Range, Tables
-from pertoken.lake.tables import ADVICE, COSTS, KINDS, MAX_NANO_USD, OWNERS, SAVINGS, TOKENS, UNPRICED, WORK
+from pertoken.errors import BadInput, StoreError
+from pertoken.lake.manifest import BUCKET, LakeFiles, day_of
+from pertoken.lake.reading import (
+    ADVICE,
+    COSTS,
+    KINDS,
+    MAX_NANO_USD,
+    OWNERS,
+    SAVINGS,
+    TOKENS,
+    UNPRICED,
+    WORK,
+    DayFault,
+    Days,
+    Range,
+    Tables,
+    checked,
+    days_of,
+    schema,
+    verified,
+)
+from pertoken.printable import short
 from pertoken.settings.owners import is_basis
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.reading import DAY
@@ -177,3 +205,339 @@ def within(table: Any, asked: Range) -> Any:
 def exact_sum(column: Any, where: Any = None) -> Any:
     """Return the sum of a column as a whole decimal; NULL where no value is known."""
     return column.cast(EXACT).sum(where=where).cast(EXACT)
+
+
+DUCKDB = "duckdb"
+MEMORY_SHARE = 0.5
+"""Share of the free memory that DuckDB may take; beyond it, it writes to the temporary folder. Its own default is 80 %
+of all memory, with which one large question stops everything else on the machine."""
+PARTITIONS = ("cell", "day")
+"""Columns that come from the path of a file, both as text."""
+_SPARK = re.compile(r"spark://[A-Za-z0-9.-]+:\d{1,5}|local(?:\[\d{1,3}\])?")
+
+
+class EngineFailed(Exception):
+    """The engine could not read a file, or gave up."""
+
+
+class Engine(Protocol):
+    """Reads tables of a lake, and runs expressions over them."""
+
+    name: str
+
+    def table(self, name: str, paths: Sequence[str]) -> Any:
+        """Return the Ibis table of some files, with `PARTITIONS`. Raises EngineFailed."""
+
+    def run(self, expression: Any) -> Any:
+        """Return the rows of an expression as an Arrow table. Raises EngineFailed."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def engine(name: str, lake: LakeFiles) -> Engine:
+    """Return the engine of `--engine`. Raises BadInput, and StoreError where its packages are missing."""
+    if name == DUCKDB:
+        return DuckDB(lake)
+    if _SPARK.fullmatch(name):
+        return Spark(name, lake)
+    raise BadInput(f"--engine {short(name)}: choose {DUCKDB} or spark://HOST:PORT")
+
+
+class _Engine(ABC):
+    """What the engines share: an Ibis backend."""
+
+    name: str
+    _connection: Any
+
+    def __init__(self, lake: LakeFiles) -> None:
+        self._lake = lake
+
+    def table(self, name: str, paths: Sequence[str]) -> Any:
+        if not paths:
+            return self._empty(name)
+        with _failing():
+            return self._read(paths)
+
+    def run(self, expression: Any) -> Any:
+        with _failing():
+            return self._connection.to_pyarrow(expression)
+
+    @abstractmethod
+    def _read(self, paths: Sequence[str]) -> Any:
+        """Return the Ibis table of at least one file."""
+
+    def _empty(self, name: str) -> Any:
+        import ibis
+        import pyarrow as pa
+
+        columns = schema(name)
+        for partition in PARTITIONS:
+            columns = columns.append(pa.field(partition, pa.string()))
+        return ibis.memtable(columns.empty_table())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.disconnect()
+
+
+class _failing:
+    """Turns every error of an engine into `EngineFailed`: their packages share no class of errors."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and isinstance(error, Exception):
+            raise EngineFailed(short(str(error).partition("\n")[0])) from error
+
+
+class DuckDB(_Engine):
+    """DuckDB in this process, on all its processors."""
+
+    name = DUCKDB
+
+    def __init__(self, lake: LakeFiles) -> None:
+        super().__init__(lake)
+        try:
+            import ibis
+
+            # No extension is downloaded: whatever a lake needs is here.
+            self._connection = ibis.duckdb.connect(
+                autoinstall_known_extensions=False,
+                autoload_known_extensions=False,
+                memory_limit=f"{int(psutil.virtual_memory().available * MEMORY_SHARE)}B",
+                temp_directory=tempfile.gettempdir(),
+            )
+        except ImportError:
+            raise StoreError("a lake is read by DuckDB: install pertoken with its extra `lake`") from None
+        if (bucket := lake.for_duckdb()) is not None:
+            self._connection.register_filesystem(bucket)
+
+    def _read(self, paths: Sequence[str]) -> Any:
+        full = [self._lake.full_path(path, BUCKET) for path in paths]
+        return self._connection.read_parquet(full, hive_partitioning=True, hive_types_autocast=False)
+
+
+class Spark(_Engine):
+    """A Spark cluster, whose workers read the same paths."""
+
+    name = "spark"
+
+    def __init__(self, master: str, lake: LakeFiles) -> None:
+        super().__init__(lake)
+        try:
+            import ibis
+            from pyspark.sql import SparkSession
+
+            builder = SparkSession.builder.master(master).appName("pertoken lake")
+            for key, value in _SPARK_SETTINGS.items():
+                builder = builder.config(key, value)
+            self._session = builder.getOrCreate()
+            self._connection = ibis.pyspark.connect(self._session)
+        except ImportError:
+            raise StoreError("Spark needs pyspark and Java: install pertoken with its extra `spark`") from None
+        except Exception as error:  # of Java, by way of py4j
+            raise StoreError(f"{master}: {short(str(error).partition(chr(10))[0])}") from None
+
+    def _read(self, paths: Sequence[str]) -> Any:
+        frame = self._session.read.option("basePath", self._lake.full_path("").rstrip("/")).parquet(
+            *map(self._lake.full_path, paths)
+        )
+        view = f"lake_{abs(hash(tuple(paths))):x}"
+        frame.createOrReplaceTempView(view)
+        return self._connection.table(view)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.stop()
+
+
+_SPARK_SETTINGS = {
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "16",
+}
+"""Partition columns are text, as for DuckDB; a sum that does not fit is an error, not NULL."""
+
+
+ASKED = (COSTS, TOKENS, KINDS, OWNERS, SAVINGS, ADVICE)
+"""Tables that questions read."""
+CHECKED = (COSTS, TOKENS)
+"""Tables of hours, whose rows are checked before they are summed."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the answers of a session are of."""
+
+    cells: tuple[str, ...]
+    n_days: int
+    """Days of cells that are in every answer."""
+    through_ts: int | None
+    """End of the newest closed hour; None without a day."""
+    faults: tuple[DayFault, ...]
+
+    def values(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "cells": list(self.cells),
+            "days": self.n_days,
+            "through_ts": self.through_ts,
+            "left_out": [str(fault) for fault in self.faults],
+        }
+
+
+class FaultyDays(Exception):
+    """Days with rows of no bill."""
+
+    def __init__(self, faults: tuple[DayFault, ...]) -> None:
+        super().__init__(*faults)
+        self.faults = faults
+
+
+class OpenTables(Mapping[str, Any]):
+    """Tables of some days. A table is opened and checked when a question first reads it.
+
+    Reading one raises FaultyDays where some of its days hold rows of no bill, and EngineFailed.
+    """
+
+    def __init__(self, engine: Engine, days: Days, asked: Range) -> None:
+        self._engine, self._days, self._asked = engine, days, asked
+        self._opened: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ASKED)
+
+    def __len__(self) -> int:
+        return len(ASKED)
+
+    def _open(self, name: str) -> Any:
+        table = self._engine.table(name, self._days.paths(name))
+        if name not in CHECKED:
+            return table
+        reason = f"its {name} hold lines that no bill holds"
+        rows = self._engine.run(faulty_days({name: table}, name)).to_pylist()
+        if rows:
+            raise FaultyDays(tuple(DayFault(row["cell"], date.fromisoformat(row["day"]), reason) for row in rows))
+        return with_owners(within(table, self._asked))
+
+
+class LakeSession:
+    """Questions about one range of days, over one engine. Close it, or use it as a context manager."""
+
+    def __init__(self, url: str, asked: Range, engine_name: str) -> None:
+        """Raise BadInput for an unknown engine or URL, StoreError where the lake cannot be listed or is none."""
+        lake = LakeFiles(url)
+        self.asked = asked
+        days = checked(days_of(lake, asked), ASKED)
+        self._engine: Engine = engine(engine_name, lake)
+        self._open(days)
+
+    @property
+    def coverage(self) -> Coverage:
+        """Which days the answers are of; it may shrink with a question that finds a damaged file."""
+        days = self._days
+        through_ts = max((manifest.through_ts for manifest in days.manifests), default=None)
+        return Coverage(days.cells, len(days.manifests), through_ts, days.faults)
+
+    def rows(self, question: Callable[[Tables], Any]) -> list[Row]:
+        """Return the rows that answer a question, whole decimals as int.
+
+        Where the engine cannot read a file, all files are compared with their checksums, and the days of those that
+        differ are left out. Raises StoreError where the engine fails without such a file.
+        """
+        try:
+            return self._ask(question)
+        except EngineFailed as error:
+            days = verified(self._days, ASKED)
+            if days == self._days:
+                raise StoreError(f"{self._engine.name}: {error}") from None
+            self._open(days)
+        try:
+            return self._ask(question)
+        except EngineFailed as error:
+            raise StoreError(f"{self._engine.name}: {error}") from None
+
+    def _ask(self, question: Callable[[Tables], Any]) -> list[Row]:
+        while True:
+            try:
+                return [_plain(row) for row in self._engine.run(question(self._tables)).to_pylist()]
+            except FaultyDays as found:
+                self._open(self._days.without(found.faults))
+
+    def _open(self, days: Days) -> None:
+        self._days, self._tables = days, OpenTables(self._engine, days, self.asked)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.__exit__(kind, error, trace)
+
+
+def _plain(row: Row) -> Row:
+    return {name: int(value) if isinstance(value, Decimal) else value for name, value in row.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One table."""
+
+    title: str
+    question: Callable[[Tables], Any]
+    note: str | None = None
+
+
+def _bill(by: str) -> View:
+    return View(f"Dollars by {by}", partial(dollars, by=[by]))
+
+
+VIEWS: Mapping[str, View] = {
+    "mtok": View(
+        "Dollars per Mtok by model",
+        partial(per_mtok, by="model"),
+        "Hours in which a device has no price, or tokens are not known, are left out of both.",
+    ),
+    "cell": View("Dollars by cell, and what of them was idle", partial(unused, by=["cell"])),
+    "kinds": View(
+        "Dollars by model and kind of work",
+        partial(by_kind, by="model"),
+        "Prefill and decode are upper bounds where requests ran together; unsplit: the engine counts no times.",
+    ),
+    "provider": _bill("provider"),
+    "namespace": _bill("namespace"),
+    "services": View("Services that pay most for idle devices", partial(unused, by=["cell", "service"])),
+    "months": View("Spend by month", months),
+    "savings": View(
+        "Changes by verdict: measured in the hours compared, and what left the bill a month",
+        realised,
+        "A negative amount is a change that made tokens dearer; capacity leaves no bill.",
+    ),
+    "advice": View(
+        "Open recommendations",
+        advice,
+        "Amounts do not add up: several may be about the same devices, and commitments of several cells about one.",
+    ),
+}
+"""Views by name, in the order of a report."""

@@ -16,19 +16,7 @@ from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import placements, service_name
 from pertoken.costs.lines import IDLE, BilledBuckets
 from pertoken.errors import StoreError
-from pertoken.lake.tables import (
-    ADVICE,
-    COPIED,
-    COSTS,
-    KINDS,
-    OWNERS,
-    SAVINGS,
-    TOKENS,
-    UNPRICED,
-    WORK,
-    Copied,
-    schema,
-)
+from pertoken.lake.reading import ADVICE, COPIED, COSTS, KINDS, OWNERS, SAVINGS, TOKENS, UNPRICED, WORK, Copied, schema
 from pertoken.proof.judging.receipts import off_the_bill, read_receipts, readable
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored

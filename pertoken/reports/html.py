@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from pertoken import __version__
 from pertoken.costs.lines import USES
-from pertoken.lake.answers import Coverage
+from pertoken.lake.questions import Coverage
 from pertoken.metrics import FIGURES
 from pertoken.printable import literal
 from pertoken.reports.figures import ReportFigures

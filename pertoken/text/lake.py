@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from pertoken.costs.ledger import KindDollars, TokenCounts, divide, kind_prices
-from pertoken.lake.answers import Coverage
+from pertoken.lake.questions import Coverage
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column, table
 from pertoken.text.words import literal

@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 
-from pertoken.lake.answers import Coverage
+from pertoken.lake.questions import Coverage
 from pertoken.text.lake import LakeTable, coverage_lines
 
 Answers = tuple[Sequence[LakeTable], Coverage]

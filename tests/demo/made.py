@@ -5,8 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pertoken.catalog.market import load_market
-from pertoken.demo.drawn import draw_fleet
-from pertoken.demo.fleet import DrawnFleet
+from pertoken.demo.fleet import DrawnFleet, draw_fleet
 from pertoken.demo.making import Demo, make
 from pertoken.store.connect.location import StoreLocation, locate
 from tests.values import files_of, put_files

@@ -14,7 +14,7 @@ from pertoken.cli import main
 from pertoken.cli.screens.source import screen_source
 from pertoken.config import load
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.demo.later import advance
+from pertoken.demo.live import advance
 from pertoken.demo.making import SETTINGS_FILE, Demo, make
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store

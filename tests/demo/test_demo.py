@@ -10,13 +10,20 @@ from sqlalchemy import func, select
 
 from pertoken.catalog.market import load_market
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.demo.drawn import MIN_SHARE, draw_fleet
-from pertoken.demo.later import advance
-from pertoken.demo.live import Live
+from pertoken.demo.fleet import (
+    HEALTHY,
+    MIN_SHARE,
+    draw_fleet,
+    host_types,
+    of_move,
+    scenes,
+    truth,
+    truth_text,
+    usd_per_hour,
+    worth,
+)
+from pertoken.demo.live import Live, advance
 from pertoken.demo.making import make
-from pertoken.demo.scenes import HEALTHY, host_types, scenes
-from pertoken.demo.truth import truth, truth_text
-from pertoken.demo.worth import of_move, usd_per_hour, worth
 from pertoken.plugins import __file__ as plugins
 from pertoken.store.check import faults
 from pertoken.store.connect.location import StoreLocation, locate

@@ -7,8 +7,8 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.cli.advise import run_quietly
 from pertoken.config import Settings, load
-from pertoken.demo.drawn import FOLLOWED_FROM, draw_fleet
-from pertoken.demo.followed import follow
+from pertoken.demo.fleet import FOLLOWED_FROM, draw_fleet
+from pertoken.demo.live import follow
 from pertoken.demo.making import HOUR_S, SETTINGS_FILE, make
 from pertoken.proof.detection import journal
 from pertoken.proof.judging.receipts import read_receipts

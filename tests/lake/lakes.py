@@ -10,9 +10,9 @@ from typing import Any
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.lake import questions
-from pertoken.lake.answers import LakeSession
-from pertoken.lake.files import LakeFiles
+from pertoken.lake.manifest import LakeFiles
 from pertoken.lake.publish import PublishedDay, Source, publish
+from pertoken.lake.questions import LakeSession
 from pertoken.lake.reading import Range
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store

@@ -16,7 +16,7 @@ import pytest
 
 from pertoken.errors import StoreError
 from pertoken.lake import questions
-from pertoken.lake.files import LakeFiles
+from pertoken.lake.manifest import LakeFiles
 from pertoken.lake.reading import all_days, verified
 from tests.lake.lakes import asked, host, paid, published
 from tests.lake.test_s3 import bucket

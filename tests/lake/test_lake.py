@@ -21,16 +21,11 @@ from pertoken.costs.hours import model_hours
 from pertoken.costs.ledger import KindDollars, TokenCounts, kind_prices
 from pertoken.costs.lines import USES
 from pertoken.errors import BadInput, StoreError
-from pertoken.lake import forgotten, questions
-from pertoken.lake.answers import LakeSession
-from pertoken.lake.engines import engine
-from pertoken.lake.files import LakeFiles
-from pertoken.lake.manifest import ManifestFault, cell_name, day_of, parse, start_of
-from pertoken.lake.publish import Outcome
-from pertoken.lake.reading import Range, all_days, inventory, verified
-from pertoken.lake.tables import COSTS, MAX_NANO_USD, OWNERS, schema
-from pertoken.lake.upkeep import DRAFT_US, forget, prune
-from pertoken.lake.views import VIEWS
+from pertoken.lake import publish, questions
+from pertoken.lake.manifest import LakeFiles, ManifestFault, cell_name, day_of, parse, start_of
+from pertoken.lake.publish import DRAFT_US, Outcome, forget, prune
+from pertoken.lake.questions import VIEWS, LakeSession, engine
+from pertoken.lake.reading import COSTS, MAX_NANO_USD, OWNERS, Range, all_days, inventory, schema, verified
 from pertoken.store.connect.open import Store
 from pertoken.text.lake import with_kind_prices
 from pertoken.units import MTOK, NANO_USD
@@ -362,7 +357,7 @@ def test_a_name_is_deleted_from_every_day_and_stays_out_and_the_bill_still_adds_
     assert not any(model.encode() in content for content in files_of(lake).values())
     assert paid(lake) == before
     names = {row["model"] for row in asked(lake, partial(questions.dollars, by=["model"]))}
-    assert forgotten.HIDDEN in names and model not in names
+    assert publish.HIDDEN in names and model not in names
 
 
 OWNERS_OF_A_HOST = {"label:team": "search", "label:acme.io/tier": "gold", "job": "batch-470011", "job:user": "lovelace"}
@@ -407,7 +402,7 @@ def test_an_owner_is_deleted_from_every_day_with_the_names_beside_it(basis: str,
     )
     assert paid(lake) == before
     owners = {row["owner"] for row in asked(lake, partial(questions.dollars, by=[basis]))}
-    assert owners == {forgotten.HIDDEN, None}
+    assert owners == {publish.HIDDEN, None}
 
 
 def test_the_price_of_each_kind_of_token_is_that_of_the_database(tmp_path: Path) -> None:

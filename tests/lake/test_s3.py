@@ -8,9 +8,9 @@ import pytest
 
 from pertoken.errors import StoreError
 from pertoken.lake import questions
-from pertoken.lake.files import LakeFiles
+from pertoken.lake.manifest import LakeFiles
+from pertoken.lake.publish import forget, prune
 from pertoken.lake.reading import all_days, verified
-from pertoken.lake.upkeep import forget, prune
 from tests.lake.lakes import CLOCK, DAY, asked, host, paid, published
 
 moto_server = pytest.importorskip("moto.server")

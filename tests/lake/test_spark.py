@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pertoken.lake import questions
-from pertoken.lake.answers import LakeSession
+from pertoken.lake.questions import LakeSession
 from pertoken.lake.reading import Range
 from tests.costs.test_any_history import History, histories
 from tests.examples import examples

@@ -1,4 +1,4 @@
-from pertoken.lake.answers import Coverage
+from pertoken.lake.questions import Coverage
 from pertoken.reports.html import MAX_ROWS, lake_html, lake_markdown
 from pertoken.text.lake import LakeTable
 

@@ -1,6 +1,6 @@
 from datetime import date
 
-from pertoken.lake.answers import Coverage
+from pertoken.lake.questions import Coverage
 from pertoken.lake.reading import DayFault
 from pertoken.text.lake import LakeTable, coverage_lines, lake_text, with_per_mtok
 

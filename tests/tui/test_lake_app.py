@@ -1,7 +1,7 @@
 from textual.widgets import DataTable, Static, TabbedContent
 
 from pertoken.errors import StoreError
-from pertoken.lake.answers import Coverage
+from pertoken.lake.questions import Coverage
 from pertoken.text.lake import LakeTable
 from pertoken.tui.lake_app import Answers, LakeApp
 

@@ -13,8 +13,7 @@ from textual.pilot import Pilot
 from pertoken.cli.advise import run_quietly
 from pertoken.cli.screens.source import screen_options, screen_source
 from pertoken.config import Settings, load
-from pertoken.demo.followed import follow
-from pertoken.demo.live import Live
+from pertoken.demo.live import Live, follow
 from pertoken.demo.making import make
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.tui.app import PertokenApp

@@ -92,8 +92,7 @@ def lake_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
     import time
 
     from pertoken.catalog.market import load_market
-    from pertoken.lake.files import LakeFiles
-    from pertoken.lake.manifest import cell_name, cell_of
+    from pertoken.lake.manifest import LakeFiles, cell_name, cell_of
     from pertoken.lake.publish import Source, publish
     from pertoken.schedule.jobs import Job
     from pertoken.store.connect.open import open_store

@@ -13,9 +13,8 @@ from pertoken.catalog.market import load_market
 from pertoken.catalog.model_facts import common_scores, model_facts
 from pertoken.cli import main
 from pertoken.cli.advise import values_of
-from pertoken.demo.drawn import draw_fleet
+from pertoken.demo.fleet import draw_fleet, truth
 from pertoken.demo.making import make
-from pertoken.demo.truth import truth
 from pertoken.plugins.model.mixture_of_experts import mixture_of_experts
 from pertoken.plugins.model.prune import prune
 from pertoken.plugins.model.smaller_model import smaller_model

@@ -11,7 +11,7 @@ import pytest
 from pertoken.cli.reporting.beside import alert_jobs, exports, lake_jobs, team_pages
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.lake.files import LakeFiles
+from pertoken.lake.manifest import LakeFiles
 from pertoken.lake.reading import inventory
 from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate

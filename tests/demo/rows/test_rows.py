@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from pertoken.catalog.market import load_market
-from pertoken.demo.drawn import draw_fleet
-from pertoken.demo.rows import buckets
-from pertoken.demo.rows.histograms import OF_ENGINE, histograms
-from pertoken.demo.rows.identities import engine_rows, host_rows
-from pertoken.demo.rows.ticks import PER_MINUTE
-from pertoken.demo.simulator.course import course
+from pertoken.demo import rows as buckets
+from pertoken.demo.fleet import draw_fleet
+from pertoken.demo.rows import OF_ENGINE, PER_MINUTE, engine_rows, histograms, host_rows
+from pertoken.demo.simulator import course
 from pertoken.store.schema import telemetry as t
 from tests.demo.made import END
 from tests.demo.simulator.test_simulator import HOURS, running

@@ -6,10 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.demo.simulator.arrivals import WEEK_H, Shape, drift, requests, traces, weekly
-from pertoken.demo.simulator.course import course
-from pertoken.demo.simulator.devices import idling, working
-from pertoken.demo.simulator.physics import Engine, Truth, draw, engine
+from pertoken.demo.simulator import (
+    WEEK_H,
+    Engine,
+    Shape,
+    Truth,
+    course,
+    draw,
+    drift,
+    engine,
+    idling,
+    requests,
+    traces,
+    weekly,
+    working,
+)
 from pertoken.forecast.served import Load
 from pertoken.forecast.terms import TERMS
 from pertoken.testing import deployment
