@@ -37,9 +37,7 @@ from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service, Slo
-from pertoken.testing.builders import deployment, fleet
-from pertoken.testing.load import Load, service_of
-from pertoken.testing.regime import Regime, regime
+from pertoken.testing.builders import Load, Regime, deployment, fleet, regime, service_of
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
 
 US = "pertoken"

@@ -38,9 +38,7 @@ from pertoken.savings.context import Context, Forecasts
 from pertoken.state.deployment import Placement
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
-from pertoken.testing.builders import deployment, fleet
-from pertoken.testing.load import Load, service_of
-from pertoken.testing.regime import regime
+from pertoken.testing.builders import Load, deployment, fleet, regime, service_of
 
 US = "pertoken"
 SEED = 18

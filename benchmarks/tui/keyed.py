@@ -13,7 +13,7 @@ from typing import Any
 
 from textual import events
 
-from pertoken.cli.screens.source import screen_options, screen_source
+from pertoken.cli.screens.up import screen_options, screen_source
 from pertoken.config import Settings
 from pertoken.store.connect.location import locate
 from pertoken.tui.app import PertokenApp

@@ -6,8 +6,8 @@ import os
 
 import click
 
+from pertoken.cli.agent import dry_run_option, install_service, uninstall_service
 from pertoken.cli.options import db_option, echo, settings_of
-from pertoken.cli.services import dry_run_option, install_service, uninstall_service
 
 
 @click.group(invoke_without_command=True, short_help="Advise and watch alerts, until stopped.")

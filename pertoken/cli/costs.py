@@ -14,6 +14,7 @@ import click
 from pertoken.cli.lake import BY as LAKE_BY
 from pertoken.cli.lake import DUCKDB, is_lake, print_costs
 from pertoken.cli.options import (
+    AsOf,
     GroupingType,
     as_of,
     at_option,
@@ -22,12 +23,16 @@ from pertoken.cli.options import (
     echo,
     echo_json,
     engine_option,
+    fail_on_option,
     json_option,
+    judged,
+    leave,
     report_faults,
     settings_of,
+    terminal_width,
     text_width,
 )
-from pertoken.cli.reporting.gates import fail_on_option, judged, leave
+from pertoken.cli.progress import Progress
 from pertoken.printable import csv_cell
 from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import NANO_USD, first_hour
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from pertoken.costs.hours import HostCost, ModelHours
     from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.open import Store
+
 
 BILL_BY = ("tenant", "team", "model", "gpu", *BASES)
 """What the lines of a bill can be grouped by, beside `label:NAME`."""
@@ -127,7 +133,7 @@ def costs(
     check_recorded(moment, store)
     report_faults(moment, store, moment.ts - first_hour(n, moment.ts))
     if figures:
-        from pertoken.cli.money.figures import print_figures
+        pass
 
         if fail_on:
             raise click.UsageError("--figures takes no gates: leave it out with --fail-on")
@@ -215,3 +221,18 @@ def hour_lines(models: Sequence[ModelHours], by: str) -> Iterator[dict[str, Any]
                     "observed": None if hour.observed is None else int(hour.observed * 10_000) / 10_000,
                     "estimated": hour.estimated,
                 }
+
+
+def print_figures(store: Store, settings: Settings, hours: int, moment: AsOf, as_json: bool) -> None:
+    """Print the figures of every model over some hours of the clock. Raises StoreError."""
+    from pertoken.costs.fleet import objectives
+    from pertoken.costs.report.figures import EnergyTerms, figures_of, plain
+    from pertoken.text.costs import figures_text
+
+    with Progress(f"Reading {hours} hours"):
+        slo_of, terms = partial(objectives, settings=settings), EnergyTerms.of(settings)
+        rows = figures_of(store, hours, moment.ts, slo_of, dated=moment.dated, terms=terms)
+    if as_json:
+        echo_json([plain(row, terms) for row in rows])
+    else:
+        echo(figures_text(rows, terminal_width(), terms), nl=False)

@@ -2,10 +2,219 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from pertoken.cli.fleet import COMMANDS as FLEET_COMMANDS
 from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.units import counted
+
+if TYPE_CHECKING:
+    from pertoken.store.connect.location import StoreLocation
+
+
+@click.command("init-fleet", short_help="Make a PostgreSQL server ready for a fleet, or bring it up to date.")
+@click.argument("url", required=False)
+@click.option("--raw", metavar="AGE", help="Keep requested ticks this long [at first: 2d].")
+@click.option("--minutes", metavar="AGE", help="Keep 1-min roll-ups this long [at first: 30d].")
+@click.option("--hours", metavar="AGE", help="Keep 1-h roll-ups this long [at first: 730d].")
+@click.option("--dry-run", is_flag=True, help="Run it, print the SQL, and roll back.")
+@db_option
+def init_fleet(
+    config_file: str | None,
+    db: str | None,
+    url: str | None,
+    raw: str | None,
+    minutes: str | None,
+    hours: str | None,
+    dry_run: bool,
+) -> None:
+    """Make a PostgreSQL server (15 or newer) ready for a fleet, or bring a ready one up to date.
+
+    Run it as the owner of the database. It makes tables, day partitions, retention, and the group roles pertoken_agent
+    (writes its own hosts' rows), pertoken_reader (screens) and pertoken_advisor (advice). A second run changes nothing.
+    Leave the password out of URL: libpq reads it from ~/.pgpass or PGPASSFILE."""
+    import time
+
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
+    from pertoken.migrations.fleet import init_fleet as prepare
+    from pertoken.units import parse_duration_s
+
+    where = _server(config_file, url or db)
+    try:
+        keep = {name: int(parse_duration_s(age)) for name, age in (("raw", raw), ("1m", minutes), ("1h", hours)) if age}
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if any(age_s < 86_400 for age_s in keep.values()):
+        raise BadInput("a fleet's server keeps everything for at least one day")
+    with Progress("Making the server ready"):
+        statements = prepare(where, int(time.time()), keep=keep, dry_run=dry_run)
+    if dry_run:
+        for statement in statements:
+            echo(f"{statement};")
+        echo(f"-- {where}: rolled back; nothing changed.", err=True)
+    else:
+        echo(f"{where}: ready. `pertoken db enroll LOGIN` makes a login for a host.")
+
+
+@click.command("maintain", short_help="Make a fleet's next partitions and drop those past their age.")
+@db_option
+def maintain(config_file: str | None, db: str | None) -> None:
+    """Make the partitions of the next days, move late rows into theirs, and drop partitions past their age.
+
+    Run it daily, as the owner of the database. If it does not run for a week, nothing is lost: rows go to a DEFAULT
+    partition and are moved by the next run.
+    """
+    import time
+
+    from pertoken.cli.progress import Progress
+    from pertoken.migrations.fleet import maintain as keep
+
+    where = _server(config_file, db)
+    with Progress("Looking at partitions") as progress:
+
+        def step(done: int, of: int) -> None:
+            progress.phase("Making and dropping partitions", of)
+            progress.advance(done)
+
+        statements = keep(where, int(time.time()), progress=step)
+    made = sum(statement.startswith("CREATE TABLE") for statement in statements)
+    dropped = sum(statement.startswith("DROP TABLE") for statement in statements)
+    echo(f"{where}: {made} partitions made, {dropped} dropped.")
+
+
+@click.command("enroll", short_help="Make a login: of a host that ships, of a reader or of an advisor.")
+@click.argument("login")
+@click.option(
+    "--hosts", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="How many hosts it may ship."
+)
+@click.option(
+    "--reader", is_flag=True, help="A login that reads everything and ships nothing: for screens and reports."
+)
+@click.option(
+    "--advisor", is_flag=True, help="A login that reads everything, stores advice and requests ticks of hosts."
+)
+@click.option("--new-password", is_flag=True, help="Give an existing login another password.")
+@click.option("--via", metavar="HOST:PORT", help="Print the URL with this address, of a pooler, instead.")
+@db_option
+def enroll(
+    config_file: str | None,
+    db: str | None,
+    login: str,
+    hosts: int,
+    reader: bool,
+    advisor: bool,
+    new_password: bool,
+    via: str | None,
+) -> None:
+    """Let LOGIN ship a host: it owns the first hosts that it ships, and cannot write rows of others.
+
+    The URL with the new password is printed once. An existing login keeps its password, unless --new-password is given.
+    """
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
+    from pertoken.store.central.server import enroll as let_in
+    from pertoken.store.central.server import let_read
+
+    if reader and advisor:
+        raise BadInput("--reader and --advisor: give only one of them")
+    where = _server(config_file, db)
+    assert where.url is not None
+    url = where.url.set(drivername="postgresql", username=login)
+    if via is not None:
+        host, _, port = via.rpartition(":")
+        if not host or not port.isdigit():
+            raise BadInput(f"--via {via}: write it like pooler.example.com:6432")
+        url = url.set(host=host, port=int(port))
+    with Progress(f"Enrolling {login}"):
+        if reader or advisor:
+            password = let_read(where, login, advisor=advisor, new_password=new_password)
+        else:
+            password = let_in(where, login, hosts, new_password=new_password)
+    what = "advise" if advisor else "read" if reader else f"ship {counted(hosts, 'host')}"
+    if password is None:
+        echo(f"{where}: the existing login {login} may {what}.", err=True)
+        return
+    echo(url.set(password=password).render_as_string(hide_password=False))
+    echo(
+        "This line is shown only now. Put its password into ~/.pgpass (mode 0600) of the user who reads."
+        if reader or advisor
+        else "Put this line, shown only now, into /etc/credstore/pertoken.database-url on the host (mode 0600).",
+        err=True,
+    )
+
+
+@click.command("remove-login", short_help="Delete a login of a host, reader or advisor.")
+@click.argument("login")
+@db_option
+def remove_login(config_file: str | None, db: str | None, login: str) -> None:
+    """Delete LOGIN and end its sessions. Hosts that it shipped keep their rows; another login may ship them."""
+    from pertoken.cli.progress import Progress
+    from pertoken.store.central.server import remove
+
+    where = _server(config_file, db)
+    with Progress(f"Removing {login}"):
+        hosts = remove(where, login)
+    echo(f"{where}: the login {login} is gone; {counted(hosts, 'host')} may be shipped by another.")
+
+
+@click.command("disown", short_help="Release a host from the login that ships it.")
+@click.argument("host")
+@db_option
+def disown(config_file: str | None, db: str | None, host: str) -> None:
+    """Release HOST from the login that ships it, so that another login can ship it: for a host that was reinstalled.
+
+    HOST is a name, or id:ID where several hosts have one name.
+    """
+    from pertoken.cli.progress import Progress
+    from pertoken.store.central.server import disown as take
+
+    where = _server(config_file, db)
+    with Progress(f"Releasing {host}"):
+        login = take(where, host)
+    echo(f"{where}: {host} is no longer owned by {login}; the next login that ships it owns it.")
+
+
+@click.command("request-raw", short_help="Request the ticks of a host over a stretch of time.")
+@click.argument("host")
+@click.option("--since", metavar="AGE", default="1h", show_default=True, help="Start, this long ago.")
+@click.option("--until", metavar="AGE", default="0s", show_default=True, help="End, this long ago.")
+@db_option
+def request_raw(config_file: str | None, db: str | None, host: str, since: str, until: str) -> None:
+    """Request the ticks of HOST, which otherwise stay on the host; it sends them with its next batch."""
+    import time
+
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
+    from pertoken.store.central.server import request_raw as ask
+    from pertoken.units import parse_duration_s
+
+    where = _server(config_file, db)
+    now = int(time.time())
+    try:
+        start, end = now - int(parse_duration_s(since)), now - int(parse_duration_s(until))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if start >= end:
+        raise BadInput("--since must be longer ago than --until")
+    with Progress(f"Asking {host} for its ticks"):
+        ask(where, host, start, end, now)
+    echo(f"{where}: {host} will send its ticks of that time with its next batch.")
+
+
+def _server(config_file: str | None, db: str | None) -> StoreLocation:
+    from pertoken.errors import BadInput
+    from pertoken.store.connect.location import locate
+
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    if where.url is None:
+        raise BadInput(f"{where}: is a folder; name a server: postgresql://owner@host/database")
+    return where
+
+
+COMMANDS = (init_fleet, maintain, enroll, remove_login, disown, request_raw)
 
 
 @click.group(short_help="Upgrade, check, describe and clean a database.")
@@ -192,5 +401,5 @@ def _asks() -> bool:
     return sys.stdin.isatty()
 
 
-for _command in FLEET_COMMANDS:
+for _command in COMMANDS:
     db.add_command(_command)

@@ -108,7 +108,7 @@ def _advise(where: StoreLocation, made: Demo, settings: Settings) -> None:
 def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
     from dataclasses import replace
 
-    from pertoken.cli.screens.source import screen_options, screen_source
+    from pertoken.cli.screens.up import screen_options, screen_source
     from pertoken.demo.live import Live
     from pertoken.text import amounts
     from pertoken.tui.app import PertokenApp

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pertoken.cli.options import db_option, echo, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.config import Settings
 
 
 @click.command(short_help="Write rows to a Parquet or CSV file, or measured prices for LiteLLM or Langfuse.")
@@ -46,7 +50,7 @@ def export(
     if form in ("litellm", "langfuse"):
         if table is not None or start is not None or end is not None:
             raise BadInput(f"{form} covers all models over the last seven days: leave --table, --from and --to out")
-        from pertoken.cli.reporting.price_maps import export_prices
+        pass
 
         return export_prices(settings_of(config_file, db=db), form, out)
     if form not in FORMATS:
@@ -89,3 +93,38 @@ def _time(text: str | None) -> int | None:
         return None if text is None else parse_time(text, time.time())
     except ValueError as error:
         raise BadInput(str(error)) from None
+
+
+HOURS = 24 * 7
+
+
+def export_prices(settings: Settings, kind: str, out: Path | None) -> None:
+    """Write the price map of a tool: the measured price of each model over the last seven days. Raises StoreError."""
+    import json
+    import time
+    from datetime import UTC, datetime
+    from functools import partial
+
+    from pertoken.cli.progress import Progress
+    from pertoken.costs.fleet import objectives
+    from pertoken.costs.report.figures import figures_of
+    from pertoken.errors import StoreError
+    from pertoken.reports.exporters import price_map, unknown
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    now = int(time.time())
+    store = open_store(locate(settings.db, settings.advice))
+    with Progress("Reading seven days"):
+        figures = figures_of(store, HOURS, now, partial(objectives, settings=settings))
+    as_of = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    text = json.dumps(price_map(kind, figures, as_of), indent=2) + "\n"
+    for line in unknown(figures):
+        echo(f"left out: {line}", err=True)
+    if out is None:
+        echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{out}: cannot be written: {error.strerror}") from None

@@ -19,11 +19,9 @@
 Nothing here prices a proposal: `pertoken advise --rule FILE` does, on recorded telemetry.
 """
 
-from pertoken.testing.builders import deployment, earlier, evidence, fleet, model, series, service
-from pertoken.testing.conformity import assert_conforms, faults
-from pertoken.testing.regime import Regime, regime
+from pertoken.testing.builders import Regime, deployment, earlier, evidence, fleet, model, regime, series, service
+from pertoken.testing.conformity import Proposed, Result, assert_conforms, faults, run
 from pertoken.testing.regimes import regimes
-from pertoken.testing.running import Proposed, Result, run
 
 __all__ = [
     "Proposed",

@@ -1,13 +1,18 @@
 """Builders of fleets and evidence. Omitted values are plausible; None is unknown, as on a real host."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
+from math import pi, sin
 from typing import Any
 
-from pertoken.catalog.market import load_market
-from pertoken.evidence import Comparison, Epoch, Evidence, HoursOfWeek, Series
+from pertoken.catalog.market import Market, load_market
+from pertoken.evidence import EPOCHS, Comparison, Epoch, Evidence, HoursOfWeek, Series
+from pertoken.metrics import HISTOGRAMS, SERIES
 from pertoken.provenance import Provenance
+from pertoken.rule import FleetEvidence
 from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.fleet import Device, Fleet, Host
 from pertoken.state.model import Model
@@ -194,3 +199,297 @@ def _device(device_id: int, host: Host, placement: Placement, link: str | None) 
     others = (other_id for other_id in host.device_ids if other_id != device_id and link is not None and kind == "gpu")
     links = tuple((other_id, str(link)) for other_id in others)
     return Device(device_id, name, host.host_id, placement.accelerator, kind, links=links)
+
+
+SubjectKey = tuple[str, int | str]
+"""Kind and id of a subject of evidence: `("service", "chat")`, `("device", 10)`."""
+
+SUMMED = (
+    "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy_generated_tok_s", "requests_s", "running", "waiting",
+    "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free", "host_memory_used", "host_cpus_used",
+)  # fmt: skip
+"""Series of a service that are sums over its replicas; the others equal those of each replica."""
+OF_HOSTS = {"host_memory_free": 5e11, "host_memory_used": 6e10, "host_cpus_used": 4.0}
+"""Series of a host that its devices and deployments have too: memory in bytes, and CPUs."""
+_SHARED_BY_DEVICES = ("power_w", "energy_w", "device_memory")
+_OF_DEVICES = (
+    *(name for name, spec in SERIES.items() if spec.owner == "device" and name not in (*_SHARED_BY_DEVICES, "held")),
+    *OF_HOSTS,
+)
+OBSERVED_H = 168.0
+IDLE_DEVICE = {
+    "device_util": 0.0, "power_w": 70.0, "energy_w": 70.0, "device_memory": 6e8, "sm_clock_mhz": 345.0,
+    "temperature_c": 32.0, "throttled": 0.0, "throttled_power": 0.0, "throttled_thermal": 0.0,
+    **OF_HOSTS,
+}  # fmt: skip
+_WITHOUT_HOURS = {*HISTOGRAMS, "itl_s", "observed_h"}
+"""Series of requests, which are summed over the window, and the length of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A situation that a rule may meet."""
+
+    name: str
+    meaning: str
+    fleet: Fleet
+    measured: Mapping[SubjectKey, Evidence]
+    market: Market
+
+    @property
+    def seen(self) -> FleetEvidence:
+        """Fresh evidence by subject, with no series marked as read."""
+        return FleetEvidence(self.measured)
+
+    def of(self, kind: str, key: int | str) -> Evidence:
+        """Return fresh evidence of one subject: `regime.of("service", "chat")`."""
+        return self.measured.get((kind, key), Evidence({})).fresh()
+
+    def without(self, *names: str) -> Regime:
+        """Return this regime without these series; without `epochs` there are no earlier epochs."""
+        measured = {
+            subject: Evidence(
+                {name: evidence for name, evidence in known.items() if name not in names},
+                epochs=() if EPOCHS in names else known.peek_epochs(),
+            )
+            for subject, known in self.measured.items()
+        }
+        return replace(self, measured=measured)
+
+    def over(self, window_s: int | None) -> Regime:
+        """Return this regime for a rule with this window: observed at most for the length of the window.
+
+        None is the window of a run, the default of every regime.
+        """
+        if window_s is None:
+            return self
+        hours = window_s / 3600
+        measured = {}
+        for subject, known in self.measured.items():
+            observed = known.peek("observed_h")
+            long = observed is not None and observed.mean > hours
+            measured[subject] = (
+                Evidence({**dict(known.items()), "observed_h": series(hours, n=1)}) if long else known.fresh()
+            )
+        return replace(self, measured=measured)
+
+
+def regime(
+    fleet: Fleet,
+    measured: Mapping[str, Evidence],
+    *,
+    name: str = "own",
+    meaning: str = "",
+    market: Market | None = None,
+) -> Regime:
+    """Return a regime of a fleet and the evidence of each replica, by service name.
+
+    The evidence of services, devices and hosts follows from it: a service is the sum of its replicas; a device of a
+    deployment was in use all of the time and every other device never. A series without hours of its own follows
+    the hours of a day, each day of the week alike, within its quantiles.
+    """
+    subjects: dict[SubjectKey, Evidence] = {}
+    evidence_by_device: dict[int, Evidence] = {}
+    for service in fleet.services:
+        given = measured.get(service.name, Evidence({}))
+        alone, before = _by_hour(given), given.peek_epochs()
+        known = dict(alone.items())
+        together = dict(_together(alone, len(service.deployments)).items())
+        of = {one.deployment_id: _epochs_of(one.deployment_id, before) for one in service.deployments}
+        subjects["service", service.name] = Evidence(together, epochs=tuple(chain.from_iterable(of.values())))
+        for one in service.deployments:
+            subjects["deployment", one.deployment_id] = Evidence(known, epochs=of[one.deployment_id])
+            evidence_by_device |= {
+                device_id: _regime_device(alone, len(one.device_ids)) for device_id in one.device_ids
+            }
+    for device in fleet.devices:
+        subjects["device", device.device_id] = _of_device(device, evidence_by_device)
+    for host in fleet.hosts:
+        subjects["host", host.host_id] = _of_host(
+            [_of_device(fleet.device(device_id), evidence_by_device) for device_id in host.device_ids]
+        )
+    return Regime(name, meaning, fleet, subjects, market or load_market())
+
+
+def _epochs_of(deployment_id: int, epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
+    """Return the earlier epochs of one replica: epochs without a deployment apply to each replica."""
+    own = (epoch for epoch in epochs if epoch.deployment_id in (0, deployment_id))
+    return tuple(replace(epoch, deployment_id=deployment_id) for epoch in own)
+
+
+def _of_device(device: Device, evidence_by_device: Mapping[int, Evidence]) -> Evidence:
+    ids = [device.device_id, *(part.partition_id for part in device.partitions)]
+    held = next((evidence_by_device[part_id] for part_id in ids if part_id in evidence_by_device), None)
+    return (held or _by_hour(evidence(held=0, observed_h=OBSERVED_H, **IDLE_DEVICE))).fresh()
+
+
+def _regime_device(alone: Evidence, devices: int) -> Evidence:
+    known = dict(alone.items())
+    own = {name: known[name] for name in _OF_DEVICES if name in known}
+    own |= {name: _times(known[name], 1 / devices) for name in _SHARED_BY_DEVICES if name in known}
+    return _by_hour(evidence(held=1, observed_h=known.get("observed_h", OBSERVED_H), **own))
+
+
+def _of_host(devices: Sequence[Evidence]) -> Evidence:
+    """Return the evidence of a host from its devices: power, energy and memory are sums, other series are means."""
+    known = [dict(device.items()) for device in devices]
+    combined = {}
+    for name in [key for key in known[0] if all(key in one for one in known)]:
+        share = 1.0 if name in _SHARED_BY_DEVICES else 1 / len(known)
+        mean, p50, p95, largest = (
+            share * sum(getattr(one[name], statistic) for one in known) for statistic in ("mean", "p50", "p95", "max")
+        )
+        combined[name] = series(mean, p50=p50, p95=p95, max=largest)
+    return _by_hour(evidence(**combined))
+
+
+def _together(alone: Evidence, replicas: int) -> Evidence:
+    return Evidence({name: _times(series, replicas) if name in SUMMED else series for name, series in alone.items()})
+
+
+def _times(known: Series, factor: float) -> Series:
+    scaled = series(
+        known.mean * factor, p50=known.p50 * factor, p95=known.p95 * factor, max=known.max * factor, n=known.n
+    )
+    hours = known.distribution.times(factor) if isinstance(known.distribution, Week) else None
+    return replace(scaled, provenance=known.provenance, distribution=None if hours is None else Week(scaled, hours))
+
+
+def _by_hour(known: Evidence) -> Evidence:
+    return Evidence({name: series if name in _WITHOUT_HOURS else _with_hours(series) for name, series in known.items()})
+
+
+def _with_hours(known: Series) -> Series:
+    """Return a series with hours that vary around the mean: highest at 15:00 UTC and below p95, lowest at 03:00."""
+    if known.distribution is not None:
+        return known
+    swing = 0.8 * max(0.0, min(known.p95, 2 * known.mean) - known.mean)
+    day = [known.mean + swing * sin(2 * pi * (hour - 9) / 24) for hour in range(24)]
+    return replace(known, distribution=Week(known, tuple(7 * day)))
+
+
+CHAT = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load of one replica, and its effect on engine and devices."""
+
+    requests_s: float
+    prompt_len: float
+    generated_len: float
+    ttft_s: float
+    tpot_s: float
+    busy: float
+    waiting: float = 0.0
+    cached_share: float = 0.0
+    kv_use: float | None = None
+    preemptions: float | None = None
+    dram_active: float | None = None
+    tensor_active: float | None = None
+    device_util: float | None = None
+    power_w: float | None = None
+    """Sum over its devices."""
+    device_memory: float | None = None
+    sm_clock_mhz: float = 1755.0
+    throttled: float = 0.0
+    """Share of time in which power, heat or a limit slowed the clocks."""
+    hot: float = 0.0
+    """Share of `throttled` that is due to heat; the rest is due to power."""
+    aborted: float = 0.02
+    """Share of finished requests that were aborted."""
+    load_s: float = 95.0
+    """Time from the start of its process to its first metrics page."""
+    peak: float = 1.5
+    """p95 of the minutes over their mean."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """Evidence of one week."""
+        prompts, tokens = self.requests_s * self.prompt_len, self.requests_s * self.generated_len
+        e2e_s = self.ttft_s + self.tpot_s * self.generated_len
+        rates = {
+            "requests_s": self.requests_s,
+            "prompt_tok_s": prompts,
+            "computed_tok_s": prompts * (1 - self.cached_share),
+            "generated_tok_s": tokens,
+        }
+        values = {name: series(mean, p95=mean * self.peak, max=2 * mean * self.peak) for name, mean in rates.items()}
+        running = self.requests_s * e2e_s / self.busy
+        values["running"] = series(running, p95=running * self.peak, max=2 * running * self.peak)
+        values["busy"] = series(self.busy, p95=min(1, self.busy * self.peak), max=min(1, 2 * self.busy * self.peak))
+        values["waiting"] = series(self.waiting, p95=self.waiting * self.peak, max=2 * self.waiting * self.peak)
+        values["busy_generated_tok_s"] = series(tokens / self.busy)
+        values["cached_share"] = series(self.cached_share)
+        requests = max(1, round(self.requests_s * 7 * 86_400))
+        for name, mean in (("prompt_len", self.prompt_len), ("generated_len", self.generated_len)):
+            values[name] = series(mean, p50=0.7 * mean, p95=2.5 * mean, max=4 * mean, n=requests)
+        for name, mean in (("ttft_s", self.ttft_s), ("tpot_s", self.tpot_s), ("itl_s", self.tpot_s), ("e2e_s", e2e_s)):
+            values[name] = series(mean, p50=0.9 * mean, p95=1.6 * mean, max=4 * mean, n=requests)
+        values["observed_h"] = series(OBSERVED_H, n=1)
+        shares = ("kv_use", "dram_active", "tensor_active", "device_util")
+        known = {name: getattr(self, name) for name in (*shares, "preemptions", "power_w", "device_memory")}
+        for name, mean in known.items():
+            if mean is not None:
+                high = min(1.0, 1.1 * mean) if name in shares else 1.1 * mean
+                values[name] = series(mean, p95=high, max=high)
+        return evidence(**values, **self._requests(requests), **self._devices())
+
+    def _requests(self, n: int) -> dict[str, Series]:
+        """Return series of arrivals, waiting and ends of requests, and of tokens per step."""
+        # Waiting follows from arrivals (Little's law); a preempted request also waits after its first token.
+        queue_s = min(self.waiting / self.requests_s, 0.9 * self.ttft_s)
+        tokens_s = self.requests_s * (self.prompt_len * (1 - self.cached_share) + self.generated_len)
+        step = tokens_s * self.tpot_s / self.busy
+        known = {
+            "queue_s": series(queue_s, p50=0.9 * queue_s, p95=1.6 * queue_s, max=4 * queue_s, n=n),
+            "max_tokens": series(4 * self.generated_len, n=n),
+            "step_tokens": series(step, p50=0.8 * step, p95=2.5 * step, max=4 * step, n=n),
+            "ended_by_stop": series(0.92 - self.aborted),
+            "ended_by_length": series(0.08),
+            "ended_by_abort": series(self.aborted),
+            "ended_by_error": series(0),
+            "ended_by_repetition": series(0),
+            "load_s": series(self.load_s, p95=1.2 * self.load_s, max=1.3 * self.load_s, n=4),
+            "arrival_dispersion": series(1 + 2 * (self.peak - 1)),
+        }
+        if self.cached_share:
+            known |= {"prefix_hit_rate": series(self.cached_share), "kv_reuse_gap_s": series(60, p95=600, max=3600)}
+        return known
+
+    def _devices(self) -> dict[str, Series]:
+        """Return energy, clocks and memory, if the devices are measured at all."""
+        known = {name: series(value) for name, value in OF_HOSTS.items()}
+        if self.power_w is not None:
+            power_w, tokens_s = self.power_w, self.requests_s * (self.prompt_len + self.generated_len)
+            known |= {
+                "energy_w": series(power_w, p95=1.1 * power_w, max=1.1 * power_w),
+                "j_per_token": series(power_w / tokens_s, p95=1.2 * power_w / tokens_s, max=2 * power_w / tokens_s),
+                "sm_clock_mhz": series(self.sm_clock_mhz),
+                "temperature_c": series(61, p95=66, max=70),
+                "throttled": series(self.throttled),
+                "throttled_power": series(self.throttled - self.hot),
+                "throttled_thermal": series(self.hot),
+            }
+        if self.tensor_active is not None and self.device_util is not None:
+            active = max(self.tensor_active, 0.9 * self.device_util)
+            known |= {"sm_active": series(active), "sm_occupancy": series(0.3 * active)}
+        return known
+
+
+def service_of(load: Load, replicas: int, like: Deployment, name: str = CHAT, **fields: Any) -> Service:
+    """Return replicas of one deployment, each with this load, with their total demand."""
+    return service(
+        name,
+        *[like] * replicas,
+        requests_s=load.requests_s * load.peak * replicas,
+        prompt_len=load.prompt_len,
+        output_len=load.generated_len,
+        cached_share=load.cached_share,
+        **fields,
+    )
+
+
+def regime_of(name: str, meaning: str, load: Load, present: Fleet) -> Regime:
+    """Return a regime of a fleet in which each replica has this load."""
+    return regime(present, {service.name: load.evidence for service in present.services}, name=name, meaning=meaning)

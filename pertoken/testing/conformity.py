@@ -1,18 +1,195 @@
 """Conformity suite: what an advice run expects of every rule, tested in every regime."""
 
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
 import pickle
+import subprocess
+import sys
 import traceback
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from pertoken.rule import Rule, rule
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.rule import FleetEvidence, Proposal, Rule, Skip, rule, skip
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Diff, diff
+from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
-from pertoken.testing.elsewhere import results_elsewhere
-from pertoken.testing.regime import Regime
+from pertoken.state.service import Service
+from pertoken.testing.builders import Regime
 from pertoken.testing.regimes import regimes
-from pertoken.testing.running import Result, run
+
+MAX_YIELDS = 1000
+"""Maximum values that a rule may yield for one target, as in an advice run."""
+
+Target = Deployment | Service | None
+"""Target of a call; None for a rule over the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """One proposal, and how it differs from the present fleet."""
+
+    target: Target
+    state: Deployment | Service | Fleet
+    diff: Diff
+    """Empty for a proposal that equals the present, which an advice run ignores."""
+    risk: str | None = None
+    effort: str | None = None
+    requires: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Results of a rule in a regime, for all of its targets."""
+
+    proposals: tuple[Proposed, ...] = ()
+    refusals: tuple[Skip, ...] = ()
+    blocked: tuple[str, ...] = ()
+    """Series that were not measured and whose reading ended a call."""
+    read: tuple[str, ...] = ()
+    """Series that it read."""
+    silent: tuple[Target, ...] = ()
+    """Targets without a result that were not blocked."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of its refusals, without duplicates."""
+        return tuple(dict.fromkeys(refusal.code for refusal in self.refusals))
+
+
+def run(rule: Rule, regime: Regime | str, /, **options: Any) -> Result:
+    """Run a rule in a regime, or in a typical one by its name, with these options.
+
+    Raises errors of the rule, TypeError for a value that no rule may yield, InvalidEdit for a proposal that no edit
+    of the fleet produces, KeyError for an unknown regime, ValueError for an option that is not allowed.
+    """
+    present = (regimes()[regime] if isinstance(regime, str) else regime).over(rule.window_s)
+    configured = rule.configured(options) if options else rule
+    proposals: list[Proposed] = []
+    refusals: list[Skip] = []
+    blocked: dict[str, None] = {}
+    read: dict[str, None] = {}
+    silent: list[Target] = []
+    for target, seen in _targets(rule, present):
+        known = {"seen": seen, "now": target, "service": target, "fleet": present.fleet, "market": present.market}
+        yielded = 0
+        try:
+            for value in configured(**{name: known[name] for name in configured.needs}) or ():
+                yielded += 1
+                if yielded > MAX_YIELDS:
+                    raise ValueError(f"rule {rule.rule_id} yields more than {MAX_YIELDS:,} values for one target")
+                if isinstance(value, Skip):
+                    refusals.append(skip(value.code, value.reason, value.about))
+                else:
+                    proposals.append(_proposed(value, target, present.fleet))
+        except NotMeasured as missing:
+            blocked[missing.series] = None
+        else:
+            silent += [] if yielded else [target]
+        read |= dict.fromkeys(_read(seen))
+    return Result(tuple(proposals), tuple(refusals), tuple(blocked), tuple(read), tuple(silent))
+
+
+def _targets(rule: Rule, regime: Regime) -> Iterator[tuple[Target, Evidence | FleetEvidence]]:
+    if rule.scope == "deployment":
+        for deployment in regime.fleet.deployments:
+            yield deployment, regime.of("deployment", deployment.deployment_id)
+    elif rule.scope == "service":
+        for service in regime.fleet.services:
+            yield service, regime.of("service", service.name)
+    else:
+        yield None, regime.seen
+
+
+def _proposed(value: object, target: Target, fleet: Fleet) -> Proposed:
+    made = value if isinstance(value, Proposal) else Proposal(value)  # type: ignore[arg-type]  # checked in the next line
+    if not isinstance(made.state, Deployment | Service | Fleet):
+        kind = type(made.state).__name__
+        raise TypeError(f"it yielded a {kind}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)")
+    difference = diff(fleet, fleet.edit(made.state))
+    return Proposed(target, made.state, difference, made.risk, made.effort, made.requires, made.excludes)
+
+
+def _read(seen: Evidence | FleetEvidence) -> tuple[str, ...]:
+    if isinstance(seen, Evidence):
+        return seen.read
+    return tuple(name for _, evidence in seen.read for name in evidence.read)
+
+
+TIMEOUT_S = 60.0
+_CODE = "from pertoken.testing.conformity import main; main()"
+
+
+def results_elsewhere(candidate: Rule) -> Mapping[str, Result] | None:
+    """Return the results of a rule in a new interpreter by regime, without the regimes in which it raises.
+
+    None if it cannot be loaded there, because it is not a global of a module.
+    """
+    module = sys.modules.get(candidate.function.__module__)
+    if module is None or _rule_of(module, candidate.rule_id) is None or getattr(module, "__file__", None) is None:
+        return None
+    options = None if candidate.options is None else asdict(candidate.options)
+    asked = json.dumps([module.__name__, module.__file__, candidate.rule_id, options, sys.path])
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _CODE],
+            input=asked.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        results: Mapping[str, Result] | None = pickle.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, EOFError, pickle.UnpicklingError):
+        return None
+    return results
+
+
+def main() -> None:
+    """Serve one request of `results_elsewhere` from standard input."""
+    name, file, rule_id, options, path = json.loads(sys.stdin.buffer.read())
+    answer, sys.stdout = sys.stdout.buffer, sys.stderr  # output of the rule must not mix with the result
+    sys.path[:] = path
+    candidate = _rule_of(_module(name, file), rule_id)
+    if candidate is not None and options is not None:
+        candidate = candidate.configured(options)
+    results: dict[str, Result] | None = None if candidate is None else {}
+    for regime in regimes().values():
+        if candidate is not None and results is not None:
+            with contextlib.suppress(Exception, SystemExit):  # it also raises in the first process, which reports it
+                results[regime.name] = run(candidate, regime)
+    answer.write(pickle.dumps(results))
+
+
+def _rule_of(module: ModuleType, rule_id: str) -> Rule | None:
+    return next((var for var in vars(module).values() if type(var) is Rule and var.rule_id == rule_id), None)
+
+
+def _module(name: str, file: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+
 
 _ALWAYS_KNOWN = ("model", "engine")
 """Knobs that every recorded deployment has."""

@@ -4,21 +4,84 @@ Their figures are consistent: running requests follow from arrivals and latencie
 and lengths.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from pertoken.evidence import Series
+from pertoken.evidence import Epoch, Series
 from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.model import Model
 from pertoken.state.service import Slo
-from pertoken.testing.builders import Week, deployment, evidence, fleet, series, service
-from pertoken.testing.load import CHAT, Load
-from pertoken.testing.load import regime_of as _of
-from pertoken.testing.load import service_of as _service
-from pertoken.testing.regime import Regime, regime
-from pertoken.testing.upgrades import unmaintained, upgraded_dearer, upgraded_one, upgraded_other_load
+from pertoken.testing.builders import (
+    CHAT,
+    Load,
+    Regime,
+    Week,
+    deployment,
+    earlier,
+    evidence,
+    fleet,
+    regime,
+    regime_of,
+    series,
+    service,
+    service_of,
+)
+from pertoken.testing.builders import regime_of as _of
+from pertoken.testing.builders import service_of as _service
+
+STEADY = Load(
+    2.0, 1200, 300, 0.12, 0.013, 0.6, cached_share=0.3, kv_use=0.15, preemptions=0, dram_active=0.45,
+    tensor_active=0.25, device_util=0.8, power_w=430, device_memory=7.2e10,
+)  # fmt: skip
+"""Nothing waits and nothing is full."""
+
+
+def _upgraded(name: str, meaning: str, *epochs: Epoch, versions: tuple[str, str] = ("0.32.0", "0.32.0")) -> Regime:
+    """Return two replicas of an 8B that serve at some load after one or both got another engine version."""
+    like = deployment("Llama-3.1-8B", weight_dtype="fp8", enable_prefix_caching=True)
+    present = service_of(STEADY, 2, like)
+    deployments = tuple(
+        replace(deployment, engine_version=version)
+        for deployment, version in zip(present.deployments, versions, strict=True)
+    )
+    measured = evidence(*epochs, **dict(STEADY.evidence.items()))
+    return regime(fleet(replace(present, deployments=deployments)), {CHAT: measured}, name=name, meaning=meaning)
+
+
+def upgraded_dearer() -> Regime:
+    """Return both replicas on a newer version that costs more."""
+    meaning = "Both replicas got a newer engine a week ago; at like load a token takes a third more device time since."
+    return _upgraded("upgraded-dearer", meaning, earlier("0.31.0", (1.28, 1.33, 1.38)))
+
+
+def upgraded_other_load() -> Regime:
+    """Return both replicas on a newer version, under another load than before."""
+    meaning = "Both replicas got a newer engine a week ago, and another load since: no hours of the two epochs match."
+    return _upgraded("upgraded-other-load", meaning, earlier("0.31.0"))
+
+
+def upgraded_one() -> Regime:
+    """Return one of two replicas on a newer version that costs less."""
+    meaning = "One of two replicas got a newer engine a week ago; at like load it takes a fifth less device time since."
+    before = replace(earlier("0.31.0", (0.77, 0.8, 0.83)), deployment_id=1)
+    return _upgraded("upgraded-one", meaning, before, versions=("0.32.0", "0.31.0"))
+
+
+def unmaintained() -> Regime:
+    """Return a replica of an engine that gets no new features."""
+    load = replace(STEADY, device_util=0.7)
+    unknown = dict.fromkeys(("max_num_batched_tokens", "enable_chunked_prefill", "enforce_eager"))
+    like = deployment(
+        "Llama-3.1-8B", engine="tgi", engine_version="3.3.7", gpu_memory_utilization=None,
+        enable_prefix_caching=None, **unknown,
+    )  # fmt: skip
+    meaning = "A replica of an engine in maintenance mode; its page has no KV gauge and no prefix counters."
+    return regime_of("unmaintained", meaning, load, fleet(service_of(load, 1, like)))
+
 
 PAID_UNTIL = 1_900_000_000
 """End of commitments, epoch seconds."""

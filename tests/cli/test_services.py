@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.agent.systemd import ADVISOR
-from pertoken.cli.services import install_service
+from pertoken.cli.agent import install_service
 from pertoken.errors import BadInput
 from tests.cli.builders import run
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
-from pertoken.cli.screens.source import screen_source
+from pertoken.cli.screens.up import screen_source
 from pertoken.config import load
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.demo.live import advance

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.cli.screens.source import screen_source
+from pertoken.cli.screens.up import screen_source
 from pertoken.config import Settings
 from pertoken.store.connect.location import locate
 from pertoken.text.amounts import amount

@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.evidence import Evidence
-from pertoken.plugins.encoders import encoder_refusal, generates_nothing, served_tok_s
+from pertoken.plugins.common import encoder_refusal, generates_nothing, served_tok_s
 from pertoken.plugins.fleet.consolidate import consolidate
 from pertoken.plugins.fleet.scale_to_zero import scale_to_zero
 from pertoken.rule import Rule

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.plugins.formats import smaller_formats, stores_kv_in_fp8
+from pertoken.plugins.common import smaller_formats, stores_kv_in_fp8
 from tests.deployments import MARKET
 
 

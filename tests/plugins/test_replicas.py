@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.replicas import alike
+from pertoken.plugins.common import alike
 from pertoken.rule import Service
 from pertoken.testing import deployment
 

@@ -8,7 +8,7 @@ import pytest
 from pertoken.advisor.rules.discovery import rules_in
 from pertoken.plugins.market.use_spot import use_spot
 from pertoken.testing import faults, regimes, run
-from pertoken.testing.elsewhere import results_elsewhere
+from pertoken.testing.conformity import results_elsewhere
 from tests.advisor.gathered import own
 from tests.advisor.rules.builders import written
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pertoken.testing import deployment, fleet
-from pertoken.testing.load import Load, regime_of, service_of
+from pertoken.testing.builders import Load, regime_of, service_of
 
 
 def test_requests_running_follow_from_arrivals_and_latencies() -> None:

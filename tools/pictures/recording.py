@@ -11,7 +11,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from pertoken.cli.advise import run_quietly
-from pertoken.cli.screens.source import screen_options, screen_source
+from pertoken.cli.screens.up import screen_options, screen_source
 from pertoken.config import Settings, load
 from pertoken.demo.live import Live, follow
 from pertoken.demo.making import make

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Any
 
 import click
+from aiohttp import web
+from textual_serve.server import Server
 
 from pertoken.cli.lake import DUCKDB, is_lake, show_lake
 from pertoken.cli.options import (
@@ -20,10 +25,97 @@ from pertoken.cli.options import (
     text_width,
     warn_of_other_settings,
 )
-from pertoken.cli.screens.facts import SCREENS
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
+    from pertoken.tui.source import Source
+
+
+SCREENS = ("fleet", "savings", "plan", "rules", "hours")
+WINDOW_S = 3600
+
+
+def values(source: Source, screens: Sequence[str]) -> dict[str, Any]:
+    """Return the content of screens by name, as JSON values. Raises PertokenError."""
+    return {name: _VALUES[name](source) for name in screens}
+
+
+def text(source: Source, screen: str, width: int | None, hour_rate: float) -> str:
+    """Return the content of a screen as text; tables have at most `width` cells, None for any. Raises PertokenError."""
+    if screen == "plan":
+        from pertoken.text.plan import plan_text
+
+        shown = _plan(source)
+        return plan_text(shown.plan, shown.window_s)
+    if screen == "rules":
+        return "\n\n".join(rule.page.strip() for rule in source.rules().rules) + "\n"
+    if screen == "hours":
+        from pertoken.text.summary import hours_summary
+
+        return hours_summary(source.hours(), width)
+    from pertoken.text.summary import advice_summary, fleet_summary
+
+    report = source.fleet(WINDOW_S)
+    if screen == "fleet":
+        return fleet_summary(report, width)
+    advice = source.advice()
+    return advice_summary(report, advice, width, hour_rate=hour_rate, no_advice=None if advice else source.no_advice())
+
+
+def _fleet(source: Source) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(source.fleet(WINDOW_S).whole())
+
+
+def _savings(source: Source) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from pertoken.cli.advise import all_values
+
+    return {
+        "recommendations": all_values(source.advice()),
+        "banked": asdict(source.banked()),
+    }
+
+
+def _plan_values(source: Source) -> dict[str, Any]:
+    from pertoken.text.export import plan_values
+
+    shown = _plan(source)
+    return plan_values(shown.plan, shown.window_s)
+
+
+def _rules(source: Source) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    records = source.records()
+    rows = []
+    for rule in source.rules().rules:
+        record = records.get(rule.entry.id)
+        rows.append({**asdict(rule.entry), "page": rule.page, "record": None if record is None else asdict(record)})
+    return rows
+
+
+def _hours(source: Source) -> list[dict[str, Any]]:
+    from pertoken.cli.costs import hour_lines
+
+    return list(hour_lines(source.hours(), "model"))
+
+
+def _plan(source: Source) -> Any:
+    from pertoken.window.columns import no_progress
+
+    return source.plan(source.advice(), None, no_progress)
+
+
+_VALUES: dict[str, Callable[[Source], Any]] = {
+    "fleet": _fleet,
+    "savings": _savings,
+    "plan": _plan_values,
+    "rules": _rules,
+    "hours": _hours,
+}
 
 
 @click.command(short_help="Show the screens over any pertoken database.")
@@ -117,19 +209,19 @@ def top(
 
         source = StoreSource(where, as_of=moment.ts if moment.dated else None, settings=settings)
         if as_json:
-            from pertoken.cli.screens.facts import values
+            pass
 
             echo_json(values(source, SCREENS if screen is None else (screen,)))
             return
         if screen is not None:
-            from pertoken.cli.screens.facts import text
+            pass
 
             echo(text(source, screen, text_width(), settings.advisor_hour_rate), nl=False)
             return
         computed = "No proposal has stood unchanged since then; `pertoken advise --at TIME` computes those of a time."
         echo(plain(source, computed if moment.dated else None, settings.advisor_hour_rate))
         return
-    from pertoken.cli.screens.source import screen_options, screen_source
+    from pertoken.cli.screens.up import screen_options, screen_source
     from pertoken.text import amounts
     from pertoken.tui.app import PertokenApp
 
@@ -153,7 +245,7 @@ def _serve(
     from pertoken.errors import BadInput
 
     try:
-        from pertoken.cli.screens.web import ScreenServer
+        pass
     except ModuleNotFoundError:
         from pertoken.installed import install_command
 
@@ -179,3 +271,57 @@ def _serve(
     if writes:
         echo("Browsers may decide on advice, switch rules and write files on this host, in your name.", err=True)
     ScreenServer(shlex.join(command), host, port).serve()
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_LINK = re.compile(r"<link\b[^>]*href=\"(https?:[^\"]*)\"[^>]*>\s*")
+_FOCUS = """<script>
+  // Keys reach the screens without a click, as soon as the terminal exists.
+  addEventListener("load", function focusTerminal() {
+    const area = document.querySelector(".xterm-helper-textarea");
+    if (area) area.focus();
+    else requestAnimationFrame(focusTerminal);
+  });
+</script>
+</head>"""
+_POLICY = "style-src 'self' 'unsafe-inline'; font-src 'self' data:; frame-ancestors 'none'"
+
+
+class ScreenServer(Server):
+    """Web server of the screens on a port of one address of this host.
+
+    A page of another site that a browser of this host shows could open the screens: by its own script (refused by its
+    Origin), or under a domain name that resolves to the address (refused by its Host).
+    """
+
+    def __init__(self, command: str, host: str, port: int) -> None:
+        super().__init__(command, host=host, port=port, title="pertoken")
+        own = [host, "localhost"] if IPv4Address(host).is_loopback else [host]
+        names = [f"{name}:{port}" for name in own] + (own if port == 80 else [])
+        self._hosts = frozenset(names)
+        self._origins = frozenset(f"http://{name}" for name in names)
+
+    async def _make_app(self) -> web.Application:
+        app = await super()._make_app()
+
+        @web.middleware
+        async def own_pages_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+            origin = request.headers.get("Origin")
+            if request.headers.get("Host") not in self._hosts or (origin is not None and origin not in self._origins):
+                raise web.HTTPForbidden(text=f"Only for pages of {self.public_url}: open that address.\n")
+            return await handler(request)
+
+        app.middlewares.append(own_pages_only)
+        return app
+
+    async def handle_index(self, request: web.Request) -> web.Response:
+        """Return the page without resources of other hosts."""
+        page = await super().handle_index(request)
+        assert isinstance(page, web.Response)
+        own = f"{self.public_url}/"
+        text = _LINK.sub(lambda link: link[0] if link[1].startswith(own) else "", page.text or "")
+        page.text = text.replace("</head>", _FOCUS, 1)
+        page.headers["Content-Security-Policy"] = _POLICY
+        page.headers["Referrer-Policy"] = "no-referrer"
+        return page

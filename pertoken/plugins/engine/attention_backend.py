@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.unknown import DOCTOR
+from pertoken.plugins.common import DOCTOR
 from pertoken.rule import (
     Accelerator,
     Deployment,

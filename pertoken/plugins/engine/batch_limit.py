@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pertoken.plugins.unknown import DOCTOR
+from pertoken.plugins.common import DOCTOR
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 FACTORS = (2, 4)

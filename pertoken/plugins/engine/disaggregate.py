@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.unknown import CATALOG
+from pertoken.plugins.common import CATALOG
 from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "trtllm", "dynamo-trtllm")

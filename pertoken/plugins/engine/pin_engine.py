@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.engine.versions import interval, is_newer, judged, percent
-from pertoken.plugins.unknown import DOCTOR
+from pertoken.plugins.common import DOCTOR, interval, is_newer, judged, percent
 from pertoken.rule import Deployment, Epoch, Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 

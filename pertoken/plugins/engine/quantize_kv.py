@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.formats import FP8_KV, SIXTEEN_BIT_OR_MORE, stores_kv_in_fp8
-from pertoken.plugins.unknown import DOCTOR
+from pertoken.plugins.common import DOCTOR, FP8_KV, SIXTEEN_BIT_OR_MORE, stores_kv_in_fp8
 from pertoken.rule import (
     Deployment,
     Evidence,

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.encoders import encoder_refusal
-from pertoken.plugins.formats import FILE_FORMATS, SIXTEEN_BIT_OR_MORE, smaller_formats
-from pertoken.plugins.unknown import DOCTOR
+from pertoken.plugins.common import DOCTOR, FILE_FORMATS, SIXTEEN_BIT_OR_MORE, encoder_refusal, smaller_formats
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.replicas import alike
-from pertoken.plugins.unknown import CATALOG
+from pertoken.plugins.common import CATALOG, alike
 from pertoken.rule import (
     Accelerator,
     Deployment,

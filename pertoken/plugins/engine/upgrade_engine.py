@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.engine.versions import interval, is_newer, judged, percent
+from pertoken.plugins.common import interval, is_newer, judged, percent
 from pertoken.rule import (
     Deployment,
     Epoch,

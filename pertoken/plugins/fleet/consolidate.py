@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pertoken.plugins.encoders import served_tok_s
+from pertoken.plugins.common import served_tok_s
 from pertoken.rule import (
     WEIGHT_BYTES,
     Deployment,

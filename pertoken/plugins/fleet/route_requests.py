@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pertoken.plugins.fleet.smaller_models import smaller_models
-from pertoken.plugins.unknown import CATALOG, DOCTOR
+from pertoken.plugins.common import CATALOG, DOCTOR, smaller_models
 from pertoken.rule import (
     Evidence,
     Fleet,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.replicas import alike
+from pertoken.plugins.common import alike
 from pertoken.rule import Evidence, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.encoders import served_tok_s
+from pertoken.plugins.common import served_tok_s
 from pertoken.rule import Evidence, Proposal, Schedule, Service, Skip, asleep, counted, off, option, propose, rule, skip
 
 WEEK = 168

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pertoken.plugins.fleet.smaller_models import smaller_models
+from pertoken.plugins.common import smaller_models
 from pertoken.rule import (
     Evidence,
     Fleet,

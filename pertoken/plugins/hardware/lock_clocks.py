@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.hardware.electricity import owned_devices
+from pertoken.plugins.common import owned_devices
 from pertoken.rule import Deployment, Evidence, Fleet, Market, Proposal, Skip, option, propose, rule, skip
 
 STEP_MHZ = 15

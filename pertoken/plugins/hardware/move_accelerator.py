@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from pertoken.plugins.encoders import encoder_refusal
-from pertoken.plugins.formats import SIXTEEN_BIT_OR_MORE, smaller_formats, stores_kv_in_fp8
-from pertoken.plugins.unknown import CATALOG
+from pertoken.plugins.common import CATALOG, SIXTEEN_BIT_OR_MORE, encoder_refusal, smaller_formats, stores_kv_in_fp8
 from pertoken.rule import (
     WEIGHT_BYTES,
     Accelerator,

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.model.replacing import MODEL_RULES, fewest_ranks, refusal, replaced
-from pertoken.plugins.unknown import DOCTOR
+from pertoken.plugins.common import DOCTOR, MODEL_RULES, fewest_ranks, refusal, replaced
 from pertoken.rule import Evidence, Market, Model, Proposal, Service, Skip, option, propose, rule, skip
 
 MAX_MODELS = 3

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.model.replacing import MODEL_RULES, refusal, replaced
+from pertoken.plugins.common import MODEL_RULES, refusal, replaced
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.encoders import encoder_refusal
-from pertoken.plugins.unknown import DOCTOR
+from pertoken.plugins.common import DOCTOR, encoder_refusal
 from pertoken.rule import Evidence, Proposal, Series, Service, Skip, option, propose, rule, skip, times
 
 QUANTILES = 1000

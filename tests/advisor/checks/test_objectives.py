@@ -11,7 +11,7 @@ from pertoken.savings.estimate import Estimate
 from pertoken.state.diff import diff
 from pertoken.state.service import Slo
 from pertoken.testing import deployment, fleet, service
-from pertoken.testing.load import Load
+from pertoken.testing.builders import Load
 from tests.advisor.gathered import advised, gathered
 from tests.deployments import MARKET
 from tests.savings.fleets import AWS_H100, NOW_TS, ONE, chat, context, low_batch

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pertoken.cli import main
-from pertoken.cli.prices import offers
+from pertoken.cli.money import price_lists
 from pertoken.costs.prices.stored import detected_prices, market_of, offers_imported
 from pertoken.errors import BadInput
 from pertoken.state.deployment import Placement
@@ -125,7 +125,7 @@ def test_update_refuses_a_database_of_no_use_before_it_fetches_a_list(
     def fetched(*_: object) -> NoReturn:
         raise AssertionError("a list was fetched")
 
-    monkeypatch.setattr(offers, "fetched", fetched)
+    monkeypatch.setattr(price_lists, "fetched", fetched)
     (tmp_path / "advice.db").write_bytes(b"no database" * 1000)
     done = run(StoreLocation(tmp_path), "update", "--yes")
     assert done.exit_code == 1 and "not a database" in done.stderr

@@ -3,7 +3,7 @@ from decimal import Decimal
 
 import pytest
 
-from pertoken.cli.prices.words import end_ts, entered_amount, millionths, nano_usd, period, start_ts
+from pertoken.cli.money.price_lists import end_ts, entered_amount, millionths, nano_usd, period, start_ts
 from pertoken.errors import BadInput
 
 NOW = int(datetime(2026, 11, 28, 12, 0, 30, tzinfo=UTC).timestamp())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.cli.reporting.beside import alert_jobs, exports, lake_jobs, team_pages
+from pertoken.cli.advise import alert_jobs, exports, lake_jobs, team_pages
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.lake.manifest import LakeFiles

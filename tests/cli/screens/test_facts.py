@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pertoken.cli.screens.facts import SCREENS, text, values
+from pertoken.cli.screens.top import SCREENS, text, values
 from tests.tui.reports import FixedSource
 
 

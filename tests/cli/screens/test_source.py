@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pertoken.cli.screens.source import screen_source
+from pertoken.cli.screens.up import screen_source
 from pertoken.config import load
 from pertoken.window.course import Subject
 from pertoken.window.inventory import read_inventory

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pertoken.cli.screens.facts import SCREENS
+from pertoken.cli.screens.top import SCREENS
 from tests.cli.builders import run
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pertoken.cli.screens.children import Child, OtherAgent
+from pertoken.cli.screens.up import Child, OtherAgent
 from pertoken.store.connect.location import AgentLock
 from tests.scenario import LOW_BATCH_70B, seed
 

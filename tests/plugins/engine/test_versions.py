@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.plugins.engine.versions import is_newer, judged, percent
+from pertoken.plugins.common import is_newer, judged, percent
 from pertoken.rule import version_numbers
 from pertoken.testing import earlier
 

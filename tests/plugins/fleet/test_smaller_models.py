@@ -1,4 +1,4 @@
-from pertoken.plugins.fleet.smaller_models import smaller_models
+from pertoken.plugins.common import smaller_models
 from pertoken.rule import Skip
 from pertoken.state.service import Service
 from tests.deployments import MARKET, model

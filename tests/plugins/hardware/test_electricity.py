@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from pertoken.catalog.market import Accelerator
-from pertoken.plugins.hardware.electricity import owned_devices
+from pertoken.plugins.common import owned_devices
 from pertoken.rule import Fleet, Placement, Skip
 from pertoken.testing import deployment, fleet, service
 from tests.deployments import MARKET

@@ -1,4 +1,4 @@
-from pertoken.plugins.model.replacing import fewest_ranks, refusal, replaced
+from pertoken.plugins.common import fewest_ranks, refusal, replaced
 from tests.deployments import MARKET, model
 from tests.plugins.proposals import chat
 from tests.savings.fleets import low_batch

@@ -1,4 +1,4 @@
-"""`pertoken plan`: the set of changes that saves most, in order."""
+"""`pertoken plan`, and a plan as text."""
 
 from __future__ import annotations
 

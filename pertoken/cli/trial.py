@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pertoken.proof.trials.look import Ask, Observed
     from pertoken.proof.trials.trial import Arm, Trial
 
+
 LOOK_S = 10.0
 """Time between two readings of telemetry."""
 INTERRUPTED = 130

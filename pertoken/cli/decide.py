@@ -1,4 +1,4 @@
-"""`pertoken accept`, `snooze`, `dismiss`, `reopen`, `applied`, `undo`: decisions on a recommendation."""
+"""Commands for decisions on recommendations: accept, put off, try, declare, undo."""
 
 from __future__ import annotations
 

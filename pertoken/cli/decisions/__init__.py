@@ -1,1 +1,0 @@
-"""Commands for decisions on recommendations: accept, put off, try, declare, undo."""

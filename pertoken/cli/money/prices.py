@@ -1,0 +1,509 @@
+"""`pertoken prices`: prices that people set, and list prices that they import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pertoken.cli.money.price_lists import counted, end_ts, named, per_hour, period, since, start_ts, when
+from pertoken.cli.options import db_option, echo, json_option, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.costs.prices.book import Entered, Price, PriceBook, Priced
+    from pertoken.costs.repricing import Prices
+    from pertoken.store.connect.location import StoreLocation
+
+
+_FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
+_UNTIL = "the last day, such as 2026-12-31, or a time such as 2026-12-31T18:00 (UTC)"
+_provider_option = click.option("--provider", metavar="NAME", help="Provider as in list prices, such as aws.")
+_yes_option = click.option("--yes", is_flag=True, help="Change the cost of past hours without being asked.")
+
+
+@click.group(short_help="Set and show what a device-hour costs.")
+def prices() -> None:
+    """Set and show what a device-hour costs you. A new price changes past costs only if you confirm it."""
+
+
+@prices.command(
+    "set",
+    short_help="Set the price of a device-hour, or a discount on list prices.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("dollars", metavar="[DOLLARS]", required=False)
+@click.option(
+    "--for",
+    "selector",
+    metavar="DEVICE",
+    help="`cpu` (a host's CPUs together), `gpu` (every GPU), words of a GPU's name such as H100 or \"H100 PCIe\", or a "
+    "device's UUID.",
+)
+@click.option("--discount", metavar="PERCENT", help="Discount on all list prices of a --provider, such as 30%.")
+@_provider_option
+@click.option(
+    "--from",
+    "start",
+    metavar="WHEN",
+    help=f"Start: {_FROM} [default: ever if no device of DEVICE has a price yet, else now; of a discount now].",
+)
+@click.option("--until", metavar="WHEN", help=f"End: {_UNTIL} [default: until another is set].")
+@click.option("--currency", metavar="CODE", help="Currency of the amount, such as EUR; needs --rate.")
+@click.option("--rate", metavar="DOLLARS", help="Dollars of one unit of the --currency, such as 1.08.")
+@click.option("--rate-date", metavar="DATE", help="Day of the --rate [default: today].")
+@click.option("--rate-source", metavar="TEXT", help="Source of the --rate [default: your user name].")
+@click.option("--note", help="Source of the price, kept with it.")
+@_yes_option
+@db_option
+def set_price(
+    config_file: str | None,
+    db: str | None,
+    dollars: str | None,
+    selector: str | None,
+    discount: str | None,
+    provider: str | None,
+    start: str | None,
+    until: str | None,
+    currency: str | None,
+    rate: str | None,
+    rate_date: str | None,
+    rate_source: str | None,
+    note: str | None,
+    yes: bool,
+) -> None:
+    """Set what one hour of one device costs, in DOLLARS (an 8-GPU instance at $55.04 is 6.88 for each GPU).
+
+    If several prices apply, that with the most exact DEVICE is used. Names match by whole words: H100 matches "NVIDIA
+    H100 80GB HBM3", H10 does not. If the cost of past hours changes, old and new cost are shown, and you are asked.
+
+    An amount in another --currency is kept as you entered it beside its dollars at your --rate. After --until the
+    price before it applies again, as after `prices unset` where there was none.
+
+    `--discount 30% --provider aws` takes 30 % off every list price of a provider, in costs and in advice, from its
+    start to its end. It changes no price that you set and no billed price.
+    """
+    import getpass
+
+    pass
+    pass
+    from pertoken.cli.money.price_lists import entered_amount, millionths
+    from pertoken.errors import BadInput
+
+    if dollars is not None and dollars.startswith("--"):  # an unknown option may stand for a negative number
+        raise click.NoSuchOption(dollars)
+    money = (currency, rate, rate_date, rate_source)
+    if discount is not None:
+        if provider is None or dollars is not None or selector is not None or any(word is not None for word in money):
+            raise BadInput("a discount is set as `--discount 30% --provider aws`, without DOLLARS, --for or --currency")
+        put_discount(config_file, db, provider, millionths(discount), start, until, note, yes)
+        return
+    if provider is not None:
+        raise BadInput("--provider belongs to --discount: name the devices with --for")
+    if dollars is None or selector is None:
+        raise BadInput("a price needs DOLLARS and --for DEVICE, such as `pertoken prices set 2.50 --for H100`")
+    nano, entered = entered_amount(dollars, *money, getpass.getuser())
+    put(config_file, db, selector, start, note, nano, yes, until, entered)
+
+
+@prices.command("unset", short_help="Withdraw the price of a device-hour, or a discount.")
+@click.argument("selector", metavar="[DEVICE]", required=False)
+@_provider_option
+@click.option("--from", "start", metavar="WHEN", default="now", show_default=True, help=f"Start: {_FROM}.")
+@click.option("--note", help="Your reason, kept with it.")
+@_yes_option
+@db_option
+def unset_price(
+    config_file: str | None,
+    db: str | None,
+    selector: str | None,
+    provider: str | None,
+    start: str,
+    note: str | None,
+    yes: bool,
+) -> None:
+    """Withdraw the price of DEVICE, written as when it was set, or the discount of a --provider. Past costs and the
+    history of prices do not change.
+
+    From then on a less exact price applies, or the list price of the detected instance, or none.
+    """
+    pass
+    pass
+    from pertoken.errors import BadInput
+
+    if (selector is None) == (provider is None):
+        raise BadInput("name the DEVICE whose price ends, or the --provider whose discount ends")
+    if provider is not None:
+        put_discount(config_file, db, provider, None, start, None, note, yes)
+    else:
+        put(config_file, db, selector or "", start, note, None, yes)
+
+
+@prices.command("show", short_help="Show every price and discount ever set.")
+@db_option
+@json_option
+def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
+    """Show every price and discount ever set, oldest first, with the recorded devices that it applies to; then list
+    prices of detected instances that have no other price."""
+    from pertoken.cli.money.price_lists import show
+
+    show(config_file, db, as_json)
+
+
+@prices.command("offers", short_help="Show list prices, their age and source, and which are missing.")
+@_provider_option
+@click.option("--accelerator", metavar="NAME", help="Accelerator of the catalog, such as L40S, or CPU.")
+@click.option("--region", help="Region of the provider.")
+@click.option("--purchase", help="on_demand, spot, reserved_1y, reserved_3y or capacity_block.")
+@db_option
+@json_option
+def show_offers(
+    config_file: str | None,
+    db: str | None,
+    provider: str | None,
+    accelerator: str | None,
+    region: str | None,
+    purchase: str | None,
+    as_json: bool,
+) -> None:
+    """Show list prices of instances in force, the catalog's and imported ones, less discounts in force: cheapest
+    device-hour first, each with its date and source. Prices that no dated list states follow, with who states them."""
+    from pertoken.cli.money.price_lists import show_listed
+
+    show_listed(config_file, db, provider, accelerator, region, purchase, as_json)
+
+
+@prices.command("import", short_help="Import list prices of instances from a file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool) -> None:
+    """Import list prices of instances from FILE, CSV or JSON (a list of objects).
+
+    Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
+    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and optionally
+    confidence (high, medium or low) and note. The difference is shown before anything is written; implausible rows are
+    left out with the reason. A changed price counts from now on: past costs do not change.
+    """
+    from pertoken.cli.money.price_lists import write
+    from pertoken.costs.prices.offers import OfferList, read_list
+
+    write(config_file, db, lambda market, today: OfferList(read_list(file, market)), yes)
+
+
+@prices.command("update", short_help="Fetch the newest list prices.")
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
+    """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
+
+    Needs network access and the extra `prices`: the package gpuhunt, which publishes lists every day. New, risen,
+    fallen and refused prices, and those gone from the lists, are shown before anything is written, as for `import`;
+    either all are written or none.
+    """
+    from pertoken.cli.money.price_lists import fetched, write
+
+    write(config_file, db, fetched, yes)
+
+
+def _terms(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each term of the cost of ownership; its help has the default and the usual range."""
+    from pertoken.catalog.instances import terms
+
+    for name, term in reversed(list(terms().items())):
+        text = f"{term.meaning[0].upper()}{term.meaning[1:]} [default: {term.value:g}; usual: {term.usual}]."
+        command = click.option(f"--{name.replace('_', '-')}", name, type=float, help=text)(command)
+    return command
+
+
+@prices.command("own", short_help="State the cost of a server that you own.")
+@click.argument("host")
+@click.option(
+    "--capex", type=float, required=True, help="Dollars paid for the whole server, including its share of the network."
+)
+@click.option("--nameplate-kw", type=float, help="Power reserved for the server; without it colocation is not counted.")
+@click.option(
+    "--node-w", type=float, help="Mean power of the server, measured at its plug [default: modelled from its devices]."
+)
+@_terms
+@db_option
+def own_server(
+    config_file: str | None,
+    db: str | None,
+    host: str,
+    capex: float,
+    nameplate_kw: float | None,
+    node_w: float | None,
+    **stated: float | None,
+) -> None:
+    """State the cost of the server HOST, so that an hour of its devices has the price of owning it.
+
+    That price is capital, maintenance, colocation and operations plus the energy of each week: the measured power of
+    the devices with that of the rest of the server, by --node-w or a model (docs/prices.md), times PUE. It applies to
+    devices without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before.
+    """
+    pass
+
+    own(
+        config_file,
+        db,
+        host,
+        {"capex_usd": capex, "nameplate_kw": nameplate_kw, "node_w": node_w, "at_plug": True, **stated},
+    )
+
+
+def put(
+    config_file: str | None,
+    db: str | None,
+    selector: str,
+    start: str | None,
+    note: str | None,
+    nano: int | None,
+    yes: bool,
+    until: str | None = None,
+    entered: Entered | None = None,
+) -> None:
+    """Show the devices and past costs that a price (None: no price) applies to, and set it.
+
+    Starts again if another person sets a price meanwhile. Raises BadInput."""
+    import getpass
+    import time
+
+    from pertoken.costs.prices.book import Price, identity
+    from pertoken.costs.repricing import read_prices
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.store import repository
+    from pertoken.store.connect.location import locate
+    from pertoken.store.repository import AdviceRepository, PricesChanged
+
+    selector = selector.strip()
+    if not identity(selector):
+        raise BadInput("the device is blank: name `cpu`, `gpu`, words of a GPU's name, or a UUID")
+    now = int(time.time())
+    asked_ts = None if start is None else start_ts(start, now)
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    upgrade(where, "advice")
+    advice = AdviceRepository(where)
+    while True:
+        known = read_prices(where, now)
+        if nano is None and not any(
+            earlier.nano_usd_per_device_hour is not None for earlier in known.book.of_selector(selector)
+        ):
+            set_for = ", ".join(dict.fromkeys(earlier.selector for earlier in known.book.prices)) or "nothing"
+            raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
+        from_ts = asked_ts
+        if from_ts is None:
+            from_ts = 0 if known.unpriced(selector) else start_ts("now", now)
+        until_ts = end_ts(until, from_ts, now)
+        price = Price(
+            selector,
+            nano,
+            from_ts,
+            now,
+            getpass.getuser(),
+            note,
+            seq=known.seq + 1,
+            until_ts=until_ts,
+            entered=entered,
+        )
+        echo(f"{selector}: {per_hour(price)}, {period(from_ts, until_ts, now)}.")
+        echo(named(known, selector))
+        after = known.having(price)
+        confirm(where, known.book, after, price.from_ts, now, yes or asked_ts is None)
+        try:
+            with advice.writing() as connection:
+                repository.add_price(
+                    connection,
+                    read_seq=known.seq,
+                    selector=selector,
+                    nano_usd_per_device_hour=nano,
+                    from_ts=from_ts,
+                    set_ts=now,
+                    set_by=price.set_by,
+                    note=note,
+                    until_ts=until_ts,
+                    entered=None if entered is None else entered.stored,
+                )
+        except PricesChanged:
+            echo("Another person changed prices meanwhile; starting again.", err=True)
+            continue
+        break
+    _after(known, price, now)
+    if asked_ts is None and from_ts:
+        echo("Costs before that stay as they are; `--from ever` would change them, after showing how.")
+
+
+def confirm(where: StoreLocation, before: PriceBook, after: PriceBook, from_ts: int, now: int, yes: bool) -> None:
+    """Show the past costs that a change of prices changes, and ask if any were known.
+
+    Raises BadInput without a terminal.
+    """
+    import sys
+
+    from pertoken.cli.progress import Progress
+    from pertoken.costs.repricing import repriced
+    from pertoken.errors import BadInput
+    from pertoken.text.amounts import amount
+
+    if from_ts > now:
+        return
+    with Progress("Pricing past hours again"):
+        changed = repriced(where, before, after, from_ts, now)
+    changes = [change for change in changed if change.first_ts < now // 60 * 60]  # not the current minute
+    for change in changes:
+        hours = change.device_ms / 3_600_000
+        echo(
+            f"Cost of {len(change.devices)} x {change.name} from {when(change.first_ts)} to {when(change.last_ts)} "
+            f"({hours:,.{1 if hours >= 1 else 3}f} device-hours): {amount(change.before, 'no price')} → "
+            f"{amount(change.after, 'no price')}"
+        )
+    if yes or all(change.before is None for change in changes):
+        return
+    if not sys.stdin.isatty():
+        raise BadInput("the cost of past hours would change, as shown: nothing was set; pass --yes to do it")
+    if not click.confirm("Change the cost of past hours?"):
+        raise BadInput("nothing was set")
+
+
+def _after(known: Prices, price: Price, now: int) -> None:
+    """Print devices of this selector to which another price applies, and later prices of the selector."""
+    then = max(now, price.from_ts)
+    book = known.having(price)
+    others: dict[str, list[Priced]] = {}
+    for device in known.named(price.selector):
+        applied = book.at(device, then)
+        if applied != price:
+            what = "no price" if applied is None else f"{per_hour(applied)} of {applied.selector}"
+            others.setdefault(what, []).append(device)
+    for what, devices in others.items():
+        echo(f"{counted(devices)}: {what} {'applies' if what != 'no price' else 'is known'} then.")
+    for later in book.of_selector(price.selector):
+        if later.from_ts > price.from_ts and later.nano_usd_per_device_hour is not None:
+            echo(f"{later.selector}: {per_hour(later)} {since(later.from_ts, then)}, as set before.")
+
+
+def put_discount(
+    config_file: str | None,
+    db: str | None,
+    provider: str,
+    millionths: int | None,
+    start: str | None,
+    until: str | None,
+    note: str | None,
+    yes: bool,
+) -> None:
+    """Show the past costs that a discount (None: no discount) changes, and set it.
+
+    Starts again if another person sets one meanwhile. Raises BadInput.
+    """
+    import getpass
+    import time
+
+    from pertoken.catalog.market import load_market
+    from pertoken.catalog.offers import newest
+    from pertoken.costs.prices.book import Discount
+    from pertoken.costs.prices.stored import discounts_set, offers_imported
+    from pertoken.costs.repricing import read_prices
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.store import repository
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import Store, open_advice, reading
+    from pertoken.store.repository import AdviceRepository, PricesChanged
+
+    name = provider.strip().lower()
+    now = int(time.time())
+    from_ts = start_ts(start or "now", now)
+    until_ts = end_ts(until, from_ts, now)
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    upgrade(where, "advice")
+    while True:
+        store = Store(where, reading(where, "telemetry"), open_advice(where))
+        known = discounts_set(store)
+        market = load_market().having(offers_imported(store))
+        listed = sum(offer.provider == name for offer in newest(market.all_offers))
+        if millionths is None and not any(discount.provider == name for discount in known.all):
+            raise BadInput(f"no discount is set for {name!r}")
+        if millionths is not None and not listed:
+            providers = ", ".join(sorted({offer.provider for offer in market.all_offers}))
+            raise BadInput(f"no list price of {name!r} is known; providers are {providers}")
+        seq = max((discount.seq for discount in known.all), default=0)
+        discount = Discount(name, millionths, from_ts, until_ts, now, getpass.getuser(), note, seq + 1)
+        prices = "list price" if listed == 1 else "list prices"
+        echo(f"{name}: {discount.percent} on {listed} {prices}, {period(from_ts, until_ts, now)}.")
+        before, after = read_prices(where, now), read_prices(where, now, (discount,))
+        confirm(where, before.book, after.book, from_ts, now, yes or start in (None, "now"))
+        try:
+            with AdviceRepository(where).writing() as connection:
+                repository.add_discount(
+                    connection,
+                    read_seq=seq,
+                    provider=name,
+                    millionths=millionths,
+                    from_ts=from_ts,
+                    until_ts=until_ts,
+                    set_ts=now,
+                    set_by=discount.set_by,
+                    note=note,
+                )
+        except PricesChanged:
+            echo("Another person changed discounts meanwhile; starting again.", err=True)
+            continue
+        return
+
+
+def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str, float | None]) -> None:
+    """Store the cost of a server and show the price of an hour of its devices. Raises BadInput for invalid terms."""
+    import getpass
+    import time
+
+    from pertoken.costs.prices.stored import Ownership, ownership
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.store import repository
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import Store, open_advice, reading
+    from pertoken.store.repository import AdviceRepository
+    from pertoken.units import format_utc
+
+    settings = settings_of(config_file, db=db)
+    values: dict[str, Any] = dict(stated)
+    if values.get("usd_per_kwh") is None:
+        values["usd_per_kwh"] = settings.energy_usd_per_kwh
+    if values.get("pue") is None and "energy_pue" in settings.set_by:
+        values["pue"] = settings.energy_pue
+    try:
+        owned = Ownership(**values)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    where = locate(settings.db, settings.advice)
+    upgrade(where, "advice")
+    now = int(time.time()) // 60 * 60
+    known = ownership(Store(where, reading(where, "telemetry"), open_advice(where)))
+    from_ts = now if host in known else 0
+    with AdviceRepository(where).writing() as connection:
+        repository.add_owned(
+            connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=now, set_by=getpass.getuser()
+        )
+    since = f"from {format_utc(from_ts)} on: past costs stay as they are" if from_ts else "from the beginning"
+    echo(f"{host} is owned, {since}.")
+    _show(where, host, now)
+
+
+def _show(where: Any, host: str, now: int) -> None:
+    from pertoken.costs.repricing import read_prices
+    from pertoken.text.amounts import amount
+
+    newest = [detected[-1] for detected in read_prices(where, now).book.detected.values() if detected]
+    prices = [price for price in newest if f"owning {host} " in (price.note or "")]
+    if not prices:
+        echo(
+            f"No device of {host!r} was recorded yet, or its instance has a list price: "
+            "it applies to devices recorded later."
+        )
+    for price in prices:
+        echo(f"{price.selector}: {amount(price.nano_usd_per_device_hour)} an hour, {price.note}")

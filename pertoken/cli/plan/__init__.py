@@ -1,1 +1,0 @@
-"""`pertoken plan`, and a plan as text."""

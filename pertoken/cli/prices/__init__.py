@@ -1,1 +1,0 @@
-"""`pertoken prices`: prices that people set, and list prices that they import."""

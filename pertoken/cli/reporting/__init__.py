@@ -1,1 +1,0 @@
-"""Commands that write or send figures elsewhere: reports, alerts, price maps, MCP server, gates."""
