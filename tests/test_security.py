@@ -9,8 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "pertoken"
 EXCEPTIONS = {
     ("pertoken/advisor/run.py", "import pickle"): "reads the memory of its own fork, which runs our code alone",
-    ("pertoken/testing/conformity.py", "import pickle"): "reads the process that it started, for authors of rules",
-    ("pertoken/testing/conformity.py", "import pickle"): "copies its own regimes, for authors of rules",
+    ("pertoken/testing/conformity.py", "import pickle"): "reads its own process and regimes, for authors of rules",
     ("pertoken/store/integrity/checksums.py", "import marshal"): "encodes rows for a checksum and decodes nothing",
     ("pertoken/migrations/versions/telemetry/0004_smaller_rows.py", "import marshal"): "as checksums did",
 }

@@ -30,10 +30,7 @@ from pertoken.forecast.efficiency import (  # noqa: E402
 )
 from pertoken.forecast.latency import forecast_under  # noqa: E402
 from pertoken.forecast.served import Abstained, Load, resolve  # noqa: E402
-from pertoken.state.deployment import (
-    Deployment,
-    Placement,
-)
+from pertoken.state.deployment import Deployment, Placement  # noqa: E402
 
 CANDIDATES = 10_000
 LOOPED = 200

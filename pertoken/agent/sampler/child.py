@@ -1,8 +1,8 @@
 """The sampler: the agent's child that alone talks to drivers, so that it can hang or die alone.
 
-`python -m pertoken.agent.sampler.child [PROBE,...]` reads one request line `{"processes": true|false}` at a time from stdin,
-answers each with one `DriversReading` line (`pertoken.agent.sampler.wire`) on stdout, and ends at end of file. It
-ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
+`python -m pertoken.agent.sampler.child [PROBE,...]` reads one request line `{"processes": true|false}` at a time from
+stdin, answers each with one `DriversReading` line (`pertoken.agent.sampler.wire`) on stdout, and ends at end of file.
+It ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
 from __future__ import annotations
