@@ -244,8 +244,6 @@ def serve_advice(
     from pertoken.advisor.configuration import check, configuration_of
     from pertoken.advisor.service import may_start, reason_to_wait, serve
 
-    pass
-
     if not adopt:
         check(where, configuration_of(settings))
     if where.folder is not None and (reason := reason_to_wait(where)) is not None and not with_parent:

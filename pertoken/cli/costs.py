@@ -133,8 +133,6 @@ def costs(
     check_recorded(moment, store)
     report_faults(moment, store, moment.ts - first_hour(n, moment.ts))
     if figures:
-        pass
-
         if fail_on:
             raise click.UsageError("--figures takes no gates: leave it out with --fail-on")
         return print_figures(store, settings, n, moment, as_json)

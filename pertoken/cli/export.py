@@ -50,7 +50,6 @@ def export(
     if form in ("litellm", "langfuse"):
         if table is not None or start is not None or end is not None:
             raise BadInput(f"{form} covers all models over the last seven days: leave --table, --from and --to out")
-        pass
 
         return export_prices(settings_of(config_file, db=db), form, out)
     if form not in FORMATS:

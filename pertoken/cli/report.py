@@ -92,7 +92,6 @@ def report(
     if weekly:
         if form is not None or start is not None or fail_on:
             raise BadInput("--weekly always covers seven days as text: give it with --to, --out or --at only")
-        pass
 
         return send_week(settings_of(config_file, db=db), end or "file", out, as_of(at))
     if form is None:

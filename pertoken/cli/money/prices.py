@@ -86,8 +86,6 @@ def set_price(
     """
     import getpass
 
-    pass
-    pass
     from pertoken.cli.money.price_lists import entered_amount, millionths
     from pertoken.errors import BadInput
 
@@ -128,8 +126,6 @@ def unset_price(
 
     From then on a less exact price applies, or the list price of the detected instance, or none.
     """
-    pass
-    pass
     from pertoken.errors import BadInput
 
     if (selector is None) == (provider is None):
@@ -243,7 +239,6 @@ def own_server(
     the devices with that of the rest of the server, by --node-w or a model (docs/prices.md), times PUE. It applies to
     devices without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before.
     """
-    pass
 
     own(
         config_file,

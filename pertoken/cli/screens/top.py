@@ -209,13 +209,9 @@ def top(
 
         source = StoreSource(where, as_of=moment.ts if moment.dated else None, settings=settings)
         if as_json:
-            pass
-
             echo_json(values(source, SCREENS if screen is None else (screen,)))
             return
         if screen is not None:
-            pass
-
             echo(text(source, screen, text_width(), settings.advisor_hour_rate), nl=False)
             return
         computed = "No proposal has stood unchanged since then; `pertoken advise --at TIME` computes those of a time."

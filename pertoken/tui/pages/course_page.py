@@ -77,7 +77,6 @@ class CoursePage(SheetPage):
 
     def body(self) -> ComposeResult:
         """Yield dollars, plots, marks and facts in one column that scrolls."""
-        pass  # plotext is loaded by the page that plots
 
         with VerticalScroll():
             yield PlainText(id="subject")
@@ -103,7 +102,6 @@ class CoursePage(SheetPage):
 
     def show(self, view: View) -> None:
         """Show the subject as the view has it."""
-        pass
 
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
         title = self.query_one("#subject", PlainText)
