@@ -82,7 +82,7 @@ def test_it_holds_one_package_with_its_data_and_nothing_generic(wheel: Path) -> 
     names = ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"pertoken", f"pertoken-{__version__}.dist-info"}
     facts = ("catalog/prices.csv", "catalog/token_prices.csv", "catalog/knobs.toml", "catalog/clouds.toml")
-    unit = "agent/systemd/pertoken-agent.service"
+    unit = "agent/pertoken-agent.service"
     templates = [f"advisor/rules/templates/{name}.txt" for name in ("rule.py", "test.py", "pyproject.toml")]
     for needed in (*templates, "py.typed", "tui/pertoken.tcss", "migrations/env.py", unit, *facts):
         assert f"pertoken/{needed}" in names

@@ -100,7 +100,7 @@ def installation(service: Service, python: str = sys.executable, groups: Iterabl
     """Return the plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
     existing = {group.gr_name for group in grp.getgrall()} if groups is None else set(groups)
     device_groups = [name for name in _DEVICE_GROUPS if name in existing]
-    unit = files("pertoken.agent.systemd").joinpath(service.unit).read_text(encoding="utf-8")
+    unit = files("pertoken.agent").joinpath(service.unit).read_text(encoding="utf-8")
     return Plan(
         files=(
             File(service.user_file, service.users),

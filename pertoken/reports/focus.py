@@ -48,7 +48,7 @@ class FocusColumn:
 @cache
 def columns() -> tuple[FocusColumn, ...]:
     """Return the columns in their order."""
-    text = (files("pertoken.reports.focus") / "columns.csv").read_text(encoding="utf-8")
+    text = (files("pertoken.reports") / "focus_columns.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return tuple(FocusColumn(row["column"], row["level"], row["nulls"] == "yes", row["type"]) for row in rows)
 

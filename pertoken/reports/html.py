@@ -271,7 +271,7 @@ def document(heading: str, lines: Sequence[str], sections: Iterable[Markup], tit
 
 
 def _style() -> str:
-    return (files("pertoken.reports.html") / "report.css").read_text(encoding="utf-8")
+    return (files("pertoken.reports") / "report.css").read_text(encoding="utf-8")
 
 
 def headline_list(report: ReportFigures) -> Markup:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pertoken.tui.source import View
 
 MODES = ("fleet", "savings", "plan", "rules", "hours", "settings")
-LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "hours_page", "settings_page", "columns_page")
+LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "settings_page", "course_page")
 """Modules of pages that the first frame of the fleet does not need."""
 
 
@@ -30,7 +30,7 @@ def page_of(
 
         return SettingsPage(view, choices, settings)
     heading = mode.capitalize()
-    module = import_module(f"pertoken.tui.pages.{mode}_page")
+    module = import_module(f"pertoken.tui.pages.{'fleet' if mode == 'hours' else mode}_page")
     page: Page = getattr(module, f"{heading}Page")(view, heading, windowed=mode == "fleet")
     return page
 
@@ -39,4 +39,3 @@ def load_later() -> None:
     """Import the modules that the first frame did not need, so that keys do not wait for them later."""
     for name in LATER:
         import_module(f"pertoken.tui.pages.{name}")
-    import_module("pertoken.tui.pages.course_page")

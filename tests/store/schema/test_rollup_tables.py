@@ -42,7 +42,7 @@ import sqlite3, sys
 from pathlib import Path
 from pertoken.metrics import SERIES, label_of
 from pertoken.migrations import drift, upgrade
-from pertoken.store.connect.create import create
+from pertoken.store.connect.open import create
 from pertoken.store.connect.location import locate
 from pertoken.window.evidence import OF_DEVICES
 
