@@ -187,7 +187,7 @@ def samplers(pid: int) -> list[int]:
     """Return children of an agent that hold drivers now."""
     try:
         children = psutil.Process(pid).children()
-        return [child.pid for child in children if "pertoken.agent.sampler" in child.cmdline()]
+        return [child.pid for child in children if "pertoken.agent.sampler.child" in child.cmdline()]
     except psutil.Error:
         return []
 

@@ -218,6 +218,6 @@ def _settle(where: StoreLocation, server: Any, events: set[str]) -> None:
 def _shippers(pid: int) -> list[int]:
     try:
         children = psutil.Process(pid).children()
-        return [child.pid for child in children if "pertoken.agent.shipper" in child.cmdline()]
+        return [child.pid for child in children if "pertoken.agent.shipper.child" in child.cmdline()]
     except psutil.Error:
         return []

@@ -26,7 +26,7 @@ def shipped(server: StoreLocation, folder: Path) -> int:
 
 def shipper_of(agent_pid: int) -> list[int]:
     children = psutil.Process(agent_pid).children()
-    return [child.pid for child in children if "pertoken.agent.shipper" in child.cmdline()]
+    return [child.pid for child in children if "pertoken.agent.shipper.child" in child.cmdline()]
 
 
 def test_an_agent_ships_and_goes_on_when_its_shipper_is_killed(
