@@ -11,12 +11,12 @@ PERIOD_S = 2.0
 
 def main() -> None:
     """Run the command line."""
-    from pertoken import cli
-    from pertoken.agent import recorder
-    from pertoken.exposition import otlp
-    from pertoken.reports.alerts import watch
 
-    recorder.LOOK_S = otlp.PUSH_EVERY_S = watch.EVERY_S = PERIOD_S
+    from pertoken import cli, exposition
+    from pertoken.agent import recorder
+    from pertoken.reports import alerts
+
+    recorder.LOOK_S = exposition.PUSH_EVERY_S = alerts.EVERY_S = PERIOD_S
     cli.main(prog_name="pertoken")
 
 
