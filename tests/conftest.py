@@ -56,7 +56,7 @@ _LONGEST = (
     "tests/test_last_pages.py",
     "tests/tui/terminal/test_trouble.py",
     "tests/demo/test_day.py",
-    "tests/agent/host/test_recorded_clock.py",
+    "tests/agent/clocks/test_recorded_clock.py",
     "tests/test_write_a_rule.py",
     "tests/advisor/worker",
     "tests/agent/test_clock_steps_process.py",

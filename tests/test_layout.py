@@ -1,7 +1,8 @@
 """Tests mirror packages: the test of a module is found by its path.
 
-`pertoken/a/b.py` is tested by `tests/a/test_b.py`. A package that is used through its front door alone may be tested
-as a whole instead: all modules of `pertoken/a/` by `tests/a/test_a.py`. Modules without a function need no test.
+`pertoken/a/b.py` is tested by `tests/a/test_b.py`, or by the files of `tests/a/b/` where it is large. A package that is
+used through its front door alone may be tested as a whole instead: all modules of `pertoken/a/` by `tests/a/test_a.py`.
+Modules without a function need no test.
 """
 
 import ast
@@ -24,8 +25,8 @@ def test_each_module_is_tested_at_its_path() -> None:
         name, folder = path.with_suffix("").as_posix(), TESTS / path.parent
         if path.stem in RUN_BY_OTHERS or name in RUN_BY_OTHERS or path.parent.as_posix().startswith("migrations/v"):
             continue
-        whole = folder / f"test_{path.parent.name}.py"
-        if _has_a_function(module) and not (folder / f"test_{path.stem}.py").exists() and not whole.exists():
+        tests = (folder / f"test_{path.stem}.py", folder / path.stem, folder / f"test_{path.parent.name}.py")
+        if _has_a_function(module) and not any(test.exists() for test in tests):
             missing.setdefault(path.parent.as_posix(), []).append(path.stem)
     assert missing == {}
 

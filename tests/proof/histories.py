@@ -8,7 +8,7 @@ import numpy as np
 from pertoken.proof.verification.question import Question
 from pertoken.window.epochs import in_turn
 from pertoken.window.like_for_like import HourlyOutcomes
-from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, hours
+from tests.window.test_like_for_like import MONDAY, WEEK_H, hours
 
 HOUR_S = 3600
 WEEKS = 6

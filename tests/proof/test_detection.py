@@ -25,8 +25,8 @@ from pertoken.store.write.writer import Writer
 from tests.proof.rows import FP8, row
 from tests.values import new_store, tick
 from tests.window.epochs.test_history import CHANGED, NOW
-from tests.window.epochs.test_like_for_like import MONDAY
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+from tests.window.test_like_for_like import MONDAY
 
 BF16 = EpochRow(8, 8, MONDAY, CHANGED, "0.32.0", '{"weight_dtype": "bf16"}', (5,))
 TO_FP8 = EpochRow(9, 8, CHANGED, None, "0.32.0", '{"weight_dtype": "fp8"}', (5,))

@@ -1,135 +1,192 @@
-"""The spend of a month by hand: days, thresholds, and the end of the month with its interval."""
+"""The bill by tenant, team, model, host and device: lines that sum to it to the nano-dollar."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pertoken.costs.month import (
-    EXPECTED,
-    KEPT_S,
-    SPENT,
-    Alert,
-    DaySpend,
-    Outlook,
-    RecentMonths,
-    alerts,
-    month_of,
-    month_spend,
-    outlook,
-    spend_of,
-)
-from pertoken.store.connect.location import locate
-from pertoken.store.connect.open import open_store
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.spend import BY, NO_OWNER, OTHER, UNALLOCATED, UNATTRIBUTED, Spend, spend, team_of
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store, open_store
 from pertoken.units import NANO_USD
-from pertoken.window.reading import DAY
-from tests.scenario import LOW_BATCH_70B, seed
+from pertoken.window.tenants import Tenant
+from tests.scenario import LOW_BATCH_70B, Serving, seed
+from tests.tenants import count, metric
+
+END = 1_790_000_400 // 3600 * 3600 + 3600
+MODEL = LOW_BATCH_70B.model
+TOKENS = 3600 * 200
+"""Of one hour of the scenario."""
+HOURLY = 2 * 6.88
+"""Dollars of the two devices that the model holds; the host has four."""
 
 
-def at(text: str) -> int:
-    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+def tokens(share: float, **labels: str) -> dict[str, int]:
+    counts = {"prompt": 160, "generated": 40}
+    return {metric(word, **labels): round(3600 * per_s * share) for word, per_s in counts.items()}
 
 
-NOV, DEC = at("2026-11-01"), at("2026-12-01")
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    where = seed(tmp_path_factory.mktemp("spend"), LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=120, end_ts=END)
+    first = {**tokens(0.5, model=MODEL, team="alpha", key="alpha-prod"), **tokens(0.25, model=MODEL, key="k2")}
+    second = {**tokens(0.25, model="x/Llama-3.3-70B-Instruct", team="alpha", key="alpha-dev")}
+    count(where, END - 5400, {**first, **tokens(1, model="gpt-9", team="alpha")})
+    count(where, END - 1800, second)
+    return open_store(where)
 
 
-def day(start_ts: int, usd: float) -> DaySpend:
-    return DaySpend(start_ts, round(usd * NANO_USD), priced_ms=1)
+def of(store: Store, by: str, **teams: str) -> Spend:
+    return spend(store, by, 3, END, teams)
 
 
-def test_a_month_is_of_the_calendar_in_utc() -> None:
-    assert month_of(at("2026-11-22T19:00")) == (NOV, DEC)
-    assert month_of(at("2026-12-31T23:59")) == (DEC, at("2027-01-01"))
-    assert month_of(NOV) == (NOV, DEC) and month_of(DEC - 1) == (NOV, DEC)
+def dollars(report: Spend) -> dict[str, float]:
+    return {line.name: line.nano_usd / NANO_USD for line in report.lines}
 
 
-def test_equal_days_end_the_month_at_their_number_times_their_cost() -> None:
-    now = at("2026-11-11T12:00")
-    days = [*(day(NOV + n * DAY, 100) for n in range(10)), day(NOV + 10 * DAY, 50)]
-    spend = spend_of(days, NOV, DEC, now, NOV)
-    assert spend.nano_usd == 1050 * NANO_USD and spend.name == "2026-11" and spend.unrecorded_s == 0
-    assert spend.total == (3000 * NANO_USD,) * 3 and spend.basis == "10 whole days: their mean"
+@pytest.mark.parametrize("by", BY)
+def test_lines_sum_to_the_bill_of_the_same_time(store: Store, by: str) -> None:
+    report = of(store, by)
+    bill = fleet_report(store, 2 * 3600, END).bill
+    assert bill is not None
+    assert report.nano_usd == bill.paid
+    assert sum(line.nano_usd for line in report.lines) == bill.paid
+    assert min(line.nano_usd for line in report.lines) >= 0
 
 
-def test_weekends_that_cost_less_are_predicted_as_such_and_a_trend_goes_on() -> None:
-    first = at("2026-10-05") // DAY  # a Monday
-    weekly = [(first + n, 100.0 if n % 7 < 5 else 20.0) for n in range(14)]
-    likely_end = outlook(weekly, [(first + 14 + n, 1.0) for n in range(7)])
-    assert (
-        isinstance(likely_end, Outlook)
-        and likely_end.likely == pytest.approx(540)
-        and "day of the week" in likely_end.basis
+def test_tenants_pay_by_their_tokens_of_each_hour_and_the_rest_is_unattributed(store: Store) -> None:
+    assert dollars(of(store, "tenant")) == pytest.approx(
+        {
+            "alpha / alpha-prod": 0.5 * HOURLY,
+            "k2": 0.25 * HOURLY,
+            "alpha / alpha-dev": 0.25 * HOURLY,
+            UNATTRIBUTED: HOURLY,
+            UNALLOCATED: 4 * 6.88,
+        }
     )
-    rising = [(first + n, 100.0 + n) for n in range(28)]
-    likely_end = outlook(rising, [(first + 28, 1.0), (first + 29, 0.5)])
-    assert (
-        isinstance(likely_end, Outlook)
-        and likely_end.likely == pytest.approx(128 + 129 / 2)
-        and "trend" in likely_end.basis
+    lines = {line.name: line for line in of(store, "tenant").lines}
+    assert lines["alpha / alpha-prod"].tokens == TOKENS // 2
+    assert lines[UNATTRIBUTED].tokens == TOKENS
+
+
+def test_teams_are_those_of_the_gateway_or_as_set_for_a_key(store: Store) -> None:
+    assert dollars(of(store, "team", k2="search"))["search"] == pytest.approx(0.25 * HOURLY)
+    assert dollars(of(store, "team"))["alpha"] == pytest.approx(0.75 * HOURLY)
+    assert team_of(Tenant("alpha", "k", "space", "u"), {"space": "b", "k": "a"}) == "a"
+    assert team_of(Tenant("alpha", "k", "space", "u"), {"alpha": "c"}) == "c"
+    assert team_of(Tenant(None, "k"), {}) is None
+
+
+def test_models_hosts_and_devices_have_lines_of_their_own(store: Store) -> None:
+    assert dollars(of(store, "model")) == pytest.approx({MODEL: 2 * HOURLY, UNALLOCATED: 4 * 6.88})
+    assert len(of(store, "gpu").lines) == 4
+    assert OTHER not in dollars(of(store, "model"))
+
+
+def test_shares_by_tokens_alone_are_marked_as_unweighted_with_the_reason(store: Store) -> None:
+    report = of(store, "tenant")
+    marked = {line.name for line in report.lines if line.unweighted}
+    assert marked == {"alpha / alpha-prod", "k2", "alpha / alpha-dev"}
+    assert report.notes[0].startswith(f"{MODEL}: shares are unweighted")
+
+
+def test_shares_weigh_each_kind_of_token_by_the_device_time_that_it_took(tmp_path: Path) -> None:
+    serving = replace(LOW_BATCH_70B, prefill=0.25, cached=0.5)
+    where = seed(tmp_path, serving, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    prompt, generated = 3600 * 160, 3600 * 40
+    own = {"model": MODEL, "team": "agents"}
+    counts = {"prompt": prompt * 3 // 4, "cached": prompt // 2, "generated": generated // 4, "reasoning": 9}
+    count(where, END - 1800, {metric(word, **own): number for word, number in counts.items()})
+    other = {"prompt": prompt // 4, "generated": generated * 3 // 4, "audio": 3, "prompt_audio": 4}
+    pictures = metric("images", model=MODEL, team="chat").replace("_tokens", "")
+    count(where, END - 1600, {pictures: 6, pictures.replace("images", "video_ms"): 2_500})
+    count(where, END - 1700, {metric(word, model=MODEL, team="chat"): number for word, number in other.items()})
+    report = spend(open_store(where), "team", 2, END, {})
+    # Each team computed half of the prompts; a quarter of the time was prefill.
+    assert dollars(report) == pytest.approx(
+        {"agents": (0.25 / 2 + 0.75 / 4) * HOURLY, "chat": (0.25 / 2 + 0.75 * 3 / 4) * HOURLY, UNATTRIBUTED: 0}
     )
+    lines = {line.name: line for line in report.lines}
+    assert not any(line.unweighted for line in report.lines)
+    assert (lines["agents"].cached_tokens, lines["agents"].reasoning_tokens) == (prompt // 2, 9)
+    assert (lines["chat"].cached_tokens, lines["chat"].audio_tokens) == (0, 7)
+    assert [(lines[name].images, lines[name].video_ms) for name in ("agents", "chat")] == [(0, 0), (6, 2_500)]
 
 
-def test_the_80_percent_interval_holds_about_80_percent_of_the_ends_of_months() -> None:
-    random, held, tries = np.random.default_rng(7), 0, 400
-    for _ in range(tries):
-        usd = 100 + 30 * (np.arange(50) % 7 < 5) + random.normal(0, 10, 50)
-        known = [(n, float(usd_of_day)) for n, usd_of_day in enumerate(usd[:35])]
-        likely_end = outlook(known, [(n, 1.0) for n in range(35, 50)])
-        assert isinstance(likely_end, Outlook)
-        held += likely_end.low <= usd[35:].sum() <= likely_end.high
-    assert 0.74 <= held / tries <= 0.9
+def test_models_that_no_engine_here_serves_are_named(store: Store) -> None:
+    *_, note = of(store, "tenant").notes
+    assert note.startswith("gpt-9: gateways counted 720k tokens, and no engine here serves it.")
 
 
-def test_short_history_gives_no_prediction_and_states_the_needed_days() -> None:
-    spend = spend_of([day(NOV + n * DAY, 10) for n in range(3)], NOV, DEC, NOV + 3 * DAY, NOV)
-    assert (spend.total, spend.nano_usd) == (None, 30 * NANO_USD)
-    assert spend.reason == "3 whole days are recorded, and a month is predicted from 4 on"
-    begun = spend_of([day(NOV + 4 * DAY, 5)], NOV, DEC, NOV + 5 * DAY, NOV + 4 * DAY + 3600)
-    assert begun.unrecorded_s == 4 * DAY + 3600 and "0 whole days" in (begun.reason or "")
+def test_a_gateway_is_no_deployment_on_any_screen(store: Store) -> None:
+    report = fleet_report(store, 2 * 3600, END)
+    assert [deployment.model for deployment in report.deployments] == [MODEL]
 
 
-def test_a_day_on_which_nothing_was_recorded_is_left_out_and_not_taken_for_a_free_one() -> None:
-    days = [day(NOV + n * DAY, 100) for n in range(10) if n != 4]
-    spend = spend_of(days, NOV, DEC, NOV + 10 * DAY, NOV)
-    assert spend.total is not None and spend.total[1] == (900 + 20 * 100) * NANO_USD
+def test_without_a_gateway_all_is_unattributed_and_that_is_explained(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    report = spend(open_store(where), "team", 2, END, {})
+    assert dollars(report) == pytest.approx({UNATTRIBUTED: HOURLY})
+    assert "[[gateways]]" in report.notes[0]
 
 
-def test_devices_without_a_price_leave_the_spend_unknown() -> None:
-    unpriced = [DaySpend(NOV + n * DAY, 0, 0, unpriced_ms=5) for n in range(10)]
-    spend = spend_of(unpriced, NOV, DEC, NOV + 10 * DAY, NOV)
-    assert (spend.nano_usd, spend.total, spend.unpriced_share) == (None, None, 1)
-    assert spend.reason == "no recorded device has a price: `pertoken prices set`"
-    assert spend_of([], NOV, DEC, NOV + DAY, NOV).reason == "nothing is recorded in it yet"
+def test_without_a_price_there_are_tokens_and_no_dollars(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=END)
+    count(where, END - 1800, tokens(0.5, model=MODEL, team="alpha"))
+    report = spend(open_store(where), "team", 2, END, {})
+    assert report.nano_usd is None
+    assert {line.name: line.tokens for line in report.lines} == {"alpha": TOKENS // 2, UNATTRIBUTED: TOKENS // 2}
 
 
-def test_a_threshold_is_reached_to_the_nano_dollar_and_an_expected_overrun_is_an_alert_of_its_own() -> None:
-    spend = spend_of([day(NOV + n * DAY, 100) for n in range(10)], NOV, DEC, NOV + 10 * DAY, NOV)
-    spent = 1000 * NANO_USD
-    assert alerts(spend, 3001 * NANO_USD, (0.5, 0.8)) == ()
-    assert alerts(spend, 2 * spent, (0.5, 0.8)) == (Alert(SPENT, 0.5), Alert(EXPECTED, 1.0))
-    assert alerts(spend, 2 * spent + 1, (0.5,)) == (Alert(EXPECTED, 1.0),)
+def test_a_gateway_that_is_read_under_two_names_is_counted_once_and_named(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=120, end_ts=END)
+    for url in ("http://gw:4000", "http://gw.internal:4000"):
+        for ts in (END - 5400, END - 1800):
+            count(where, ts, tokens(0.5, model=MODEL, key="a"), url=url, life=-5)
+    report = of(open_store(where), "tenant")
+    assert dollars(report) == pytest.approx({"a": HOURLY, UNATTRIBUTED: HOURLY, UNALLOCATED: 2 * HOURLY})
+    *_, note = report.notes
+    assert note.startswith("http://gw.internal:4000 and http://gw:4000 are one gateway")
 
 
-def test_a_recorded_month_sums_its_days_at_their_prices(tmp_path: Path) -> None:
-    end = NOV + DAY + 1800
-    seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=end)
-    spend = month_spend(open_store(locate(str(tmp_path))), end)
-    assert spend.nano_usd == pytest.approx(2 * 6.88 * NANO_USD, rel=1e-6)
-    assert [day.start_ts for day in spend.days] == [NOV, NOV + DAY]
-    assert sum(day.nano_usd for day in spend.days) == spend.nano_usd
+def in_pod(workload: str | None) -> Serving:
+    owner = {} if workload is None else {"workload": workload, "label:team": workload[-1], "job": "7"}
+    return replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, **owner})
 
 
-def test_the_spend_of_a_month_is_read_again_after_an_hour_and_in_another_month(tmp_path: Path) -> None:
-    end = NOV + DAY + 1800
-    owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "job": "7"})
-    seed(tmp_path, owned, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=end)
-    store, months = open_store(locate(str(tmp_path))), RecentMonths()
-    fleet, jobs = (months.spend(store, basis, end) for basis in (None, "job"))
-    assert fleet[""] == month_spend(store, end) and jobs["7"].nano_usd == fleet[""].nano_usd
-    assert months.spend(store, None, end + KEPT_S - 1) is fleet and months.spend(store, "job", end + 60) is jobs
-    assert months.spend(store, None, end + KEPT_S) is not fleet
-    assert RecentMonths().spend(store, None, end - 60)[""] != fleet[""]
-    late = months.spend(store, "job", DEC - 60)
-    assert months.spend(store, "job", DEC + 60) is not late, "another month"
+@pytest.fixture(scope="module")
+def owned(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    where: Path | StoreLocation = tmp_path_factory.mktemp("owned")
+    pods = {"a": "Deployment prod/llama", "b": "Deployment dev/llama", "c": "? prod/?", "d": None}
+    for host, workload in pods.items():
+        where = seed(where, in_pod(workload), gpus=3, usd_per_hour=6.88, minutes=60, end_ts=END, host=host)
+    assert isinstance(where, StoreLocation)
+    return open_store(where)
+
+
+@pytest.mark.parametrize(
+    ("by", "lines"),
+    [
+        ("namespace", {"prod": 2, "dev": 1, NO_OWNER: 1}),
+        ("workload", {"prod/llama": 1, "dev/llama": 1, NO_OWNER: 2}),
+        ("label:team", {"a": 2, "?": 1, NO_OWNER: 1}),
+        ("job", {"7": 3, NO_OWNER: 1}),
+    ],
+)
+def test_owners_pay_for_their_deployments_and_what_has_none_is_a_line(
+    owned: Store, by: str, lines: dict[str, int]
+) -> None:
+    report = of(owned, by)
+    hours = {name: HOURLY * n for name, n in lines.items()}
+    assert dollars(report) == pytest.approx({**hours, UNALLOCATED: 4 * 6.88})
+    assert sum(line.nano_usd for line in report.lines) == report.nano_usd
+    assert {line.name: line.tokens for line in report.lines[:-1]} == {name: TOKENS * n for name, n in lines.items()}
+    assert [line.name for line in report.lines[-2:]] == [NO_OWNER, UNALLOCATED]
+    assert not report.notes
+
+
+def test_a_bill_of_which_no_deployment_has_an_owner_explains_it(store: Store) -> None:
+    report = of(store, "namespace")
+    assert dollars(report) == pytest.approx({NO_OWNER: 2 * HOURLY, UNALLOCATED: 4 * 6.88})
+    assert report.notes == ["No deployment of this time has a namespace that the agent could read (docs/gateways.md)."]

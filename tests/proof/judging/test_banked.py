@@ -9,7 +9,7 @@ from pertoken.proof.receipt import NanoUsd, ReleaseFigures, signed, to_text
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.verification.estimate import Verdict
 from pertoken.units import NANO_USD
-from tests.proof.receipts.test_receipt import made
+from tests.proof.receipt.test_receipt import made
 
 REALIZED = made()
 STORED = StoredReceipt(8, 9, Kind.VERDICT, to_text(REALIZED), "{}", 100, recommendation_id=1)

@@ -10,7 +10,7 @@ from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, of, 
 from pertoken.proof.receipt import receipt, signed
 from pertoken.store.repository import AdviceRepository
 from tests.proof.histories import UNTIL
-from tests.proof.receipts.test_receipt import CHANGE, made, question
+from tests.proof.receipt.test_receipt import CHANGE, made, question
 from tests.values import new_store
 
 FIRST = StoredReceipt(8, 9, Kind.VERDICT, "{}", "{}", 100, recommendation_id=0x1A << 56, receipt_id=0x2B << 56)

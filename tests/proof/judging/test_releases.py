@@ -28,8 +28,8 @@ from tests.proof.judging.changes import WEEK, changed_after
 from tests.proof.rows import FP8, row
 from tests.values import host_row, new_store, tick
 from tests.window.epochs.test_history import hour
-from tests.window.epochs.test_like_for_like import MONDAY
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+from tests.window.test_like_for_like import MONDAY
 
 RELEASED = changed_after(5)
 NOW = RELEASED + WEEK

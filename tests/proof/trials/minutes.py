@@ -18,8 +18,8 @@ from pertoken.store.write.writer import Writer
 from tests.proof.rows import FP8, row
 from tests.values import new_store, tick
 from tests.window.epochs.test_history import hour
-from tests.window.epochs.test_like_for_like import noise
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+from tests.window.test_like_for_like import noise
 
 BEGUN = 1_790_000_040 // 60 * 60
 """When a trial begins."""

@@ -40,7 +40,7 @@ from tests.proof.trials.minutes import (
     proposed,
     recorded,
 )
-from tests.window.epochs.test_like_for_like import noise
+from tests.window.test_like_for_like import noise
 
 MARKET = load_market()
 UNCHECKED = Settings()

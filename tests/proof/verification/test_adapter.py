@@ -26,8 +26,8 @@ from pertoken.window.reading import Window
 from tests.proof.judging.changes import restart
 from tests.values import new_store, tick
 from tests.window.epochs.test_history import hour
-from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+from tests.window.test_like_for_like import MONDAY, WEEK_H
 
 Made = TypeVar("Made")
 WEEKS = 5

@@ -14,7 +14,7 @@ from pertoken.proof.verification.question import METHODS, PRESENT, Covariate, Cy
 from pertoken.window.columns import Floats
 from tests.examples import examples
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
-from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, noise
+from tests.window.test_like_for_like import MONDAY, WEEK_H, noise
 
 
 def made(seed: int) -> Grid:

@@ -12,7 +12,7 @@ from pertoken.proof.verification.baseline import grid_of
 from pertoken.proof.verification.estimate import Effect, Estimator, Interval, proves_change, saving
 from pertoken.proof.verification.question import Cycle
 from tests.proof.histories import CHANGED, UNTIL, history
-from tests.window.epochs.test_like_for_like import MONDAY
+from tests.window.test_like_for_like import MONDAY
 
 
 def test_a_log_ratio_below_0_is_a_saving() -> None:

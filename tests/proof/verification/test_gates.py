@@ -8,7 +8,7 @@ from pertoken.proof.verification.estimate import MIN_DATES, Estimator, HeldOut, 
 from pertoken.proof.verification.question import Cycle
 from pertoken.window.columns import Mask
 from tests.proof.histories import CHANGED, UNTIL, history
-from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
+from tests.window.test_like_for_like import MONDAY, WEEK_H
 
 
 def estimator(seed: int, *, jumps: float = 0.0, last_week: float = 0.0) -> tuple[Estimator, Mask]:

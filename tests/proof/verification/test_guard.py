@@ -14,7 +14,7 @@ from pertoken.proof.verification.verify import Finding
 from pertoken.window.columns import Floats
 from pertoken.window.epochs import OutputCounts
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, WEEKS, asked
-from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
+from tests.window.test_like_for_like import MONDAY, WEEK_H
 
 HOURS = (WEEKS + 1) * WEEK_H
 TS = MONDAY + HOUR_S * np.arange(HOURS)

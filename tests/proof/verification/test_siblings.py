@@ -7,7 +7,7 @@ from pertoken.proof.verification.estimate import Siblings, siblings
 from pertoken.proof.verification.windows import Windows, windows
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, asked, history, scaled
-from tests.window.epochs.test_like_for_like import noise
+from tests.window.test_like_for_like import noise
 
 
 def seen(own: HourlyOutcomes, *others: HourlyOutcomes) -> Siblings:

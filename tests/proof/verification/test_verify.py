@@ -13,7 +13,7 @@ from pertoken.proof.verification.question import Covariate, Cycle, Event, EventK
 from pertoken.proof.verification.verify import Finding, verify
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, HOUR_S, asked, history, scaled
-from tests.window.epochs.test_like_for_like import WEEK_H, noise
+from tests.window.test_like_for_like import WEEK_H, noise
 
 TENTH = Promise(0.05, 0.10, 0.15)
 

@@ -10,7 +10,7 @@ from pertoken.proof.verification.question import Covariate, Event, EventKind, Qu
 from pertoken.proof.verification.verify import verify
 from pertoken.proof.verification.windows import WAY_OUT, Refused, Windows, before, single_restart, windows
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history, restarted
-from tests.window.epochs.test_like_for_like import WEEK_H
+from tests.window.test_like_for_like import WEEK_H
 
 DAY_S = 24 * HOUR_S
 

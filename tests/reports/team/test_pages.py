@@ -20,7 +20,7 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.text import amounts
 from pertoken.units import NANO_USD
 from tests.browser import CHROMIUM, DRIVER, chromium
-from tests.proof.receipts.test_receipt import made, question
+from tests.proof.receipt.test_receipt import made, question
 from tests.reports.builders import END, HOSTILE, recorded
 from tests.reports.team.builders import OWNED, advice, with_advice
 

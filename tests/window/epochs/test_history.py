@@ -19,8 +19,8 @@ from pertoken.window.columns import columns
 from pertoken.window.epochs import OUTCOME_COLUMNS, EpochHours, History, outcomes_of, outcomes_together
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.values import new_store, tick
-from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+from tests.window.test_like_for_like import MONDAY, WEEK_H
 
 CHANGED = MONDAY + WEEK_H * HOUR
 NOW = CHANGED + WEEK_H * HOUR

@@ -16,8 +16,8 @@ from pertoken.window.epochs import OutputCounts, joined, together
 from pertoken.window.reading import Window
 from tests.postgres import server_url
 from tests.values import new_store, tick
-from tests.window.epochs.test_like_for_like import MONDAY
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+from tests.window.test_like_for_like import MONDAY
 
 MINUTES = 130
 STOP, LENGTH, *_ = ENDED

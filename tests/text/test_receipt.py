@@ -8,7 +8,7 @@ from pertoken.proof.verification.question import Covariate, Event, EventKind
 from pertoken.proof.verification.verify import Finding, Span
 from pertoken.text.receipt import to_markdown
 from tests.proof.histories import CHANGED, UNTIL
-from tests.proof.receipts.test_receipt import made
+from tests.proof.receipt.test_receipt import made
 
 FINDING = Finding(
     Verdict.REALIZED,

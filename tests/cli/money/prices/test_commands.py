@@ -229,7 +229,7 @@ def test_many_who_set_prices_at_once_lose_none(shared: StoreLocation) -> None:
 
 
 def test_prices_of_an_older_pertoken_keep_the_order_they_were_set_in(tmp_path: Path) -> None:
-    stored = Path(__file__).parents[2] / "migrations" / "stored" / "advice-0001.sql"
+    stored = Path(__file__).parents[3] / "migrations" / "stored" / "advice-0001.sql"
     with closing(sqlite3.connect(tmp_path / "advice.db")) as connection:
         connection.executescript(stored.read_text())
         rows = ((7, "gpu", 3, 0, 300), (8, "gpu", 1, 0, 100), (9, "gpu", 2, 0, 200))
