@@ -1,4 +1,4 @@
-"""Times of ticks: integer epoch seconds of recorded time (`agent.host.recorded_clock`), aligned to the interval."""
+"""Times of ticks: integer epoch seconds of recorded time (`agent.clocks`), aligned to the interval."""
 
 from __future__ import annotations
 

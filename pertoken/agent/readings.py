@@ -153,7 +153,7 @@ class PlugReading:
 
     power_mw: int
     source: str
-    """Kind of what measures it: one of `settings.plug.KINDS`."""
+    """Kind of what measures it: one of `settings.fleet.KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class Recorder:
             self.tick()  # at once, unless this second has a row already
 
     def now_s(self) -> float:
-        """Return the recorded time (`agent.host.recorded_clock`), Unix seconds."""
+        """Return the recorded time (`agent.clocks`), Unix seconds."""
         return self._clock.at(self._clocks.since_boot_ms()) / 1000
 
     def tick(self) -> None:

@@ -51,7 +51,7 @@ class Upkeep:
         purge_ts: Callable[[], int | None] | None = None,
     ) -> None:
         """`events` are stored with the first tick. `purge_ts` is the time by which old rows are deleted
-        (`agent.host.purge_clock`)."""
+        (`agent.clocks`)."""
         self._where, self._writer, self.settings, self._clock = where, writer, settings, clock
         self._purge_ts = PurgeClock().now_ts if purge_ts is None else purge_ts
         self._ballast = Ballast(where.file("telemetry").parent)

@@ -3,10 +3,10 @@
 Front door:
 
 - `forecast.serving`: `forecast` and `compare`, throughput and what a change does to it.
-- `forecast.queue.latency`, `forecast.queue.replicas`: latency under arrivals, and how many replicas hold objectives.
-- `forecast.power`, `forecast.watts`: watts of a device, and of a deployment's devices under a load.
+- `forecast.latency`, `forecast.latency`: latency under arrivals, and how many replicas hold objectives.
+- `forecast.power`, `savings.changes.kept_replicas`: watts of a device, and of a deployment's devices under a load.
 - `forecast.served`: `Load`, `resolve` and `Abstained`, a deployment as the model takes it or why it cannot.
-- `forecast.memory`: whether weights fit in device memory, and the KV cache they leave.
+- `savings.size`: whether weights fit in device memory, and the KV cache they leave.
 - `forecast.tiers`: what a forecast rests on, with the error measured for it.
 - `forecast.formats`: what is assumed where nobody could see it.
 - `forecast.host`: `calibrate_all`, several deployments calibrated side by side, each on its own operating points.

@@ -1,16 +1,16 @@
 """Metrics, each defined once: name, label, unit, storage, roll-up, and the evidence series that rules read.
 
-- `metrics.engine`: `ENGINE_TOKENS`, `ENGINE_COUNTERS`, `ENGINE_TIMES`, `ENGINE_GAUGES` and `HISTOGRAMS`. Adapters map
+- `metrics.device`: `ENGINE_TOKENS`, `ENGINE_COUNTERS`, `ENGINE_TIMES`, `ENGINE_GAUGES` and `HISTOGRAMS`. Adapters map
   the engines' own names onto these. A new counter is a row of `ENGINE_COUNTERS` and a `Counter` in the adapter of an
   engine that exposes it.
 - `metrics.device`: `DEVICE`, the values that probes read of a device. A new one is a row, a probe that reads it, and a
   migration that adds its columns. Samples and documents follow from the row; roll-ups too, unless they keep `NOTHING`
   of it; and, for a gauge, screens and evidence.
-- `metrics.computations`: `Rate`, `Ratio`, `Gauge` and the other ways in which a series is computed.
+- `metrics.series`: `Rate`, `Ratio`, `Gauge` and the other ways in which a series is computed.
 - `metrics.series`: `SERIES`, which rules read as `seen.NAME`: label, unit, and one computation each, which evidence,
   plots and reports share. Series of devices come from `DEVICE`.
-- `metrics.figures`: `FIGURES` of gates, alerts and exporters.
-- `metrics.labels`: `label_of`, the name of a metric for people.
+- `metrics`: `FIGURES` of gates, alerts and exporters.
+- `metrics`: `label_of`, the name of a metric for people.
 
 Nothing here is imported by a migration: revisions are frozen.
 """

@@ -2,9 +2,9 @@
 
 Front door:
 
-- `reports.period`: `Period`, the stretch of time that a report covers.
+- `reports.figures`: `Period`, the stretch of time that a report covers.
 - `reports.figures`: `read_figures`, everything a report shows of a period.
-- `reports.page`: `html.page`, a self-contained HTML page.
-- `reports.text`: Markdown and CSV of the same figures.
+- `reports.html`: `html.page`, a self-contained HTML page.
+- `reports.markdown`: Markdown and CSV of the same figures.
 - `reports.focus`: FOCUS 1.3 rows.
 """

@@ -4,8 +4,8 @@ No host, database or measurement is needed: the serving model is used as it is w
 
 Front door:
 
-- `savings.size.workload`: `Workload`, what the service will be asked for.
-- `savings.size.ranking`: `size`, and the `Sizing` it returns.
+- `savings.size`: `Workload`, what the service will be asked for.
+- `savings.size`: `size`, and the `Sizing` it returns.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Front door:
 
-- `window.course.course`: `Course`, the series and marks of a host or deployment.
-- `window.course.timeline`: `Timeline`, from when to when a database reaches, and what happened in it.
+- `window.course`: `Course`, the series and marks of a host or deployment.
+- `window.course`: `Timeline`, from when to when a database reaches, and what happened in it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import sys
 
 SETTLED = """
 import gc
-from pertoken.garbage import MAX_NEW_OBJECTS, settle
+from pertoken.process import MAX_NEW_OBJECTS, settle
 settle()
 print(gc.get_freeze_count() > 1000, gc.get_threshold()[0] == MAX_NEW_OBJECTS, gc.isenabled())
 """

@@ -4,7 +4,7 @@ Front door:
 
 - `advisor.plan.plan`: `Plan` with its `Step`s and `LeftOut` proposals; `Limits`, the wishes of a person.
 - `advisor.plan.compose`: `compose(gathered, recommendations, limits)`.
-- `advisor.plan.script`: a plan's commands as a shell script.
+- `text.export`: a plan's commands as a shell script.
 - `advisor.plan.what_if`: another load, price or objective, as an edit of a gathered `Present`.
 
 Inside: `levers` converts recommendations to levers; `reapply` applies a lever to a fleet that other levers have

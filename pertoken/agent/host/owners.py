@@ -1,4 +1,4 @@
-"""Labels of a process's pod, its Slurm job and its systemd slice, as knobs of `state.owner`.
+"""Labels of a process's pod, its Slurm job and its systemd slice, as knobs of `state.deployment`.
 
 Sources: Kubernetes documents, "Downward API" (a volume with `metadata.labels` holds a line NAME="VALUE" for each);
 Slurm documents of cgroup.conf (a path has /job_ID/) and of the output environment variables of srun and sbatch;

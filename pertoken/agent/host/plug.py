@@ -95,7 +95,7 @@ SOURCES: Mapping[str, Callable[[PlugSource, str, Limits], float]] = {
     "redfish": read_redfish,
     "prometheus": read_prometheus,
 }
-"""Reader of each kind of source (`settings.plug.KINDS`): watts, of a host's name and limits of a request."""
+"""Reader of each kind of source (`settings.fleet.KINDS`): watts, of a host's name and limits of a request."""
 
 
 def _json(url: str, limits: Limits) -> Mapping[str, Any]:

@@ -298,7 +298,7 @@ class Moment:
     """Moment of a tick: `ts` names it, the time since the host's boot measures its span."""
 
     ts: int
-    """Recorded time (`agent.host.recorded_clock`), epoch seconds."""
+    """Recorded time (`agent.clocks`), epoch seconds."""
     wall_ms: int
     """The wall clock as it is set: only to compare with the times that pages of other hosts expose."""
     monotonic_ms: int

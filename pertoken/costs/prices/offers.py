@@ -108,7 +108,7 @@ def read_list(path: Path, market: Market) -> tuple[Offer, ...]:
 def difference(
     offers: Sequence[Offer], market: Market, today: date, now_ts: int, complete: Collection[str] = ()
 ) -> Difference:
-    """Compare a list with the offers known, leaving out what `catalog.sanity` does not believe.
+    """Compare a list with the offers known, leaving out what `catalog.coverage` does not believe.
 
     `complete` are providers of which the list holds every accelerator, on demand and on spot.
     """

@@ -117,7 +117,7 @@ class Ownership:
     at_plug: bool = False
     """Whether its energy is that of the server at the plug; else of its devices alone, as in older terms."""
     node_w: float | None = None
-    """Mean power of the server as measured at its plug; None: by the model of `catalog.owned`."""
+    """Mean power of the server as measured at its plug; None: by the model of `catalog.instances`."""
 
     def __post_init__(self) -> None:
         """Raises ValueError naming what is out of range."""

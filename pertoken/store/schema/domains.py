@@ -1,7 +1,7 @@
 """Domains of stored values: what a column of identities may hold, whoever wrote it.
 
-A fleet's server checks them where hosts ship (`store.central.door`); readers check them on each row
-(`store.query.checked`), since a local database may hold anything. A value outside its domain is never used: it is
+A fleet's server checks them where hosts ship (`store.central.functions`); readers check them on each row
+(`store.query.read`), since a local database may hold anything. A value outside its domain is never used: it is
 replaced as its domain states, so that its row still names its host.
 """
 

@@ -76,7 +76,7 @@ class EngineRow:
     version: str | None
     found_by: str
     life: int | None = None
-    """Id of the process (`agent.rows.counting.life_ids`), None where it cannot be seen."""
+    """Id of the process (`agent.rows.counters`), None where it cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class AgentSample:
 class DeploymentSample:
     """Work that one epoch served since its previous row. `complete` is False if it counted what nobody saw.
 
-    `whole_provenance` is set by the store (`store.write.shares`). `busy_provenance` is a `Provenance`: `BOUND` where
+    `whole_provenance` is set by the store (`store.write.writer`). `busy_provenance` is a `Provenance`: `BOUND` where
     `busy_ms` is an upper bound, and where the engine worked but exposes no time (`busy_ms` is None then).
     """
 
@@ -241,7 +241,7 @@ class CounterState:
     series: str
     value: int
     life: int | None
-    """Id by `agent.rows.counting.life_ids`; None where nothing reveals it."""
+    """Id by `agent.rows.counters`; None where nothing reveals it."""
     ts: int
     process_start_ms: int | None = None
     """Only of a state stored before schema 0005, which has no life: the start by the wall clock of that time."""

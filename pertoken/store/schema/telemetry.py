@@ -140,7 +140,7 @@ def busy_provenance(columns: Any) -> Any:
 
 
 metadata = TELEMETRY
-"""All tables of the group; the roll-up tables stand in `store.schema.rollup_tables`."""
+"""All tables of the group; the roll-up tables stand in `store.schema.telemetry`."""
 
 # -- what there is ---------------------------------------------------------------------------------------------
 host = telemetry_table(
@@ -200,7 +200,7 @@ engine = telemetry_table(
     text("found_by", required=True),  # process | setting | prometheus (imported) | gateway
     integer("first_ts", required=True),
     integer("last_ts", required=True),
-    integer("life"),  # id of the process: of its boot and start, or of its page (`agent.rows.counting.life_ids`)
+    integer("life"),  # id of the process: of its boot and start, or of its page (`agent.rows.counters`)
 )
 deployment = telemetry_table(
     "deployment",
@@ -298,7 +298,7 @@ device_share = telemetry_table(
     integer("busy_ms", required=True),  # of the duration, while this epoch was busy
     Column("provenance", SmallInteger, nullable=False),
 )
-"""Who has what part of a device; `store.write.shares` adds what a deployment holds whole."""
+"""Who has what part of a device; `store.write.writer` adds what a deployment holds whole."""
 histogram_set = telemetry_table(
     "histogram_set", integer("bucket_set_id", key=True), text("upper_bounds", required=True)
 )

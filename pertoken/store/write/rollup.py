@@ -2,7 +2,7 @@
 
 A minute is computed from ticks, an hour from minutes. Recomputing a minute marks its hour dirty in the same
 transaction. A bucket that changed gets a higher revision. One that cannot be computed goes into quarantine
-(`store.write.quarantine`), and all others are computed without it.
+(`store.write.rollup`), and all others are computed without it.
 """
 
 from __future__ import annotations
