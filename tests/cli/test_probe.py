@@ -94,9 +94,7 @@ def test_an_address_at_which_nothing_answers_is_one_line(tmp_path: Path) -> None
 
 
 def test_ctrl_c_ends_the_probe_cleanly_and_prints_the_measured_points(server: LlamaServer, tmp_path: Path) -> None:
-    code = (
-        "from pertoken.cli import main; from pertoken.agent import load_probe; load_probe.IDLE_S = 0.1; main()"
-    )
+    code = "from pertoken.cli import main; from pertoken.agent import load_probe; load_probe.IDLE_S = 0.1; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "probe", server.url, "--yes", "--json", "--db", str(tmp_path)],
         stdout=subprocess.PIPE,

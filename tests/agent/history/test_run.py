@@ -24,7 +24,7 @@ from pertoken.store.schema.rows import DeploymentSample, HostRow, Tick
 from pertoken.store.write.retention import Ages
 from pertoken.store.write.writer import Writer
 from tests.agent.engine_pages import CAPTURES
-from tests.agent.history.prometheus import SCRAPE_S, Scrape, needs_prometheus, prometheus
+from tests.agent.history.servers import SCRAPE_S, Scrape, needs_prometheus, prometheus
 from tests.agent.servers import answering, pages
 
 pytestmark = needs_prometheus
