@@ -42,55 +42,55 @@ _SERVICE_EDITS = ("deployments", "demand", "schedule", "replicas")
 _DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "share_source", "restart", "expected")
 
 
-def refuse_other_changes(before: Fleet, after: Fleet) -> None:
+def refuse_other_changes(present: Fleet, proposed: Fleet) -> None:
     """Raise InvalidEdit for a change that no edit of `state` makes: settings, prices, names, ids."""
-    for other in services_unlike(after, before):
-        service = before.service(other.name)
-        if replace(other, **_fields(service, _SERVICE_EDITS)) != service:
+    for proposed_service in services_unlike(proposed, present):
+        service = present.service(proposed_service.name)
+        if replace(proposed_service, **_fields(service, _SERVICE_EDITS)) != service:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
     settled = _settled()
-    for deployment in deployments_unlike(after, before):
-        now = _present(before, deployment)
-        if now is not None and settled(deployment) != settled(now):
-            raise InvalidEdit(f"name and identity of {now.name} cannot change")
-    if any(host != before.host(host.host_id) for host in _differing(before.hosts, after.hosts)):
+    for deployment in deployments_unlike(proposed, present):
+        present_deployment = _present(present, deployment)
+        if present_deployment is not None and settled(deployment) != settled(present_deployment):
+            raise InvalidEdit(f"name and identity of {present_deployment.name} cannot change")
+    if any(host != present.host(host.host_id) for host in _differing(present.hosts, proposed.hosts)):
         raise InvalidEdit("a rule cannot change the placement or purchase of a host: move deployments, or commit")
-    differing_devices = _differing(before.devices, after.devices)
-    devices = {device.device_id: device for device in before.devices} if differing_devices else {}
+    differing_devices = _differing(present.devices, proposed.devices)
+    devices = {device.device_id: device for device in present.devices} if differing_devices else {}
     for device in differing_devices:
         present_device = devices.get(device.device_id)
         if present_device is None or replace(device, partitions=present_device.partitions) != present_device:
             raise InvalidEdit(f"{device.name} is another device than the fleet has: only its partitions can change")
         if device.partitions != present_device.partitions:
-            whole = replace(
-                after,
+            partitioned = replace(
+                proposed,
                 devices=tuple(
                     present_device if device.device_id == present_device.device_id else device
-                    for device in after.devices
+                    for device in proposed.devices
                 ),
             )
-            whole.partition(
+            partitioned.partition(
                 present_device, *(part.profile for part in device.partitions)
             )  # raises for impossible partitions
             if any(part.partition_id >= 0 for part in device.partitions):
                 raise InvalidEdit(f"a new partition of {device.name} has an id below 0: use fleet.partition(...)")
-    if after.commitments[: len(before.commitments)] != before.commitments:
+    if proposed.commitments[: len(present.commitments)] != present.commitments:
         raise InvalidEdit("a commitment cannot be removed")
 
 
-def _present(before: Fleet, deployment: Deployment) -> Deployment | None:
-    known = deployment.deployment_id in before.listed_by
-    return before.deployment(deployment.deployment_id) if known else None
+def _present(present: Fleet, deployment: Deployment) -> Deployment | None:
+    is_listed = deployment.deployment_id in present.listed_by
+    return present.deployment(deployment.deployment_id) if is_listed else None
 
 
-def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
+def _differing(present: Iterable[T], proposed: Iterable[T]) -> tuple[T, ...]:
     """Return values that may differ: unchanged values of a proposal are the same objects as the present ones."""
-    if after is before:
+    if proposed is present:
         return ()
-    present = set(map(id, before))
-    return tuple(record for record in after if id(record) not in present)
+    present_ids = set(map(id, present))
+    return tuple(record for record in proposed if id(record) not in present_ids)
 
 
 @cache
@@ -104,7 +104,7 @@ def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Market) -> None:
+def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market: Market) -> None:
     """Raise InvalidEdit for impossible knobs, devices, shares or replicas."""
     if len(difference.added) > MAX_ADDED:
         raise InvalidEdit(f"it adds {len(difference.added):,} deployments: propose at most {MAX_ADDED:,}")
@@ -113,22 +113,24 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
         value = change.field, id(change.after)
         if change.kind == "deployment" and change.field in knobs() and value not in checked:
             checked.add(value)
-            _refuse_impossible_knob(change.field, change.after, before, market)
+            _refuse_impossible_knob(change.field, change.after, present, market)
     for added in difference.added:
         for name in knobs():
             if getattr(added, name) is not None:
-                _refuse_impossible_knob(name, getattr(added, name), before, market)
-    same_devices = after.devices is before.devices
-    for deployment in deployments_unlike(after, before) if same_devices else after.deployments:
-        if not all(_has_device(before if same_devices else after, device_id) for device_id in deployment.device_ids):
+                _refuse_impossible_knob(name, getattr(added, name), present, market)
+    same_devices = proposed.devices is present.devices
+    for deployment in deployments_unlike(proposed, present) if same_devices else proposed.deployments:
+        if not all(
+            _has_device(present if same_devices else proposed, device_id) for device_id in deployment.device_ids
+        ):
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
-    services = services_unlike(after, before)
-    names = _listed_by(before, services)
+    services = services_unlike(proposed, present)
+    names = _listed_by(present, services)
     for service in services:
         for deployment in service.deployments:
-            now = _present(before, deployment)
-            if now is not deployment:
-                _refuse_impossible_devices(now, deployment)
+            present_deployment = _present(present, deployment)
+            if present_deployment is not deployment:
+                _refuse_impossible_devices(present_deployment, deployment)
             # It must serve exactly the services that list it, each once.
             if sorted([name for name, _ in deployment.serves]) != sorted(names[deployment.deployment_id]):
                 raise InvalidEdit(
@@ -142,12 +144,12 @@ def _has_device(fleet: Fleet, device_id: int) -> bool:
     return device_id in fleet.device_ids or device_id in fleet.partition_of
 
 
-def _listed_by(before: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:
+def _listed_by(present: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:
     """Return, by deployment id, the names of the services that list it after the change."""
     services = {service.name: service for service in changed}
     ids = {deployment.deployment_id for service in services.values() for deployment in service.deployments}
     names = {
-        deployment_id: [name for name in before.listed_by.get(deployment_id, ()) if name not in services]
+        deployment_id: [name for name in present.listed_by.get(deployment_id, ()) if name not in services]
         for deployment_id in ids
     }
     for service in services.values():
@@ -156,7 +158,7 @@ def _listed_by(before: Fleet, changed: Iterable[Service]) -> dict[int, list[str]
     return names
 
 
-def _refuse_impossible_knob(name: str, value: Any, before: Fleet, market: Market) -> None:
+def _refuse_impossible_knob(name: str, value: Any, present: Fleet, market: Market) -> None:
     knobs()[name].check(value)
     if not isinstance(value, Model):
         return
@@ -165,36 +167,39 @@ def _refuse_impossible_knob(name: str, value: Any, before: Fleet, market: Market
     counts = [getattr(value, field.name) for field in fields(Model) if field.name != "name"]
     if any(count is not None and not 0 < count <= MAX_COUNT for count in counts):
         raise InvalidEdit(f"the shape of {value.name} is not possible: its counts are whole numbers above 0")
-    for whole, part in (("params_total", "params_active"), ("n_experts", "n_experts_active")):
-        total, active = getattr(value, whole), getattr(value, part)
+    for total_field, active_field in (("params_total", "params_active"), ("n_experts", "n_experts_active")):
+        total, active = getattr(value, total_field), getattr(value, active_field)
         if total is not None and active is not None and active > total:
-            raise InvalidEdit(f"the shape of {value.name} is not possible: {part} is more than {whole}")
-    present = before.models.get(value.name, ())
-    known = (*present, market.model(value.name))
-    if value not in present and any(deployment is not None and _contradicts(value, deployment) for deployment in known):
+            raise InvalidEdit(f"the shape of {value.name} is not possible: {active_field} is more than {total_field}")
+    fleet_models = present.models.get(value.name, ())
+    listed_models = (*fleet_models, market.model(value.name))
+    if value not in fleet_models and any(model is not None and _contradicts(value, model) for model in listed_models):
         raise InvalidEdit(f"{value.name} has another shape than in the fleet or the catalog")
 
 
-def _contradicts(stated: Model, known: Model) -> bool:
+def _contradicts(stated: Model, listed: Model) -> bool:
     pairs = (
-        (getattr(stated, field.name), getattr(known, field.name)) for field in fields(Model) if field.name != "name"
+        (getattr(stated, field.name), getattr(listed, field.name)) for field in fields(Model) if field.name != "name"
     )
     return any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
-def _refuse_impossible_devices(now: Deployment | None, to: Deployment) -> None:
-    if len(to.device_ids) > 1 and len(set(to.device_ids)) != len(to.device_ids):
-        raise InvalidEdit(f"{to.name} names a device twice")
-    if now is not None and (to.device_ids == now.device_ids or (not to.device_ids and to.placement != now.placement)):
+def _refuse_impossible_devices(present: Deployment | None, proposed: Deployment) -> None:
+    if len(proposed.device_ids) > 1 and len(set(proposed.device_ids)) != len(proposed.device_ids):
+        raise InvalidEdit(f"{proposed.name} names a device twice")
+    if present is not None and (
+        proposed.device_ids == present.device_ids
+        or (not proposed.device_ids and proposed.placement != present.placement)
+    ):
         return
-    if not to.device_ids:
-        if now is not None:
-            raise InvalidEdit(f"{to.name} would run on no device: use on(Placement(...)), or release its host")
+    if not proposed.device_ids:
+        if present is not None:
+            raise InvalidEdit(f"{proposed.name} would run on no device: use on(Placement(...)), or release its host")
         return
-    laid_out = (to.tp, to.pp, to.dp) != (None, None, None)
-    needed = to.n_devices if laid_out or now is None else len(now.device_ids)
-    if needed != len(to.device_ids):
-        raise InvalidEdit(f"{to.name} needs {needed} devices, and {len(to.device_ids)} are named")
+    laid_out = (proposed.tp, proposed.pp, proposed.dp) != (None, None, None)
+    needed = proposed.n_devices if laid_out or present is None else len(present.device_ids)
+    if needed != len(proposed.device_ids):
+        raise InvalidEdit(f"{proposed.name} needs {needed} devices, and {len(proposed.device_ids)} are named")
 
 
 def _refuse_impossible_service(service: Service) -> None:
@@ -226,75 +231,77 @@ class Candidate:
 
 
 def candidate(
-    before: Fleet, sent: object, asked: Deployment | Service | None, market: Market, *, configured: bool = False
+    present: Fleet, sent: object, subject: Deployment | Service | None, market: Market, *, configured: bool = False
 ) -> Candidate | None:
     """Return the candidate in a worker's message; None if it equals the present fleet.
 
-    `asked` is the deployment or service that the rule was run for; None for a rule over the fleet. Demand figures
+    `subject` is the deployment or service that the rule was run for; None for a rule over the fleet. Demand figures
     count as confirmed only from a rule that a person `configured`. Raises InvalidEdit for a fleet that no edit
     produces, ValueError for an invalid risk, effort or rule id.
     """
-    proposal = proposal_of(sent, before)
+    proposal = proposal_of(sent, present)
     state = proposal.state
-    if isinstance(state, Deployment) and asked is not None:
+    if isinstance(state, Deployment) and subject is not None:
         ids = {
-            deployment.deployment_id for deployment in (asked.deployments if isinstance(asked, Service) else (asked,))
+            deployment.deployment_id
+            for deployment in (subject.deployments if isinstance(subject, Service) else (subject,))
         }
         if state.deployment_id not in ids:
             raise InvalidEdit(f"{state.name} is another deployment than it was asked about: use now.but(...)")
-    if isinstance(state, Service) and isinstance(asked, Service) and state.name != asked.name:
-        raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
-    after = before.edit(state)
-    changed = services_unlike(after, before)
-    unlike = {service.name: _service(before.service_of.get(service.name), service, configured) for service in changed}
+    if isinstance(state, Service) and isinstance(subject, Service) and state.name != subject.name:
+        raise InvalidEdit(f"{state.name} is another service than it was asked about ({subject.name})")
+    proposed = present.edit(state)
+    changed = services_unlike(proposed, present)
+    unlike = {service.name: _service(present.service_of.get(service.name), service, configured) for service in changed}
     if any(unlike[service.name] is not service for service in changed):
-        after = replace(after, services=tuple(unlike.get(service.name, service) for service in after.services))
-    difference = diff(before, after)
-    if not difference or _keeps_replicas(difference, before):
+        proposed = replace(proposed, services=tuple(unlike.get(service.name, service) for service in proposed.services))
+    difference = diff(present, proposed)
+    if not difference or _keeps_replicas(difference, present):
         return None
-    refuse_other_changes(before, after)
-    refuse_impossible(before, after, difference, market)
-    return Candidate(proposal, after, difference)
+    refuse_other_changes(present, proposed)
+    refuse_impossible(present, proposed, difference, market)
+    return Candidate(proposal, proposed, difference)
 
 
-def _keeps_replicas(difference: Diff, before: Fleet) -> bool:
+def _keeps_replicas(difference: Diff, present: Fleet) -> bool:
     """Return whether a difference only sets numbers of replicas that run now."""
     return not (difference.added or difference.removed or difference.released) and all(
-        change.field == "replicas" and change.after == len(before.service(str(change.target)).deployments)
+        change.field == "replicas" and change.after == len(present.service(str(change.target)).deployments)
         for change in difference.changes
     )
 
 
-def _service(now: Service | None, after: Service, configured: bool) -> Service:
+def _service(present_service: Service | None, proposed_service: Service, configured: bool) -> Service:
     """Return a service with demand and placements changed as by the edits, whichever way a rule changed them."""
-    if now is None:
-        return after
-    present = {deployment.deployment_id: deployment for deployment in now.deployments}
+    if present_service is None:
+        return proposed_service
+    present = {deployment.deployment_id: deployment for deployment in present_service.deployments}
     deployments = tuple(
-        [_deployment(present.get(deployment.deployment_id), deployment) for deployment in after.deployments]
+        [_deployment(present.get(deployment.deployment_id), deployment) for deployment in proposed_service.deployments]
     )
-    if any(one is not other for one, other in zip(after.deployments, deployments, strict=True)):
-        after = replace(after, deployments=deployments)
-    if now.demand == after.demand:
-        return after
+    if any(proposed is not merged for proposed, merged in zip(proposed_service.deployments, deployments, strict=True)):
+        proposed_service = replace(proposed_service, deployments=deployments)
+    if present_service.demand == proposed_service.demand:
+        return proposed_service
     # A demand that a rule changed is an assumption.
     changes = {
         name: to(quantity.value, quantity.source, confirmed=configured and quantity.confirmed)
         for name in EDITABLE
-        if isinstance(quantity := getattr(after.demand, name), Quantity) and quantity != getattr(now.demand, name)
+        if isinstance(quantity := getattr(proposed_service.demand, name), Quantity)
+        and quantity != getattr(present_service.demand, name)
     }
-    demand: Demand = now.demand.serving(**changes)
-    if demand.tenants != after.demand.tenants:
-        raise InvalidEdit(f"a rule must not change the tenants of {now.name}")
-    return replace(after, demand=demand)
+    demand: Demand = present_service.demand.serving(**changes)
+    if demand.tenants != proposed_service.demand.tenants:
+        raise InvalidEdit(f"a rule must not change the tenants of {present_service.name}")
+    return replace(proposed_service, demand=demand)
 
 
-def _deployment(now: Deployment | None, to: Deployment) -> Deployment:
+def _deployment(present: Deployment | None, proposed: Deployment) -> Deployment:
     """Return a deployment without its devices if it moves to another placement."""
-    if now is None or not to.device_ids or to.device_ids != now.device_ids:
-        return to
-    stays = to.placement is now.placement or to.placement == now.placement
-    return to if stays else replace(to, device_ids=())
+    if present is None or not proposed.device_ids or proposed.device_ids != present.device_ids:
+        return proposed
+    stays = proposed.placement is present.placement or proposed.placement == present.placement
+    return proposed if stays else replace(proposed, device_ids=())
 
 
 _FLEET_WIDE = frozenset(("commitments", "partitions"))
@@ -307,7 +314,7 @@ _TO_ELSEWHERE = ("provider", "region", "instance_type", "accelerator", "devices_
 """Fields of a placement by which a service runs on other instances; so does one on spot instances or at an API."""
 
 
-def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[str]) -> Refusal | None:
+def refusal(difference: Diff, present: Fleet, proposed: Fleet, forbidden: Iterable[str]) -> Refusal | None:
     """Return why settings refuse a proposal; None if they permit it.
 
     `forbidden` is `advisor.forbid`; each service of the fleet has its own list too.
@@ -316,8 +323,8 @@ def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[s
     words |= {"release"} if difference.released else set()
     if hit := sorted(words & set(forbidden)):
         return Refusal("forbidden", f"{hit[0]} must not change: `advisor.forbid` names it")
-    for name, changes in _by_service(difference, before).items():
-        service = before.service(name)
+    for name, changes in _by_service(difference, present).items():
+        service = present.service(name)
         reasons = (
             _forbidden(service, changes)
             or _not_passed(service, changes)
@@ -326,21 +333,21 @@ def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[s
         )
         if reasons is not None:
             return reasons
-    return _together(difference, before, after)
+    return _together(difference, present, proposed)
 
 
-def _by_service(difference: Diff, before: Fleet) -> Mapping[str, Sequence[Change]]:
+def _by_service(difference: Diff, present: Fleet) -> Mapping[str, Sequence[Change]]:
     """Return changes by service; a new deployment with another model counts as a change of the model."""
     by_service: dict[str, list[Change]] = defaultdict(list)
     for change in difference.changes:
         if change.kind == "service":
             by_service[str(change.target)].append(change)
         elif change.kind == "deployment":
-            for name in before.listed_by.get(int(change.target), ()):
+            for name in present.listed_by.get(int(change.target), ()):
                 by_service[name].append(change)
     for added in difference.added:
         for name, _ in added.serves:
-            served = [deployment.model for deployment in before.service(name).deployments]
+            served = [deployment.model for deployment in present.service(name).deployments]
             if added.model not in served:
                 by_service[name].append(Change("deployment", added.deployment_id, "model", served[0], added.model))
     return by_service
@@ -399,16 +406,16 @@ def _isolation(service: Service, changes: Iterable[Change]) -> Refusal | None:
     return None
 
 
-def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
+def _together(difference: Diff, present: Fleet, proposed: Fleet) -> Refusal | None:
     """Refuse changes that put another service on an engine or a device of an isolated one, or it elsewhere."""
     if not difference.added and not any(change.field in ("device_ids", "serves") for change in difference.changes):
         return None
-    for service in before.services:
+    for service in present.services:
         if service.isolation != "tenant":
             continue
-        if new := _neighbours(service, after) - _neighbours(service, before):
+        if new := _neighbours(service, proposed) - _neighbours(service, present):
             return _isolated(service.name, f"no engine and no device with {', '.join(sorted(new))}")
-        if _instances(service, after) - _instances(service, before):
+        if _instances(service, proposed) - _instances(service, present):
             return Refusal("isolated", f'{service.name} stays on its own instances: it has isolation = "tenant"')
     return None
 
@@ -421,21 +428,21 @@ def _instances(service: Service, fleet: Fleet) -> set[tuple[object, ...]]:
 
 def _neighbours(service: Service, fleet: Fleet) -> set[str]:
     """Return the names of other services that share an engine or a device with a service."""
-    own = fleet.service(service.name).deployments
+    deployments = fleet.service(service.name).deployments
     sharing = [
-        other
-        for deployment in own
+        neighbour
+        for deployment in deployments
         for device in _parts(fleet, deployment.device_ids)
-        for other in fleet.deployments_by_device.get(device, ())
+        for neighbour in fleet.deployments_by_device.get(device, ())
     ]
-    return {name for deployment in (*own, *sharing) for name, _ in deployment.serves} - {service.name}
+    return {name for deployment in (*deployments, *sharing) for name, _ in deployment.serves} - {service.name}
 
 
 def _parts(fleet: Fleet, held: Iterable[int]) -> set[int]:
     """Return devices with all of their partitions; of a partition, those of its whole device."""
     parents = {partition_id: device.device_id for partition_id, (device, _) in fleet.partition_of.items()}
-    whole = {parents.get(device_id, device_id) for device_id in held}
-    return whole | {partition_id for partition_id, parent in parents.items() if parent in whole}
+    whole_devices = {parents.get(device_id, device_id) for device_id in held}
+    return whole_devices | {partition_id for partition_id, parent in parents.items() if parent in whole_devices}
 
 
 def _isolated(name: str, what: str) -> Refusal:
@@ -496,37 +503,37 @@ def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str |
     return "; ".join(held) or None
 
 
-def published_refusal(before: Fleet, after: Fleet, market: Market, *, accepted: bool = False) -> Refusal | None:
+def published_refusal(present: Fleet, proposed: Fleet, market: Market, *, accepted: bool = False) -> Refusal | None:
     """Return why published facts refuse a proposal of any rule; None if they do not.
 
     What runs already is not questioned: a combination of engine, format and accelerator counts where it changes.
     `accepted`: a person configured the rule, and so chose its models.
     """
-    for deployment in deployments_unlike(after, before):
-        present = _present_facts(before, deployment)
-        if present is None or _combination(present) != _combination(deployment):
+    for deployment in deployments_unlike(proposed, present):
+        present_deployment = _present(present, deployment)
+        if present_deployment is None or _combination(present_deployment) != _combination(deployment):
             reason = market.not_run(*_combination(deployment))
             if reason is not None:
                 return Refusal("format-not-run", reason)
-        for other, beside in () if accepted else _other_models(before, deployment):
-            unsuitable = market.unsuitable(other.model, deployment.model, beside=beside)
-            if unsuitable is not None and not _passed(before, deployment):
+        for replaced, beside in () if accepted else _other_models(present, deployment):
+            unsuitable = market.unsuitable(replaced.model, deployment.model, beside=beside)
+            if unsuitable is not None and not _passed(present, deployment):
                 return Refusal(*unsuitable)
     return None
 
 
-def notes(before: Fleet, after: Fleet, market: Market) -> tuple[str, ...]:
+def notes(present: Fleet, proposed: Fleet, market: Market) -> tuple[str, ...]:
     """Return the published evaluation and licence of other models, and the evaluation of weights in fewer bits."""
     lines: dict[str, None] = {}
-    for deployment in deployments_unlike(after, before):
-        for other, _ in _other_models(before, deployment):
-            lines |= dict.fromkeys(market.published(other.model, deployment.model))
-        present = _present_facts(before, deployment)
-        if present is not None and deployment.weight_dtype not in (None, present.weight_dtype):
-            known = market.model(deployment.model.name) or deployment.model
-            lines[quantized_note(known.name, str(deployment.weight_dtype))] = None
-        if present is not None:
-            lines |= dict.fromkeys(_engine_notes(present, deployment, market))
+    for deployment in deployments_unlike(proposed, present):
+        for replaced, _ in _other_models(present, deployment):
+            lines |= dict.fromkeys(market.published(replaced.model, deployment.model))
+        present_deployment = _present(present, deployment)
+        if present_deployment is not None and deployment.weight_dtype not in (None, present_deployment.weight_dtype):
+            catalog_model = market.model(deployment.model.name) or deployment.model
+            lines[quantized_note(catalog_model.name, str(deployment.weight_dtype))] = None
+        if present_deployment is not None:
+            lines |= dict.fromkeys(_engine_notes(present_deployment, deployment, market))
     return tuple(lines)
 
 
@@ -541,26 +548,21 @@ def _engine_notes(present: Deployment, deployment: Deployment, market: Market) -
         yield f"published gain of multi-token prediction: {mtp.text}"
 
 
-def _present_facts(before: Fleet, deployment: Deployment) -> Deployment | None:
-    known = deployment.deployment_id in before.listed_by
-    return before.deployment(deployment.deployment_id) if known else None
-
-
-def _other_models(before: Fleet, deployment: Deployment) -> Iterator[tuple[Deployment, bool]]:
+def _other_models(present: Fleet, deployment: Deployment) -> Iterator[tuple[Deployment, bool]]:
     """Yield the present deployment whose requests another model would take, and whether that stays beside it."""
-    present = _present_facts(before, deployment)
-    if present is not None:
-        if present.model.name != deployment.model.name:
-            yield present, False
+    present_deployment = _present(present, deployment)
+    if present_deployment is not None:
+        if present_deployment.model.name != deployment.model.name:
+            yield present_deployment, False
         return
     for name, _ in deployment.serves:
-        served = before.service(name).deployments
-        if served and deployment.model.name not in {other.model.name for other in served}:
+        served = present.service(name).deployments
+        if served and deployment.model.name not in {replica.model.name for replica in served}:
             yield served[0], True
 
 
-def _passed(before: Fleet, deployment: Deployment) -> bool:
-    return all(before.service(name).passed("model", deployment.model.name) for name, _ in deployment.serves)
+def _passed(present: Fleet, deployment: Deployment) -> bool:
+    return all(present.service(name).passed("model", deployment.model.name) for name, _ in deployment.serves)
 
 
 def _combination(deployment: Deployment) -> tuple[str, str | None, str | None]:

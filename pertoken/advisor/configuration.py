@@ -47,7 +47,7 @@ def configuration_of(settings: Settings) -> Configuration:
     """Return the configuration of a run with these settings. Raises BadInput if its list of rules cannot be read."""
     prefix = f"{APP}_".upper()
     places = {settings.set_by.get(key, "") for key in KEYS}
-    variables = sorted(place for place in places if place.startswith(prefix))
+    variables = sorted(variable for variable in places if variable.startswith(prefix))
     # Not the target of a link: that of a mounted ConfigMap changes with each edit.
     file = NO_FILE if settings.source is None else os.path.abspath(settings.source)  # noqa: PTH100
     values = [(key, getattr(settings, key)) for key in KEYS]

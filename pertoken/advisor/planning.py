@@ -53,47 +53,49 @@ class Ground:
     """Changes that save at the measured load and objectives, and are not proposed under the assumptions."""
 
 
-def plan_of_rules(asked: Planned, sources: Iterable[Source], limits: Limits, progress: Progress = no_progress) -> Plan:
+def plan_of_rules(
+    request: Planned, sources: Iterable[Source], limits: Limits, progress: Progress = no_progress
+) -> Plan:
     """Run the rules of every source, and compose a plan of their proposals.
 
     Raises StoreError if the database cannot be read, BadInput for invalid limits, settings or assumptions.
     """
-    return composed(asked.settings, ground_of_rules(asked, sources, progress), limits, progress)
+    return composed(request.settings, ground_of_rules(request, sources, progress), limits, progress)
 
 
 def plan_of_advice(
-    asked: Planned, rows: Sequence[Recommendation], limits: Limits, progress: Progress = no_progress
+    request: Planned, rows: Sequence[Recommendation], limits: Limits, progress: Progress = no_progress
 ) -> Plan:
     """Compose a plan of stored advice, priced as of now. Raises as `plan_of_rules`."""
-    return composed(asked.settings, ground_of_advice(asked, rows, progress), limits, progress)
+    return composed(request.settings, ground_of_advice(request, rows, progress), limits, progress)
 
 
-def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progress = no_progress) -> Ground:
+def ground_of_rules(request: Planned, sources: Iterable[Source], progress: Progress = no_progress) -> Ground:
     """Run the rules of every source, beside the stored advice that a person accepted. Raises as `plan_of_rules`."""
     advice = advise(
-        asked.store,
+        request.store,
         sources,
-        asked.market,
-        asked.settings,
-        asked.window_s,
-        asked.now_ts,
+        request.market,
+        request.settings,
+        request.window_s,
+        request.now_ts,
         progress,
-        dated=asked.dated,
-        what_if=asked.what_if,
+        dated=request.dated,
+        what_if=request.what_if,
     )
     assert advice.gathered is not None
-    known = standing(asked.store, asked.now_ts if asked.dated else None)
-    taken = [row for row in known if row.state in UNDER_WAY]
+    standing_rows = standing(request.store, request.now_ts if request.dated else None)
+    taken = [row for row in standing_rows if row.state in UNDER_WAY]
     subjects = {row.subject for row in taken}
-    fresh = corrected_by_receipts(asked.store, advice.recommendations, asked.now_ts)
+    fresh = corrected_by_receipts(request.store, advice.recommendations, request.now_ts)
     rows = (*taken, *(row for row in fresh if row.subject not in subjects))
-    return Ground(advice.gathered, rows, tuple(fell_away(known, fresh)) if asked.what_if else ())
+    return Ground(advice.gathered, rows, tuple(fell_away(standing_rows, fresh)) if request.what_if else ())
 
 
-def fell_away(known: Iterable[Recommendation], fresh: Iterable[Recommendation]) -> Iterator[LeftOut]:
+def fell_away(standing_rows: Iterable[Recommendation], fresh: Iterable[Recommendation]) -> Iterator[LeftOut]:
     """Yield the best variants of stored advice that the rules do not propose under assumptions, with the reason."""
     by_subject = {row.subject: row for row in fresh}
-    for row in known:
+    for row in standing_rows:
         after = by_subject.get(row.subject)
         if not row.counted or row.best is None or row.best.saving is None:
             continue
@@ -104,19 +106,19 @@ def fell_away(known: Iterable[Recommendation], fresh: Iterable[Recommendation]) 
             yield LeftOut(row.rule_id, row.recommendation_id, row.best.title, row.target, text)
 
 
-def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: Progress = no_progress) -> Ground:
+def ground_of_advice(request: Planned, rows: Sequence[Recommendation], progress: Progress = no_progress) -> Ground:
     """Read the present fleet for stored advice. Raises as `plan_of_rules`."""
     gathered = present(
-        asked.store,
-        asked.market,
-        asked.window_s,
-        asked.now_ts,
-        asked.settings,
+        request.store,
+        request.market,
+        request.window_s,
+        request.now_ts,
+        request.settings,
         progress,
-        dated=asked.dated,
-        assumed=asked.what_if.prices,
+        dated=request.dated,
+        assumed=request.what_if.prices,
     )
-    return Ground(asked.what_if.present(gathered), rows)
+    return Ground(request.what_if.present(gathered), rows)
 
 
 def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progress = no_progress) -> Plan:
@@ -125,10 +127,10 @@ def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progr
     Raises BadInput for invalid limits.
     """
     limits = replace(limits, max_power_w=limits.max_power_w or settings.budget_power_w)
-    known = sorted({row.rule_id for row in ground.rows})
+    rule_ids = sorted({row.rule_id for row in ground.rows})
     for rule_id in limits.exclude:
-        if rule_id not in known:
-            raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(known) or 'none'}")
+        if rule_id not in rule_ids:
+            raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(rule_ids) or 'none'}")
     progress("composing the plan", 0.0)
     plan = compose(ground.gathered, ground.rows, limits, sensitivity=True)
     title_by_id = {step.recommendation_id: step.title for step in plan.steps}
@@ -236,12 +238,12 @@ class Planner:
         settings = self.settings
         market = market_of(store, settings.market_provider, settings.market_region)
         now_ts = int(time.time()) if self.as_of is None else self.as_of
-        asked = Planned(store, market, settings, self.window_s, now_ts, self.as_of is not None, what_if)
+        request = Planned(store, market, settings, self.window_s, now_ts, self.as_of is not None, what_if)
         if not what_if:
-            return ground_of_advice(asked, rows, progress)
+            return ground_of_advice(request, rows, progress)
         places = find_rules(settings)
-        sources = [source_of(place, settings) for place in places if place.permission is Permission.ALLOWED]
-        return ground_of_rules(asked, sources, progress)
+        sources = [source_of(plugin, settings) for plugin in places if plugin.permission is Permission.ALLOWED]
+        return ground_of_rules(request, sources, progress)
 
 
 def advice_key(rows: Sequence[Recommendation]) -> object:

@@ -62,7 +62,7 @@ def with_cpus(
     if not rates:
         return market
     today = datetime.fromtimestamp(inventory.now_ts, UTC).date()
-    devices = [cpu_accelerator(name, of, memory_bytes[name], today) for name, of in rates.items()]
+    devices = [cpu_accelerator(name, cpu_rates, memory_bytes[name], today) for name, cpu_rates in rates.items()]
     offers = [offer for offer in market.all_offers if offer.accelerator == CPU]
     return market.with_measured(devices).having(
         replace(offer, accelerator=names[offer.provider, offer.instance_type])
@@ -158,11 +158,13 @@ def present(
         name: seen.demand_of(rows)
         for name, rows in ticking(epochs.items(), len(epochs), "reading the demand of services", progress)
     }
-    now = fleet(inventory, demands, market, settings, now_ts, owned)
-    known = with_cpus(market, now.deployments, inventory, probed)
-    if known is not market:
-        market, now = known, fleet(inventory, demands, known, settings, now_ts, owned)
-    deployments = ticking(now.deployments, len(now.deployments), "reading the evidence of deployments", progress)
+    present_fleet = fleet(inventory, demands, market, settings, now_ts, owned)
+    extended_market = with_cpus(market, present_fleet.deployments, inventory, probed)
+    if extended_market is not market:
+        market, present_fleet = extended_market, fleet(inventory, demands, extended_market, settings, now_ts, owned)
+    deployments = ticking(
+        present_fleet.deployments, len(present_fleet.deployments), "reading the evidence of deployments", progress
+    )
     alone = {
         deployment.deployment_id: seen.of_deployments([deployment.deployment_id]).with_points(
             probed.get(deployment.deployment_id, ())
@@ -173,19 +175,23 @@ def present(
         service.name: alone[service.deployments[0].deployment_id]
         if len(service.deployments) == 1
         else seen.of_deployments([replica.deployment_id for replica in service.deployments])
-        for service in ticking(now.services, len(now.services), "reading the evidence of services", progress)
+        for service in ticking(
+            present_fleet.services, len(present_fleet.services), "reading the evidence of services", progress
+        )
     }
     devices = ticking(inventory.devices, len(inventory.devices), "reading the evidence of devices", progress)
-    whole = {
+    whole_devices = {
         device_id: Priced(row.kind, row.name, row.uuid)
         for device_id, row in inventory.devices.items()
         if row.parent_id is None
     }
-    listed = _listed(whole, prices, now_ts)
-    known = known.having(set_offers(now, whole, named_prices, known, now_ts))
+    listed = _listed(whole_devices, prices, now_ts)
+    extended_market = extended_market.having(
+        set_offers(present_fleet, whole_devices, named_prices, extended_market, now_ts)
+    )
     context = Context(
-        forecasts=Forecasts(realised_by(verified, now)),
-        market=known,
+        forecasts=Forecasts(realised_by(verified, present_fleet)),
+        market=extended_market,
         now_ts=now_ts,
         deployments=alone,
         services=together,
@@ -201,13 +207,13 @@ def present(
         else EnergyPrice(round(settings.energy_usd_per_kwh * NANO_USD), settings.energy_pue),
     )
     return Present(
-        fleet=now,
+        fleet=present_fleet,
         context=context,
-        hosts={host.host_id: seen.of_devices(host.device_ids) for host in now.hosts},
+        hosts={host.host_id: seen.of_devices(host.device_ids) for host in present_fleet.hosts},
         names={
             **inventory.device_names,
-            **{host.host_id: host.name for host in now.hosts},
-            **{deployment.deployment_id: deployment.name for deployment in now.deployments},
+            **{host.host_id: host.name for host in present_fleet.hosts},
+            **{deployment.deployment_id: deployment.name for deployment in present_fleet.deployments},
         },
         addresses=Addresses(
             {row.deployment_id: row.host_name for row in inventory.running.values()},
@@ -218,9 +224,9 @@ def present(
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
         owners={service.name: service.owner for service in settings.services if service.owner is not None},
-        price_texts=_price_texts(whole, prices, now_ts),
+        price_texts=_price_texts(whole_devices, prices, now_ts),
         windows={
-            length_s: _measured(reader.of_deployments, reader.of_devices, now, inventory)
+            length_s: _measured(reader.of_deployments, reader.of_devices, present_fleet, inventory)
             for length_s, reader in readers.items()
         },
     )
@@ -230,17 +236,19 @@ def _of_span(progress: Progress, length_s: int, phase: str, share: float) -> Non
     progress(f"reading the last {format_duration(length_s)}: {phase.removeprefix('reading ')}", share)
 
 
-def _measured(of_deployments: Reader, of_devices: Reader, now: Fleet, inventory: Inventory) -> Measured:
+def _measured(of_deployments: Reader, of_devices: Reader, present_fleet: Fleet, inventory: Inventory) -> Measured:
     """Return the evidence of the subjects of a fleet in another window."""
-    of_service = {service.name: [replica.deployment_id for replica in service.deployments] for service in now.services}
+    of_service = {
+        service.name: [replica.deployment_id for replica in service.deployments] for service in present_fleet.services
+    }
     subjects: dict[SubjectKey, Callable[[], Evidence]] = {
         **{
             ("deployment", deployment.deployment_id): partial(of_deployments, (deployment.deployment_id,))
-            for deployment in now.deployments
+            for deployment in present_fleet.deployments
         },
         **{("service", name): partial(of_deployments, ids) for name, ids in of_service.items()},
         **{("device", key): partial(of_devices, (key,)) for key in inventory.devices},
-        **{("host", host.host_id): partial(of_devices, host.device_ids) for host in now.hosts},
+        **{("host", host.host_id): partial(of_devices, host.device_ids) for host in present_fleet.hosts},
     }
     return _LazyMeasured(subjects)
 
@@ -269,15 +277,15 @@ class _LazyMeasured(Mapping[SubjectKey, Evidence]):
 
 def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory) -> PriceBook:
     """Return prices with the assumed ones for the devices that they name. Raises BadInput for an unknown device."""
-    own: dict[str, Price] = {}
+    assumed_by_uuid: dict[str, Price] = {}
     for price in assumed:
         devices = [Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None]
         named = [device for device in devices if rank(price.selector, device)]
         if not named and not accelerators(price.selector):
-            known = ", ".join(sorted({device.name for device in devices})) or "none"
-            raise BadInput(f"--price {price.selector}: it names no accelerator; devices: {known}")
-        own |= {device.uuid: replace(price, selector=device.uuid, seq=MAX_SEQ) for device in named}
-    return PriceBook((*prices.prices, *own.values()), prices.detected) if own else prices
+            names = ", ".join(sorted({device.name for device in devices})) or "none"
+            raise BadInput(f"--price {price.selector}: it names no accelerator; devices: {names}")
+        assumed_by_uuid |= {device.uuid: replace(price, selector=device.uuid, seq=MAX_SEQ) for device in named}
+    return PriceBook((*prices.prices, *assumed_by_uuid.values()), prices.detected) if assumed_by_uuid else prices
 
 
 def _workloads(inventory: Inventory) -> dict[int, Workload]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import (
     FLEET,
-    Chosen,
+    PricingChoices,
     Target,
     change_lines,
     edits,
@@ -114,44 +114,46 @@ class Pricing:
     progress: Callable[[float], None] = lambda share: None
     """Called with the share of the proposals that are priced."""
 
-    def proposed(self, rule_id: str, asked: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
+    def proposed(self, rule_id: str, subject: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
         """Validate the values that a rule yielded, as a worker sends them.
 
         Raises the first error of any value: the caller makes it a FAILED row of the rule.
         """
-        before, by_target = self.gathered.fleet, defaultdict[Target, TargetOutcome](TargetOutcome)
-        own = self.target(asked)
+        present, by_target = self.gathered.fleet, defaultdict[Target, TargetOutcome](TargetOutcome)
+        call_target = self.target(subject)
         keys: set[str] = set()
         proposals: list[tuple[Candidate, Target]] = []
         for record in yielded:
             refused = refusal_of(record)
             if refused is not None:
-                target = own if asked is not None else self._about(refused)
+                target = call_target if subject is not None else self._about(refused)
                 by_target[target].refusals.append(Refusal(refused.code, refused.reason))
                 continue
             configured = rule_id in self.gathered.configured_rules
-            possible = candidate(before, record, asked, self.context.market, configured=configured)
+            possible = candidate(present, record, subject, self.context.market, configured=configured)
             if possible is None:
-                by_target[own].ignored += 1
-                by_target[own].already |= dict.fromkeys(present_values(record, before))
+                by_target[call_target].ignored += 1
+                by_target[call_target].already |= dict.fromkeys(present_values(record, present))
                 continue
             if possible.diff.key in keys:
                 continue
             keys.add(possible.diff.key)
             if len(keys) > MAX_PROPOSALS:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
-            target = own if asked is not None else target_of(possible.diff, before)
+            target = call_target if subject is not None else target_of(possible.diff, present)
             by_target[target]  # so that the target has an outcome without variants
             refusal = refusal_by_settings(
-                possible.diff, before, possible.after, self.gathered.forbidden
-            ) or refusal_by_facts(before, possible.after, self.context.market, accepted=configured)
+                possible.diff, present, possible.after, self.gathered.forbidden
+            ) or refusal_by_facts(present, possible.after, self.context.market, accepted=configured)
             if refusal is not None:
                 by_target[target].refusals.append(self._refused(possible, refusal))
                 continue
             proposals.append((possible, target))
         if not by_target:
-            by_target[own].refusals.append(Refusal("no-reason", "the rule yielded neither a proposal nor a reason"))
-        return Proposed(own, proposals, by_target)
+            by_target[call_target].refusals.append(
+                Refusal("no-reason", "the rule yielded neither a proposal nor a reason")
+            )
+        return Proposed(call_target, proposals, by_target)
 
     def prepare(self, together: Iterable[Proposed]) -> None:
         """Forecast the proposals of several targets in one batch, which is faster than one by one.
@@ -168,7 +170,7 @@ class Pricing:
         """
         count = sum(len(proposed.candidates) for proposed in together)
         candidates = (possible for proposed in together for possible, _ in proposed.candidates)
-        judged = (self._judged(possible, place / count) for place, possible in enumerate(candidates))
+        judged = (self._judged(possible, position / count) for position, possible in enumerate(candidates))
         return [self._kept(proposed, [next(judged) for _ in proposed.candidates]) for proposed in together]
 
     def _judged(self, possible: Candidate, share: float) -> tuple[Estimate, Refusal | None] | Exception:
@@ -244,14 +246,14 @@ class Pricing:
                 candidates.refusals.append(Refusal("equals-present", _equals_present(candidates)))
         return by_target
 
-    def target(self, asked: Deployment | Service | None) -> Target:
+    def target(self, subject: Deployment | Service | None) -> Target:
         """Return the target of a call for a deployment, a service or (None) the fleet."""
-        if isinstance(asked, Service):
-            return Target("service", asked.name, asked.name)
-        if isinstance(asked, Deployment):
-            host = self.gathered.addresses.hosts.get(asked.deployment_id)
-            label = f"{asked.name} on {host}" if host else asked.name
-            return Target("deployment", str(asked.deployment_id), label)
+        if isinstance(subject, Service):
+            return Target("service", subject.name, subject.name)
+        if isinstance(subject, Deployment):
+            host = self.gathered.addresses.hosts.get(subject.deployment_id)
+            label = f"{subject.name} on {host}" if host else subject.name
+            return Target("deployment", str(subject.deployment_id), label)
         return FLEET
 
     def _about(self, refused: Refused) -> Target:
@@ -268,19 +270,19 @@ class Pricing:
         return Target("host", str(host.host_id), host.name)
 
     def _refused(self, possible: Candidate, refusal: Refusal) -> RefusedChange:
-        what = title(possible.diff, self.gathered.fleet, Chosen())
+        what = title(possible.diff, self.gathered.fleet, PricingChoices())
         return RefusedChange(refusal.code, refusal.reason, what)
 
     def _variant(self, possible: Candidate, money: Estimate) -> Variant:
-        before, difference = self.gathered.fleet, possible.diff
-        chosen = Chosen(money.resized, money.released, priced=money.unpriced is None, placed=money.ordered)
-        step = commands(difference, before, self.gathered.addresses, chosen)
-        changed = touches(difference, before)
+        present, difference = self.gathered.fleet, possible.diff
+        chosen = PricingChoices(money.resized, money.released, priced=money.unpriced is None, placed=money.ordered)
+        step = commands(difference, present, self.gathered.addresses, chosen)
+        changed = touches(difference, present)
         tier, assumptions = split_tier(money.assumptions)
         return Variant(
             key=difference.key,
-            title=title(difference, before, chosen),
-            changes=change_lines(difference, before, chosen),
+            title=title(difference, present, chosen),
+            changes=change_lines(difference, present, chosen),
             edits=edits(difference),
             commands=step.apply,
             undo=step.undo,
@@ -309,9 +311,9 @@ class Pricing:
             against=(
                 *money.against,
                 *possible.proposal.against,
-                *published_notes(before, possible.after, self.context.market),
+                *published_notes(present, possible.after, self.context.market),
             ),
-            proposal=json.dumps(encoded(possible.proposal, before), sort_keys=True),
+            proposal=json.dumps(encoded(possible.proposal, present), sort_keys=True),
         )
 
     def _holds_again(self, possible: Candidate, money: Estimate) -> str | None:
@@ -450,19 +452,19 @@ class Departure:
     """JSON that `checks.candidate` reads."""
 
 
-def departure(rule_id: str, possible: Candidate, money: Estimate, before: Fleet) -> Departure | None:
+def departure(rule_id: str, possible: Candidate, money: Estimate, present: Fleet) -> Departure | None:
     """Return a priced change as a departure; None if it is none, or if it may miss an objective."""
     moved = {change.target for change in possible.diff.changes if change.field.startswith("placement.")}
-    names = {name for key in moved if isinstance(key, int) for name in before.listed_by.get(key, ())}
+    names = {name for key in moved if isinstance(key, int) for name in present.listed_by.get(key, ())}
     if money.net is None or money.uncounted or len(names) != 1 or possible.diff.removed or possible.diff.added:
         return None
     (name,) = names
     service = possible.after.service(name)
-    if any(deployment.device_ids for deployment in service.deployments) or not _shared_hosts(before, name):
+    if any(deployment.device_ids for deployment in service.deployments) or not _shared_hosts(present, name):
         return None
     if isinstance(held(money), str):
         return None
-    proposal = json.dumps(encoded(possible.proposal, before), sort_keys=True)
+    proposal = json.dumps(encoded(possible.proposal, present), sort_keys=True)
     return Departure(name, rule_id, money.net[LIKELY], proposal)
 
 
@@ -476,7 +478,9 @@ def best_by_service(departures: Iterable[Departure]) -> Mapping[str, Departure]:
 
 def services_on(fleet: Fleet, host: Host) -> frozenset[str]:
     """Return the names of the services with a deployment on a host."""
-    return frozenset(name for one in fleet.deployments_on(host) for name in fleet.listed_by.get(one.deployment_id, ()))
+    return frozenset(
+        name for deployment in fleet.deployments_on(host) for name in fleet.listed_by.get(deployment.deployment_id, ())
+    )
 
 
 def _shared_hosts(fleet: Fleet, name: str) -> list[Host]:
@@ -583,16 +587,16 @@ class _Pricer:
                 self._prepare(forecast, [item])
 
     def _within_batch(self, share: float) -> None:
-        if (now := time.monotonic()) - self._reported >= TICK_S:
-            self._reported = now
+        if (now_s := time.monotonic()) - self._reported >= TICK_S:
+            self._reported = now_s
             self._report(self._done + share * self._batch)
 
     def _rows(self, rule: RuleInfo, call: Call, priced: Priced | str | None) -> list[Recommendation]:
-        own = self._pricing.target(call.target)
+        call_target = self._pricing.target(call.target)
         if call.blocked is not None:
             series, remedy = call.blocked
             reason = f"{label_of(series)} was not measured"
-            return [self._base(rule, call, own, state=State.BLOCKED, reason=reason, remedy=remedy)]
+            return [self._base(rule, call, call_target, state=State.BLOCKED, reason=reason, remedy=remedy)]
         failed = priced if isinstance(priced, str) else None
         if isinstance(priced, Priced):
             try:
@@ -603,7 +607,7 @@ class _Pricer:
                 return [self._row(rule, call, target, result) for target, result in results.items()]
         assert failed is not None
         remedy = "The rule itself is broken: report it to its author."
-        return [self._base(rule, call, own, state=State.FAILED, reason=failed, remedy=remedy)]
+        return [self._base(rule, call, call_target, state=State.FAILED, reason=failed, remedy=remedy)]
 
     def _row(self, rule: RuleInfo, call: Call, target: Target, outcome: TargetOutcome) -> Recommendation:
         base = partial(
@@ -666,12 +670,12 @@ def _failure(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if isinstance(error, InvalidEdit) else trace(error)
 
 
-def _evidence(call: Call, target: Target, gathered: Present, known: Measured) -> tuple[EvidenceLine, ...]:
+def _evidence(call: Call, target: Target, gathered: Present, measured: Measured) -> tuple[EvidenceLine, ...]:
     """Return a line for each series that the rule read of a target or its parts, with gathered values.
 
     Of more than `MAX_EVIDENCE` series, a last line counts the others.
     """
-    own = None if call.target is None else subject_key(call.target)
+    call_key = None if call.target is None else subject_key(call.target)
     is_part = _parts_of(target, gathered)
     read = [(subject, names) for subject, names in call.read if subject is None or is_part(subject)]
     listed = islice(((subject, name) for subject, names in read for name in names), MAX_EVIDENCE)
@@ -681,7 +685,7 @@ def _evidence(call: Call, target: Target, gathered: Present, known: Measured) ->
         for line in _lines(
             f"{_name(subject, gathered)}: " if subject is not None else "",
             name,
-            known.get(subject or own or ("", "")) or Evidence({}),
+            measured.get(subject or call_key or ("", "")) or Evidence({}),
         )
     ]
     if (more := sum(len(names) for _, names in read) - MAX_EVIDENCE) > 0:

@@ -126,7 +126,7 @@ def cpu_accelerator(
         source="measured on the host by a probe",
         as_of=as_of,
         confidence="measured",
-        measured={(cpu_kernels(engine), dtype): of for (engine, dtype), of in rates.items()},
+        measured={(cpu_kernels(engine), dtype): measured_rates for (engine, dtype), measured_rates in rates.items()},
     )
 
 
@@ -152,20 +152,20 @@ def probed_deployment(store: Store, endpoint: str, host_name: str, now_ts: int) 
     """
     with bill(store, now_ts - LOOKED_BACK_S, now_ts) as priced:
         inventory, prices = priced.inventory, priced.prices
-    place = _address(endpoint)
-    local = place is not None and place[0] == LOCAL
-    at = [
+    address = _address(endpoint)
+    local = address is not None and address[0] == LOCAL
+    matches = [
         row
         for row in inventory.running.values()
-        if _address(row.base_url) == place and (row.host_name == host_name or not local)
+        if _address(row.base_url) == address and (row.host_name == host_name or not local)
     ]
-    if len(at) != 1:
+    if len(matches) != 1:
         return None
-    (row,) = at
+    (row,) = matches
     rates = prices.rates(inventory.held(row.epoch_id), now_ts)
-    known = [rate for rate in rates if rate is not None]
-    whole = sum(known) if known and len(known) == len(rates) else None
-    return Probed(row.deployment_id, row.served_model, whole)
+    known_rates = [rate for rate in rates if rate is not None]
+    total_rate = sum(known_rates) if known_rates and len(known_rates) == len(rates) else None
+    return Probed(row.deployment_id, row.served_model, total_rate)
 
 
 LOCAL = "loopback"

@@ -57,8 +57,8 @@ def _together(changes: Sequence[str]) -> str:
     start = _common(words)
     end = _common([word[start:][::-1] for word in words])
     middles = ("".join(word[start : len(word) - end]).strip() for word in words)
-    before, after = "".join(words[0][:start]), "".join(words[0][-end:] if end else [])
-    return f"{before} ({' | '.join(middles)}){after}".strip()
+    common_start, common_end = "".join(words[0][:start]), "".join(words[0][-end:] if end else [])
+    return f"{common_start} ({' | '.join(middles)}){common_end}".strip()
 
 
 def _common(lines: Sequence[Sequence[str]]) -> int:

@@ -56,8 +56,8 @@ from pertoken.window.reading import DAY, Window
 
 def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Recommendation]:
     """Return open advice for each host whose services save money if all of them leave it together."""
-    best, before = best_by_service(departures), gathered.fleet
-    services_by_host = {host: names for host in before.hosts if len(names := services_on(before, host)) > 1}
+    best, present = best_by_service(departures), gathered.fleet
+    services_by_host = {host: names for host in present.hosts if len(names := services_on(present, host)) > 1}
     rows, combined = [], set[frozenset[str]]()
     for host, names in services_by_host.items():
         if names in combined or not names <= best.keys():
@@ -247,8 +247,8 @@ def _series_by_window(plugins: Sequence[PluginRun], window_s: int) -> dict[int, 
     series: dict[int, Collection[str] | None] = {}
     for rule in (run.rule for plugin in plugins for run in plugin.rules):
         if rule.window_s is not None and rule.window_s != window_s:
-            before = series.get(rule.window_s, ())
-            series[rule.window_s] = None if before is None or rule.series is None else {*before, *rule.series}
+            required = series.get(rule.window_s, ())
+            series[rule.window_s] = None if required is None or rule.series is None else {*required, *rule.series}
     return dict(sorted(series.items()))
 
 
@@ -266,7 +266,9 @@ def shards_of(fleet: Fleet, count: int) -> tuple[Shard, ...]:
         smallest = sizes.index(min(sizes))
         names[smallest].add(service.name)
         sizes[smallest] += len(service.deployments)
-    return Shard(frozenset(), fleet=True), *(Shard(frozenset(own), fleet=False) for own in names if own)
+    return Shard(frozenset(), fleet=True), *(
+        Shard(frozenset(shard_names), fleet=False) for shard_names in names if shard_names
+    )
 
 
 def _advice(

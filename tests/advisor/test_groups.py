@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.changes.title import Chosen, groups, hours, listed, replica_words, shares, shown
+from pertoken.advisor.changes.title import PricingChoices, groups, hours, listed, replica_words, shares, shown
 from pertoken.rule import Schedule
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after
@@ -23,9 +23,9 @@ def test_a_service_of_one_deployment_has_no_replicas_to_name() -> None:
 
 def test_a_number_of_replicas_that_turned_out_to_stay_is_no_change() -> None:
     (fewest,) = (change for change in diff(FLEET, after("quantize weights")).changes if change.kind == "service")
-    assert replica_words(fewest, FLEET, Chosen()) == ("4", "fewest")
-    assert replica_words(fewest, FLEET, Chosen({str(fewest.target): (4, 2)}, priced=True)) == ("4", "2")
-    assert replica_words(fewest, FLEET, Chosen(priced=True)) is None
+    assert replica_words(fewest, FLEET, PricingChoices()) == ("4", "fewest")
+    assert replica_words(fewest, FLEET, PricingChoices({str(fewest.target): (4, 2)}, priced=True)) == ("4", "2")
+    assert replica_words(fewest, FLEET, PricingChoices(priced=True)) is None
 
 
 def test_a_long_list_ends_with_how_many_more_there_are() -> None:

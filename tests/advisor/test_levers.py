@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.changes.commands import commands
-from pertoken.advisor.changes.title import Chosen
+from pertoken.advisor.changes.title import PricingChoices
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.state.diff import diff
 from tests.advisor.gathered import advised, gathered, own
@@ -29,7 +29,7 @@ def row_of(lever: str) -> Recommendation:
 def shown(lever: str) -> str:
     """One block of the golden file: title and kind of worth, or the reason; `+` to apply it, `-` to undo it."""
     row = row_of(lever)
-    step = commands(diff(FLEET, FLEET.edit(LEVERS[lever]())), FLEET, GATHERED.addresses, Chosen())
+    step = commands(diff(FLEET, FLEET.edit(LEVERS[lever]())), FLEET, GATHERED.addresses, PricingChoices())
     lines = [f"== {lever}"]
     apply, undo = step.apply, step.undo
     if row.best is None:

@@ -13,8 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pertoken.advisor.changes.servers import Step, can_run_beside, commit, health_check, move, release, spelled, start
-from pertoken.advisor.changes.title import DEMAND, Chosen, Group, groups, hours, listed, replica_words, share_of, shown
-from pertoken.catalog import knobs as knob_commands
+from pertoken.advisor.changes.title import (
+    DEMAND,
+    Group,
+    PricingChoices,
+    groups,
+    hours,
+    listed,
+    replica_words,
+    share_of,
+    shown,
+)
+from pertoken.catalog.knobs import commands as flag_commands
 from pertoken.catalog.knobs import like
 from pertoken.state.deployment import Deployment, Workload
 from pertoken.state.diff import Change, Diff
@@ -183,11 +193,11 @@ def _spans(days: tuple[int, ...]) -> str:
     return ",".join(DAYS[first] if first == last else f"{DAYS[first]}..{DAYS[last]}" for first, last in spans)
 
 
-def service_steps(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Step]:
+def service_steps(change: Change, present: Fleet, chosen: PricingChoices) -> Iterator[Step]:
     """Yield the steps of one change of a service."""
     name = str(change.target)
     if change.field == "replicas":
-        words = replica_words(change, before, chosen)
+        words = replica_words(change, present, chosen)
         if words is not None:
             old, new = words
             to = "the fewest replicas that hold its demand" if new == FEWEST else counted(int(new), "replica")
@@ -196,7 +206,7 @@ def service_steps(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Ste
             more = new.isdecimal() and int(new) > int(old)
             yield Step((apply,), retire_undone=(undo,)) if more else Step(undo=(undo,), retire=(apply,))
     elif change.field == "schedule":
-        lines = timer_commands(name, change.after, len(before.service(name).deployments))
+        lines = timer_commands(name, change.after, len(present.service(name).deployments))
         yield Step(
             (f"Schedule {name}: {hours(change.after)}.", *lines),
             (f"Remove these timers, and schedule {name} as before: {hours(change.before)}.",),
@@ -249,13 +259,13 @@ class Addresses:
         )
 
 
-def commands(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Step:
+def commands(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> Step:
     """Return all commands of a difference in execution order, and the undo commands in reverse order.
 
     Lines that stop servers or give hardware back are last, in both directions, after a check of the servers that stay.
     """
-    steps = list(_steps(difference, before, where, chosen))
-    staying = _staying_engines(difference, before)
+    steps = list(_steps(difference, present, where, chosen))
+    staying = _staying_engines(difference, present)
     return Step(
         _ordered([step.apply for step in steps], [step.retire for step in steps], staying),
         _ordered([step.undo for step in reversed(steps)], [step.retire_undone for step in reversed(steps)], staying),
@@ -269,15 +279,15 @@ def _ordered(safe: Iterable[tuple[str, ...]], retiring: Iterable[tuple[str, ...]
     return (*first, *(() if checked else (health_check(engine, "each server that stays") for engine in engines)), *last)
 
 
-def _staying_engines(difference: Diff, before: Fleet) -> tuple[str, ...]:
+def _staying_engines(difference: Diff, present: Fleet) -> tuple[str, ...]:
     """Return the engines of the services that a difference touches and that go on running."""
     removed = {deployment.deployment_id for deployment in difference.removed}
     named = {str(change.target) for change in difference.changes if change.kind == "service"}
     changed = {int(change.target) for change in difference.changes if change.kind == "deployment"}
-    named |= {name for key in (*changed, *removed) for name in before.listed_by.get(key, ())}
+    named |= {name for key in (*changed, *removed) for name in present.listed_by.get(key, ())}
     staying = [
         deployment
-        for service in before.services
+        for service in present.services
         if service.name in named
         for deployment in service.deployments
         if deployment.deployment_id not in removed
@@ -285,49 +295,49 @@ def _staying_engines(difference: Diff, before: Fleet) -> tuple[str, ...]:
     return tuple(dict.fromkeys(deployment.engine for deployment in (*staying, *difference.added)))
 
 
-def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Iterator[Step]:
-    changed = groups(difference, before)
+def _steps(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> Iterator[Step]:
+    changed = groups(difference, present)
     single = len(changed) == 1 == len(changed[0].service.deployments) and not (difference.added or difference.removed)
     for change in difference.changes:
         if change.field == "partitions":
-            yield _partition(change, before, where)
+            yield _partition(change, present, where)
         if change.field == "commitments":
             yield from (commit(commitment) for commitment in change.after[len(change.before) :])
     for deployment in difference.added:
         merged = [removed for removed in difference.removed if removed.device_ids == deployment.device_ids]
         yield _merge(deployment, merged[0], where) if merged else start(deployment, chosen)
-    replicas = _replicas(difference, before, chosen)
+    replicas = _replicas(difference, present, chosen)
     for group in changed:
         prefix = "" if single else f"{_where(group, where)}: "
-        yield from _group(group, before, where, prefix, replicas.get(group.service.name), chosen)
+        yield from _group(group, present, where, prefix, replicas.get(group.service.name), chosen)
     for change in difference.changes:
         if change.kind == "service":
-            yield from service_steps(change, before, chosen)
+            yield from service_steps(change, present, chosen)
     reused = {deployment.device_ids for deployment in difference.added}
     for deployment in (deployment for deployment in difference.removed if deployment.device_ids not in reused):
         named = _named(deployment, where)
         yield Step(undo=(f"Start {named} again.",), retire=(f"Stop {named}.",))
     explicit = [host.name for host in difference.released]
     for name in (*explicit, *(name for name in chosen.released if name not in explicit)):
-        host = next((host for host in before.hosts if host.name == name), None)
-        yield release(name, host, before, nvidia=host is not None and _is_nvidia(host, before, where))
+        host = next((host for host in present.hosts if host.name == name), None)
+        yield release(name, host, present, nvidia=host is not None and _is_nvidia(host, present, where))
 
 
-def _is_nvidia(host: Host, before: Fleet, where: Addresses) -> bool:
-    devices = [device for device in before.devices if device.host_id == host.host_id and device.kind != "cpu"]
+def _is_nvidia(host: Host, present: Fleet, where: Addresses) -> bool:
+    devices = [device for device in present.devices if device.host_id == host.host_id and device.kind != "cpu"]
     addresses = [where.devices.get(device.device_id) for device in devices]
     return bool(addresses) and all(address is not None and address.vendor == "nvidia" for address in addresses)
 
 
-def _replicas(difference: Diff, before: Fleet, chosen: Chosen) -> dict[str, int]:
+def _replicas(difference: Diff, present: Fleet, chosen: PricingChoices) -> dict[str, int]:
     """Return the new number of replicas of each service that gets one, where it is known."""
     changes = [change for change in difference.changes if change.kind == "service" and change.field == "replicas"]
-    words = {str(change.target): replica_words(change, before, chosen) for change in changes}
+    words = {str(change.target): replica_words(change, present, chosen) for change in changes}
     return {name: int(pair[1]) for name, pair in words.items() if pair is not None and pair[1].isdecimal()}
 
 
 def _group(
-    group: Group, before: Fleet, where: Addresses, prefix: str, replicas: int | None, chosen: Chosen
+    group: Group, present: Fleet, where: Addresses, prefix: str, replicas: int | None, chosen: PricingChoices
 ) -> Iterator[Step]:
     """Yield the steps of one group; `replicas`: the new number of its service, None if that stays."""
     changes = group.changes
@@ -348,7 +358,7 @@ def _group(
         yield _knob(group, name, prefix)
     for name in changes:
         if name in knobs() and knobs()[name].scope == "device":
-            yield _device_knob(group, name, before, where)
+            yield _device_knob(group, name, present, where)
     if devices is not None:
         to, back = (_devices(device_ids, where) for device_ids in reversed(devices))
         yield Step((f"{prefix}run it on {to}",), (f"{prefix}run it on {back} again",))
@@ -370,7 +380,7 @@ def _knob(group: Group, name: str, prefix: str) -> Step:
         back = f"install {engine} {old} again" if old else f"install the version of {engine} that ran before"
         return Step((f"{prefix}install {engine} {new} and restart",), (f"{prefix}{back} and restart",))
     staying = {knob: getattr(group.deployments[0], knob) for knob in knobs() if knob not in group.changes}
-    spelling = knob_commands.commands(group.deployments[0].engine, {name: (old, new)}, staying)
+    spelling = flag_commands(group.deployments[0].engine, {name: (old, new)}, staying)
     undo = spelling.undo or (f"change {knobs()[name].label} back to {'what it was' if old is None else shown(old)}",)
     return Step(
         tuple(prefix + line for line in (*spelling.apply, *spelling.manual)), tuple(prefix + line for line in undo)
@@ -382,7 +392,7 @@ def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefi
     engine = group.deployments[0].engine
     arguments: list[str] = []
     for name in names:
-        spelling = knob_commands.commands(engine, {name: group.changes[name]})
+        spelling = flag_commands(engine, {name: group.changes[name]})
         has_arguments = spelling.apply and all(line.startswith("set ") for line in spelling.apply)
         if name in ("engine", "engine_version"):
             yield from [_knob(group, name, prefix)] if name == "engine" else []
@@ -401,11 +411,11 @@ _NVIDIA = {"sm_clock_mhz": ("-lgc {value},{value}", "-rgc"), "power_cap_w": ("-p
 """Arguments of nvidia-smi by knob: to set a value, and to restore the default (None: there is no such argument)."""
 
 
-def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> Step:
+def _device_knob(group: Group, name: str, present: Fleet, where: Addresses) -> Step:
     """Return nvidia-smi commands by host, or sentences for other vendors."""
     old, new = group.changes[name]
     apply, undo = [], []
-    for host, device_ids in _by_host(group.deployments, before).items():
+    for host, device_ids in _by_host(group.deployments, present).items():
         addresses = [where.devices[device_id] for device_id in device_ids if device_id in where.devices]
         prefix = f"on {host}: "
         label, unit = knobs()[name].label, knobs()[name].unit
@@ -459,9 +469,9 @@ def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
     )
 
 
-def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
-    device = before.device(int(change.target))
-    host = before.host(device.host_id).name
+def _partition(change: Change, present: Fleet, where: Addresses) -> Step:
+    device = present.device(int(change.target))
+    host = present.host(device.host_id).name
     address = where.devices.get(device.device_id)
     if address is None or address.vendor != "nvidia":
         return Step(
@@ -469,7 +479,7 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
             (f"on {host}: make {device.name} whole again",),
         )
     smi = f"on {host}: nvidia-smi "
-    names = listed(tuple(deployment.name for deployment in before.deployments_by_device.get(device.device_id, ())))
+    names = listed(tuple(deployment.name for deployment in present.deployments_by_device.get(device.device_id, ())))
     return Step(
         ((_emptied(host, names),) if names else ())
         + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
@@ -507,10 +517,12 @@ def _devices(device_ids: Sequence[int], where: Addresses) -> str:
     return f"devices {', '.join(uuids)}" if uuids else "other devices"
 
 
-def _by_host(deployments: Sequence[Deployment], before: Fleet) -> dict[str, list[int]]:
+def _by_host(deployments: Sequence[Deployment], present: Fleet) -> dict[str, list[int]]:
     """Return the ids of the whole devices of deployments, by host name."""
-    whole = dict.fromkeys(before.device(device_id) for deployment in deployments for device_id in deployment.device_ids)
+    devices = dict.fromkeys(
+        present.device(device_id) for deployment in deployments for device_id in deployment.device_ids
+    )
     devices_by_host: dict[str, list[int]] = defaultdict(list)
-    for device in whole:
-        devices_by_host[before.host(device.host_id).name].append(device.device_id)
+    for device in devices:
+        devices_by_host[present.host(device.host_id).name].append(device.device_id)
     return devices_by_host

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pertoken.advisor.changes.title import Chosen, Group, share_of, shown
-from pertoken.catalog import knobs as knob_commands
+from pertoken.advisor.changes.title import Group, PricingChoices, share_of, shown
 from pertoken.catalog.clouds import cloud_commands
 from pertoken.catalog.engine_lines import health_page
+from pertoken.catalog.knobs import commands as flag_commands
 from pertoken.catalog.knobs import like
 from pertoken.catalog.offers import ANYWHERE
 from pertoken.savings.placing import Placed
@@ -60,13 +60,13 @@ def _term(commitment: Commitment) -> str:
     return f", for {commitment.years} year{'s' if commitment.years > 1 else ''}" if commitment.years else ""
 
 
-def release(name: str, host: Host | None, before: Fleet, *, nvidia: bool = False) -> Step:
+def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = False) -> Step:
     """Return the commands that drain and return a host; `host` is None where only its name is known.
 
     `nvidia`: whether its devices are all of NVIDIA, whose tool shows that no process uses them.
     """
     count = len(
-        [device for device in before.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
+        [device for device in present.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
     )
     placement = host.placement if host is not None else Placement()
     instance = f" ({placement.instance_type})" if placement.instance_type else ""
@@ -118,7 +118,7 @@ def new_server_options(deployment: Deployment) -> str:
         value = getattr(deployment, name)
         if value is None:
             continue
-        spelling = knob_commands.commands(deployment.engine, {name: (None, value)})
+        spelling = flag_commands(deployment.engine, {name: (None, value)})
         if spelling.manual or any(line.startswith("remove ") for line in spelling.apply):
             rest.append(f"{name}={shown(value)}")
         else:
@@ -136,28 +136,28 @@ def start_options(group: Group) -> tuple[str, str]:
         if name in knobs() and knobs()[name].scope == "engine" and name not in ("engine", "engine_version")
     }
     staying = {name: getattr(first, name) for name in knobs() if name not in group.changes}
-    after, before = spelled(new, changes, staying)
+    options, previous_options = spelled(new, changes, staying)
     version_before, version = group.changes.get("engine_version", (None, None))
     if old != new or version is not None:
-        after = f", with {new} {version or ''}".rstrip() + after
-        before = f", with {old} {version_before or ''}".rstrip() + before
+        options = f", with {new} {version or ''}".rstrip() + options
+        previous_options = f", with {old} {version_before or ''}".rstrip() + previous_options
     for name, (present, proposed) in group.changes.items():
         if name in knobs() and knobs()[name].scope == "device":
             label, unit = knobs()[name].label, knobs()[name].unit
-            after += f", {label} of its devices {proposed} {unit}"
-            before += f", {label} of its devices " + ("as it was" if present is None else f"{present} {unit}")
-    return after, before
+            options += f", {label} of its devices {proposed} {unit}"
+            previous_options += f", {label} of its devices " + ("as it was" if present is None else f"{present} {unit}")
+    return options, previous_options
 
 
 def spelled(
     engine: str, changes: Mapping[str, tuple[Any, Any]], staying: Mapping[str, Any] | None = None
 ) -> tuple[str, str]:
     """Return changed flags, and the previous ones, as text that continues a line: `, with --a 1, without --b`."""
-    spelling = knob_commands.commands(engine, changes, staying)
+    spelling = flag_commands(engine, changes, staying)
     restored = [
         f"{knobs()[name].label} as before"
         for name, pair in changes.items()
-        if knob_commands.commands(engine, {name: pair}, staying).manual
+        if flag_commands(engine, {name: pair}, staying).manual
     ]
     return _continued(spelling.apply, spelling.manual), _continued(spelling.undo, restored)
 
@@ -181,16 +181,16 @@ def move(
     devices: tuple[str, str],
     prefix: str,
     replicas: int | None,
-    chosen: Chosen,
+    chosen: PricingChoices,
 ) -> Step:
     """Return the lines that start servers in a new place, check them and move the traffic before the old ones stop.
 
     `changes` are those of the placement; `devices` name the old and new devices where it stays.
     """
     first = group.deployments[0]
-    now, name, lead = first.placement, first.name, prefix and f"{first.name}: "
+    present, name, lead = first.placement, first.name, prefix and f"{first.name}: "
     edits: dict[str, Any] = {field: new for field, (_, new) in changes.items()}
-    to = replace(now, **edits)
+    to = replace(present, **edits)
     servers, new = (_servers(count) for count in (len(group.deployments), replicas or len(group.deployments)))
     if to.purchase == "per_token":
         return Step(
@@ -199,39 +199,39 @@ def move(
                 f"{lead}point its clients at {to.provider}, and check that their requests are answered there",
             ),
             (
-                f"{lead}start {servers} {_place(now, changes)} again",
+                f"{lead}start {servers} {_location(present, changes)} again",
                 health_check(first.engine, f"each server of {name}"),
                 f"{lead}point the clients back",
             ),
-            (f"{prefix}stop {servers} {_place(now, changes)}",),
+            (f"{prefix}stop {servers} {_location(present, changes)}",),
         )
     placed = chosen.instances_for(group.service.name, to) if changes else None
     to = _ordered(to, placed)
     rest = "else by its defaults" if "engine" in group.changes else "else as now"
     options, options_before = (f"{flags}, {rest}" * bool(flags) for flags in start_options(group))
-    place, place_before = _place(to, changes), _place(now, changes)
+    location, previous_location = _location(to, changes), _location(present, changes)
     if "device_ids" in group.changes and not changes:
-        place_before, place = (f"on {words}" for words in devices)
+        previous_location, location = (f"on {words}" for words in devices)
     engine = group.changes.get("engine", (first.engine, first.engine))
     return Step(
         (
             *(order(to, placed.instances[1] if placed else 1) if changes else ()),
-            f"{lead}start {new} {place}{options}",
+            f"{lead}start {new} {location}{options}",
             health_check(engine[1], f"each new server of {name}"),
             f"{lead}move the traffic to {_them(new)}",
         ),
         # A host that is given back is ordered again by the undo of its release; any other is still there.
         (
-            f"{lead}start {servers} {place_before} again{options_before}",
+            f"{lead}start {servers} {previous_location} again{options_before}",
             health_check(engine[0], f"each server of {name} that was started again"),
             f"{lead}move the traffic back",
         ),
-        (f"{prefix}stop what ran {place_before}",),
-        (f"{lead}stop what ran {place}",),
+        (f"{prefix}stop what ran {previous_location}",),
+        (f"{lead}stop what ran {location}",),
     )
 
 
-def start(deployment: Deployment, chosen: Chosen) -> Step:
+def start(deployment: Deployment, chosen: PricingChoices) -> Step:
     """Return the lines that start a server beside the present ones, and those that route back and stop it."""
     share = "; ".join(
         f"send {share_of(part)} of the requests for {service} to it" for service, part in deployment.serves
@@ -240,11 +240,11 @@ def start(deployment: Deployment, chosen: Chosen) -> Step:
     service = next((service for service, _ in deployment.serves), "")
     placed = None if deployment.device_ids else chosen.instances_for(service, deployment.placement)
     to = _ordered(deployment.placement, placed)
-    place = _place(to, {})
+    location = _location(to, {})
     return Step(
         (
             *(() if deployment.device_ids else order(to, placed.instances[1] if placed else 1)),
-            f"Start {name} with {deployment.engine} {place}{new_server_options(deployment)}.",
+            f"Start {name} with {deployment.engine} {location}{new_server_options(deployment)}.",
             health_check(deployment.engine, f"the new server of {name}"),
             *((f"{share[0].upper()}{share[1:]}.",) if share else ()),
         ),
@@ -270,9 +270,9 @@ def _servers(count: int) -> str:
     return "the server" if count == 1 else f"{count} servers"
 
 
-def _place(placement: Placement, changes: Mapping[str, object]) -> str:
+def _location(placement: Placement, changes: Mapping[str, object]) -> str:
     """Return the known parts of a placement as text: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`."""
     where = " ".join(part for part in (placement.provider, placement.region) if part)
     parts = [placement.accelerator, placement.instance_type, where, placement.purchase, placement.offer]
-    known = [part for part in parts if part]
-    return f"on {', '.join(known)}" if known else "where it was"
+    words = [part for part in parts if part]
+    return f"on {', '.join(words)}" if words else "where it was"

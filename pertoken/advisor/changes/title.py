@@ -25,7 +25,7 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PricingChoices:
     """Choices of pricing where the proposal leaves them open."""
 
     resized: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -64,27 +64,27 @@ class Group:
     @property
     def replicas(self) -> str:
         """`on 4 replicas`, `on 3 of 4 replicas`; empty for a service of one deployment."""
-        count, of = len(self.deployments), len(self.service.deployments)
-        if of == 1:
+        count, total = len(self.deployments), len(self.service.deployments)
+        if total == 1:
             return ""
-        return f" on {count} replicas" if count == of else f" on {count} of {of} replicas"
+        return f" on {count} replicas" if count == total else f" on {count} of {total} replicas"
 
 
 @by_identity
-def groups(difference: Diff, before: Fleet) -> tuple[Group, ...]:
+def groups(difference: Diff, present: Fleet) -> tuple[Group, ...]:
     """Return the changed deployments in the order of the fleet; one that serves two services is in the first."""
     by_change: dict[tuple[Any, ...], list[Deployment]] = {}
     seen: set[int] = set()
     ids = [int(change.target) for change in difference.changes if change.kind == "deployment"]
-    names = {name for deployment_id in ids for name in before.listed_by.get(deployment_id, ())}
-    for service in (service for service in before.services if service.name in names):
+    names = {name for deployment_id in ids for name in present.listed_by.get(deployment_id, ())}
+    for service in (service for service in present.services if service.name in names):
         for deployment in service.deployments:
             changes = _alike(difference.of("deployment", deployment.deployment_id))
             if changes and deployment.deployment_id not in seen:
                 seen.add(deployment.deployment_id)
                 by_change.setdefault((service.name, tuple(changes.items())), []).append(deployment)
     return tuple(
-        Group(before.service(name), tuple(members), dict(changes)) for (name, changes), members in by_change.items()
+        Group(present.service(name), tuple(members), dict(changes)) for (name, changes), members in by_change.items()
     )
 
 
@@ -93,13 +93,13 @@ def _alike(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]
     return {name: pair for name, pair in changes.items() if name != "device_ids" or pair[1]}
 
 
-def replica_words(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, str] | None:
+def replica_words(change: Change, present: Fleet, chosen: PricingChoices) -> tuple[str, str] | None:
     """Return the replicas of a service before and after as text; None if their number stays."""
     if change.after != FEWEST:
-        return str(len(before.service(str(change.target)).deployments)), shown(change.after)
+        return str(len(present.service(str(change.target)).deployments)), shown(change.after)
     if (resized := chosen.resized.get(str(change.target))) is not None:
         return str(resized[0]), str(resized[1])
-    return None if chosen.priced else (str(len(before.service(str(change.target)).deployments)), "fewest")
+    return None if chosen.priced else (str(len(present.service(str(change.target)).deployments)), "fewest")
 
 
 def listed(names: tuple[str, ...]) -> str:
@@ -194,10 +194,10 @@ DEMAND = {
 """Field -> its name and unit."""
 
 
-def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
+def title(difference: Diff, present: Fleet, chosen: PricingChoices) -> str:
     """Return the changes as one line, most important first. `chosen` is what pricing decided."""
     parts = list(_hosts(difference))
-    changed = groups(difference, before)
+    changed = groups(difference, present)
     several = len({group.service.name for group in changed}) > 1 and not difference.removed
     for group in changed:
         words = list(_words(group))
@@ -205,7 +205,7 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
             words = [shares(group.changes["serves"][1])]
         if words:
             parts.append(f"{group.service.name}: " * several + ", ".join(words) + group.replicas)
-    parts += _services(difference, before, chosen, several=several)
+    parts += _services(difference, present, chosen, several=several)
     merged = [deployment.name for deployment in difference.removed]
     if merged:
         parts.append(
@@ -215,7 +215,7 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
         parts += [f"add {shown(deployment.model).rpartition('/')[2]}" for deployment in difference.added]
     for change in difference.changes:
         if change.field == "partitions":
-            parts.append(f"divide {before.device(int(change.target)).name} into {', '.join(change.after)}")
+            parts.append(f"divide {present.device(int(change.target)).name} into {', '.join(change.after)}")
         if change.field == "commitments":
             new = change.after[len(change.before) :]
             terms = [f" for {commitment.years} y" if commitment.years else "" for commitment in new]
@@ -232,10 +232,10 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
     return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
 
 
-def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[ChangeLine, ...]:
+def change_lines(difference: Diff, present: Fleet, chosen: PricingChoices) -> tuple[ChangeLine, ...]:
     """Return each changed field, before and after."""
     lines = [ChangeLine(host.name, "host", "paid", "released") for host in difference.released]
-    for group in groups(difference, before):
+    for group in groups(difference, present):
         count = len(group.deployments)
         where = group.deployments[0].name if count == 1 else f"{count} replicas of {group.service.name}"
         lines += [
@@ -250,10 +250,10 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
     for change in difference.changes:
         where = str(change.target)
         if change.kind == "service":
-            pair = _service_pair(change, before, chosen)
+            pair = _service_pair(change, present, chosen)
             lines += [ChangeLine(where, change.field, *pair)] if pair is not None else []
         elif change.kind == "device":
-            name = before.device(int(change.target)).name
+            name = present.device(int(change.target)).name
             lines.append(ChangeLine(name, change.field, shown(change.before), shown(change.after)))
         elif change.kind == "fleet":
             lines.append(ChangeLine("fleet", change.field, str(len(change.before)), str(len(change.after))))
@@ -283,13 +283,13 @@ def _words(group: Group) -> Iterator[str]:
             yield f"on {counted(len(new), 'other device')}"
         else:
             label = LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
-            before, after = (with_unit(name, value) for value in (old, new))
+            old_text, new_text = (with_unit(name, value) for value in (old, new))
             if name == "model":
-                before, after = (text.rpartition("/")[2] for text in (before, after))
+                old_text, new_text = (text.rpartition("/")[2] for text in (old_text, new_text))
             if isinstance(new, bool):  # "prefix caching on on 1 of 2 replicas" is hard to read
                 yield f"{'enable' if new else 'disable'} {label.rstrip()}"
             else:
-                yield f"{label}{after}" if old is None else f"{label}{before} → {after}"
+                yield f"{label}{new_text}" if old is None else f"{label}{old_text} → {new_text}"
 
 
 def _is_left_open(knob: str, after: object) -> bool:
@@ -305,12 +305,12 @@ def with_unit(name: str, value: object) -> str:
     return f"{shown(value)} {unit}" if unit in ("W", "MHz") and value is not None else shown(value)
 
 
-def _services(difference: Diff, before: Fleet, chosen: Chosen, *, several: bool) -> Iterator[str]:
+def _services(difference: Diff, present: Fleet, chosen: PricingChoices, *, several: bool) -> Iterator[str]:
     """Yield each change of a service, with its name where a difference changes `several`."""
     for change in difference.changes:
         if change.kind != "service":
             continue
-        pair = _service_pair(change, before, chosen)
+        pair = _service_pair(change, present, chosen)
         if pair is None:
             continue
         old, new = pair
@@ -327,10 +327,10 @@ def _services(difference: Diff, before: Fleet, chosen: Chosen, *, several: bool)
             )
 
 
-def _service_pair(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, str] | None:
+def _service_pair(change: Change, present: Fleet, chosen: PricingChoices) -> tuple[str, str] | None:
     """Return a changed field of a service before and after as text; None if pricing left it unchanged."""
     if change.field == "replicas":
-        return replica_words(change, before, chosen)
+        return replica_words(change, present, chosen)
     if change.field == "schedule":
         return hours(change.before), hours(change.after)
     if change.field in DEMAND:
@@ -360,35 +360,35 @@ def edits(difference: Diff) -> tuple[Edit, ...]:
     return (*fields, *removed, *released, *added)
 
 
-def present_values(sent: Any, before: Fleet) -> tuple[str, ...]:
+def present_values(sent: Any, present: Fleet) -> tuple[str, ...]:
     """Return the present value of every knob and number of replicas that a proposal set, one phrase each.
 
     `sent` is a valid proposal of a worker. Names come from it, values from the present fleet.
     """
-    return tuple(_replicas(sent, before)) + tuple(_knobs(sent, before))
+    return tuple(_replicas(sent, present)) + tuple(_knobs(sent, present))
 
 
-def _replicas(sent: Any, before: Fleet) -> Iterator[str]:
+def _replicas(sent: Any, present: Fleet) -> Iterator[str]:
     if "service" in sent and "replicas" in sent["set"]:
-        n = len(before.service(sent["service"]).deployments)
+        n = len(present.service(sent["service"]).deployments)
         yield f"{n} replica{'s' if n > 1 else ''}"
 
 
-def _knobs(sent: Any, before: Fleet) -> Iterator[str]:
+def _knobs(sent: Any, present: Fleet) -> Iterator[str]:
     named = sent.get("edited")
     edited = [name for name in named if type(name) is str] if type(named) is list else []
     for name in knobs():
         if name in edited:
-            values = dict.fromkeys(getattr(deployment, name) for deployment in _deployments(sent, before))
+            values = dict.fromkeys(getattr(deployment, name) for deployment in _deployments(sent, present))
             shown = " or ".join(with_unit(name, value) for value in values if value is not None)
             if shown:
                 yield f"{LABELS.get(name, f'{knobs()[name].label} ')}{shown}"
 
 
-def _deployments(sent: Any, before: Fleet) -> tuple[Deployment, ...]:
+def _deployments(sent: Any, present: Fleet) -> tuple[Deployment, ...]:
     if "deployment" in sent:
-        return (before.deployment(sent["deployment"]),)
-    return before.service(sent["service"]).deployments if "service" in sent else before.deployments
+        return (present.deployment(sent["deployment"]),)
+    return present.service(sent["service"]).deployments if "service" in sent else present.deployments
 
 
 _RISKS = {
@@ -421,12 +421,12 @@ class Target:
 FLEET = Target("fleet", "", "the fleet")
 
 
-def target_of(difference: Diff, before: Fleet) -> Target:
+def target_of(difference: Diff, present: Fleet) -> Target:
     """Return the target of a proposal over the fleet: its only changed service, else its only released host, else all.
 
     Merges of different services are separate rows, by the host that each of them frees.
     """
-    services, hosts = _touched_services(difference, before), difference.released
+    services, hosts = _touched_services(difference, present), difference.released
     if len(services) == 1:
         return Target("service", services[0], services[0])
     if len(hosts) == 1:
@@ -434,16 +434,16 @@ def target_of(difference: Diff, before: Fleet) -> Target:
     return FLEET
 
 
-def touches(difference: Diff, before: Fleet) -> tuple[str, ...]:
+def touches(difference: Diff, present: Fleet) -> tuple[str, ...]:
     """Return the subjects that a proposal changes, as `service:NAME` and `host:ID`.
 
     Savings of two proposals that touch the same subject are not added up.
     """
-    named = [f"service:{name}" for name in _touched_services(difference, before)]
+    named = [f"service:{name}" for name in _touched_services(difference, present)]
     named += [f"host:{host.host_id}" for host in difference.released]
     for change in difference.changes:
         if change.kind == "device":
-            named.append(f"host:{before.device(int(change.target)).host_id}")
+            named.append(f"host:{present.device(int(change.target)).host_id}")
         elif change.kind == "fleet":
             named.append("commitments")
     return tuple(named)
@@ -483,11 +483,11 @@ def _risks(difference: Diff) -> Iterator[str]:
         yield "quality"
 
 
-def _touched_services(difference: Diff, before: Fleet) -> list[str]:
+def _touched_services(difference: Diff, present: Fleet) -> list[str]:
     """Return the services whose deployments or demand change, in the order of the fleet."""
     changed = {int(change.target) for change in difference.changes if change.kind == "deployment"}
     changed |= {deployment.deployment_id for deployment in difference.removed}
     named = {change.target for change in difference.changes if change.kind == "service"}
     named |= {name for deployment in difference.added for name, _ in deployment.serves}
-    named |= {name for deployment_id in changed for name in before.listed_by.get(deployment_id, ())}
-    return [service.name for service in before.services if service.name in named]
+    named |= {name for deployment_id in changed for name in present.listed_by.get(deployment_id, ())}
+    return [service.name for service in present.services if service.name in named]

@@ -68,18 +68,18 @@ def by_block(problem: Problem, blocks: Iterable[Sequence[int]], start: Chosen = 
 
     A block has the items that interact most. The combination contains `start`, which is in no block.
     """
-    parts = [block[at : at + MAX_BLOCK] for block in blocks for at in range(0, len(block), MAX_BLOCK)]
+    parts = [block[offset : offset + MAX_BLOCK] for block in blocks for offset in range(0, len(block), MAX_BLOCK)]
     alone = exact(problem, (), start)
     chosen, rank = start, alone.rank
     for _ in range(MAX_SWEEPS):
-        before = chosen
+        previous = chosen
         for part in parts:
             rest = chosen - set(part)
             if rest == chosen or problem.worth([rest])[0] is not None:
                 solution = exact(problem, part, rest)
                 if solution.rank >= rank:
                     chosen, rank = rest | set(solution.steps), solution.rank
-        if chosen == before:
+        if chosen == previous:
             break
     made = replayed(problem, chosen, start)
     return made if made.rank >= alone.rank else replace(alone, exact=False)
@@ -91,21 +91,23 @@ def replayed(problem: Problem, chosen: Chosen, start: Chosen = frozenset()) -> S
     The steps follow `start`.
     """
     steps: list[int] = []
-    at, rank = start, exact(problem, (), start).rank
-    while left := [item for item in sorted(chosen - at) if problem.follows(at, item)]:
-        worth = problem.worth([at | {item} for item in left])
-        known = [(value.rank, -candidate) for candidate, value in zip(left, worth, strict=True) if value is not None]
-        if not known:
+    taken, rank = start, exact(problem, (), start).rank
+    while candidates := [item for item in sorted(chosen - taken) if problem.follows(taken, item)]:
+        worth = problem.worth([taken | {item} for item in candidates])
+        priced = [
+            (value.rank, -candidate) for candidate, value in zip(candidates, worth, strict=True) if value is not None
+        ]
+        if not priced:
             break
-        rank, item = max(known)
+        rank, item = max(priced)
         steps.append(-item)
-        at |= {-item}
+        taken |= {-item}
     return Solution(tuple(steps), rank, exact=False)
 
 
-def better(problem: Problem, one: Solution, other: Solution) -> bool:
-    """Return whether `one` is better than `other`."""
-    return _order(problem, Chosen(one.steps), one.rank) > _order(problem, Chosen(other.steps), other.rank)
+def better(problem: Problem, first: Solution, second: Solution) -> bool:
+    """Return whether `first` is better than `second`."""
+    return _order(problem, Chosen(first.steps), first.rank) > _order(problem, Chosen(second.steps), second.rank)
 
 
 def _reached(problem: Problem, items: Sequence[int], start: Chosen) -> dict[Chosen, Rank]:
@@ -121,38 +123,43 @@ def _reached(problem: Problem, items: Sequence[int], start: Chosen) -> dict[Chos
             if item not in combination and problem.follows(combination, item)
         }
         combinations = sorted(following, key=sorted)
-        known = {
+        extended = {
             combination: value.rank
             for combination, value in zip(combinations, problem.worth(combinations), strict=True)
             if value is not None
         }
-        reached |= known
-        wave = list(known)
+        reached |= extended
+        wave = list(extended)
     return reached
 
 
 def _order(problem: Problem, chosen: Chosen, rank: Rank) -> tuple[object, ...]:
     """Return the sort key of a combination: worth, then least effort, then the first positions."""
     costs = [problem.cost(item) for item in chosen]
-    return rank, -len(chosen), tuple(-sum(cost) for cost in zip(*costs, strict=True)), [-at for at in sorted(chosen)]
+    return (
+        rank,
+        -len(chosen),
+        tuple(-sum(cost) for cost in zip(*costs, strict=True)),
+        [-index for index in sorted(chosen)],
+    )
 
 
 def _steps(problem: Problem, best: Chosen, start: Chosen, reached: Mapping[Chosen, Rank]) -> tuple[int, ...]:
     """Return an order that reaches a combination: at each step the largest saving that can still reach it."""
     leads, wave = {best}, [best]
     while wave:
-        at = wave.pop()
-        for item in at - start:
-            before = at - {item}
-            if before in reached and before not in leads and problem.follows(before, item):
-                leads.add(before)
-                wave.append(before)
+        taken = wave.pop()
+        for item in taken - start:
+            previous = taken - {item}
+            if previous in reached and previous not in leads and problem.follows(previous, item):
+                leads.add(previous)
+                wave.append(previous)
     steps: list[int] = []
-    at = start
-    while at != best:
-        following = [item for item in sorted(best - at) if at | {item} in leads and problem.follows(at, item)]
-        steps.append(max(following, key=lambda candidate: (reached[at | {candidate}], -candidate)))
-        at |= {steps[-1]}
+    taken = start
+    while taken != best:
+        following = [item for item in sorted(best - taken) if taken | {item} in leads and problem.follows(taken, item)]
+        steps.append(max(following, key=lambda candidate: (reached[taken | {candidate}], -candidate)))
+        taken |= {steps[-1]}
     return tuple(steps)
 
 
@@ -202,7 +209,7 @@ class Chooser:
             compatible = [
                 index
                 for index in other_levers
-                if not any((index, other) in self._clashes for other in (*committed, *self.accepted))
+                if not any((index, taken) in self._clashes for taken in (*committed, *self.accepted))
             ]
             solutions = self._within_power(self._groups(compatible))
             solutions += [self.solved([commitment]) for commitment in committed]
@@ -244,8 +251,8 @@ class Chooser:
         budget holds after each step, in any order.
         """
         separate = [self.solved(group) for group in level_groups]
-        whole = self._watts_left
-        if isinf(whole) or sum(self._watts(solution) for solution in separate) <= whole:
+        budget_w = self._watts_left
+        if isinf(budget_w) or sum(self._watts(solution) for solution in separate) <= budget_w:
             return separate
         solved: dict[int, Solution] = {}
         for index in sorted(
@@ -254,7 +261,7 @@ class Chooser:
             kept = self.solved(level_groups[index])
             solved[index] = kept if kept == separate[index] else replace(kept, exact=False)
             self._watts_left -= self._watts(kept)
-        self._watts_left = whole
+        self._watts_left = budget_w
         return [solved[index] for index in range(len(level_groups))]
 
     def _watts(self, solution: Solution) -> float:
@@ -285,8 +292,8 @@ class Chooser:
             return None
         added = self._added_w(chosen, inf)
         others = sum(self._added_w(Chosen(group)) for group in beside if not chosen & set(group))
-        left = self._power.headroom_w - others
-        return None if added <= left else self._power.refusal(None if isinf(added) else added, left)
+        headroom_w = self._power.headroom_w - others
+        return None if added <= headroom_w else self._power.refusal(None if isinf(added) else added, headroom_w)
 
     def _large(self, items: tuple[int, ...], accepted: Chosen) -> Solution:
         """Return a good combination of a group that is too large to try all combinations, after its accepted steps.
@@ -297,11 +304,13 @@ class Chooser:
         rules = sorted({self._levers[index].row.rule_id for index in items})
         deep = 2 ** len(rules) <= MAX_WITHOUT
         for rule_id in rules if len(rules) > 1 else ():
-            left = [index for index in items if self._levers[index].row.rule_id != rule_id]
-            parts = [self.solved(group) if deep else self._shallow(group) for group in self._groups([*left, *accepted])]
-            other = replayed(self.problem, Chosen(index for part in parts for index in part.steps), accepted)
-            if better(self.problem, other, best):
-                best = other
+            remaining = [index for index in items if self._levers[index].row.rule_id != rule_id]
+            parts = [
+                self.solved(group) if deep else self._shallow(group) for group in self._groups([*remaining, *accepted])
+            ]
+            alternative = replayed(self.problem, Chosen(index for part in parts for index in part.steps), accepted)
+            if better(self.problem, alternative, best):
+                best = alternative
         return replace(best, exact=False)
 
     def _shallow(self, items: Sequence[int]) -> Solution:
@@ -346,7 +355,7 @@ class Chooser:
                 combinations += [
                     (*combination, index)
                     for combination in combinations
-                    if not any((index, other) in self._clashes for other in combination)
+                    if not any((index, member) in self._clashes for member in combination)
                 ]
             if len(combinations) >= MAX_COMMITMENTS:
                 break
@@ -365,7 +374,9 @@ class Chooser:
         lever = self._levers[index]
         levers = [self._levers[chosen_index] for chosen_index in chosen]
         for rule_id in lever.variant.requires:
-            if not any(other.row.rule_id == rule_id and other.touches & lever.touches for other in levers):
+            if not any(
+                chosen_lever.row.rule_id == rule_id and chosen_lever.touches & lever.touches for chosen_lever in levers
+            ):
                 return rule_id
         return None
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.advisor.changes.commands import commands
-from pertoken.advisor.changes.title import Chosen as Decided
-from pertoken.advisor.changes.title import title
+from pertoken.advisor.changes.title import PricingChoices, title
 from pertoken.advisor.plan.choose import Choice, Chooser, Chosen, Problem
 from pertoken.advisor.plan.levers import Conflicts, Lever, conflicts, levers
 from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, Step
@@ -32,25 +31,30 @@ def in_order(groups: Sequence[Sequence[int]], wanted: Sequence[int], problem: Pr
 
     A lever that cannot be applied yet waits until it can. If no such order applies all levers, the search order stays.
     """
-    ordered = tuple(at for group in groups for at in group)
+    ordered = tuple(index for group in groups for index in group)
     if not wanted:
         return ordered
-    group_of = {at: number for number, group in enumerate(groups) for at in group}
+    group_of = {index: number for number, group in enumerate(groups) for index in group}
     made = [Chosen()] * len(groups)
-    left = [*(at for at in wanted if at in group_of), *(at for at in ordered if at not in wanted)]
+    remaining = [
+        *(index for index in wanted if index in group_of),
+        *(index for index in ordered if index not in wanted),
+    ]
     order: list[int] = []
-    while left:
-        at = next((candidate for candidate in left if _can_follow(problem, made[group_of[candidate]], candidate)), None)
-        if at is None:
+    while remaining:
+        index = next(
+            (candidate for candidate in remaining if _can_follow(problem, made[group_of[candidate]], candidate)), None
+        )
+        if index is None:
             return ordered
-        left.remove(at)
-        order.append(at)
-        made[group_of[at]] |= {at}
+        remaining.remove(index)
+        order.append(index)
+        made[group_of[index]] |= {index}
     return tuple(order)
 
 
-def _can_follow(problem: Problem, made: Chosen, at: int) -> bool:
-    return problem.follows(made, at) and problem.worth([made | {at}])[0] is not None
+def _can_follow(problem: Problem, made: Chosen, index: int) -> bool:
+    return problem.follows(made, index) and problem.worth([made | {index}])[0] is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +71,36 @@ class Described:
     against: tuple[str, ...]
 
 
-def described(states: States, gathered: Present, before: Chosen, at: int) -> Described:
-    """Return the description of a lever applied after the levers of `before`."""
-    lever, known = states.levers[at], states.price(before) if before else Estimate()
-    price = states.price(before | {at})
-    now = _left(states.composed(before), known)
-    then = _left(states.composed(before | {at}), known)
+def described(states: States, gathered: Present, applied: Chosen, index: int) -> Described:
+    """Return the description of a lever applied after the levers of `applied`."""
+    lever, applied_price = states.levers[index], states.price(applied) if applied else Estimate()
+    price = states.price(applied | {index})
+    present = _left(states.composed(applied), applied_price)
+    proposed = _left(states.composed(applied | {index}), applied_price)
     # Start from the running replicas: pricing decided whether the step changes their number.
     named = {touched.removeprefix("service:") for touched in lever.touches}
-    now = replace(now, services=tuple(replace(service, replicas=None) for service in now.services))
-    then = replace(then, services=tuple(e if e.name in named else replace(e, replicas=None) for e in then.services))
+    present = replace(present, services=tuple(replace(service, replicas=None) for service in present.services))
+    proposed = replace(
+        proposed, services=tuple(e if e.name in named else replace(e, replicas=None) for e in proposed.services)
+    )
     resized = {
         service.name: (len(service.deployments), len(service.deployments) - gone)
-        for service in now.services
-        if (gone := _stopped(service.name, price, states.base) - _stopped(service.name, known, states.base))
+        for service in present.services
+        if (gone := _stopped(service.name, price, states.base) - _stopped(service.name, applied_price, states.base))
     }
-    released = tuple(host for host in price.released if host not in known.released)
+    released = tuple(host for host in price.released if host not in applied_price.released)
     placed = list(price.ordered)
-    for instances in known.ordered:
+    for instances in applied_price.ordered:
         if instances in placed:
             placed.remove(instances)
-    decided = Decided(resized, released, priced=True, placed=tuple(placed))
-    difference = diff(now, then)
-    running = {deployment.deployment_id for deployment in now.deployments if deployment.device_ids}
+    decided = PricingChoices(resized, released, priced=True, placed=tuple(placed))
+    difference = diff(present, proposed)
+    running = {deployment.deployment_id for deployment in present.deployments if deployment.device_ids}
     hosts = {key: name for key, name in gathered.addresses.hosts.items() if key in running}
-    step = commands(difference, now, replace(gathered.addresses, hosts=hosts), decided)
+    step = commands(difference, present, replace(gathered.addresses, hosts=hosts), decided)
     return Described(
         lever,
-        title(difference, now, decided),
+        title(difference, present, decided),
         next(iter(resized.values()), None),
         released,
         step.apply,
@@ -102,11 +108,11 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
         tuple(
             assumption
             for assumption in split_tier(price.assumptions)[1]
-            if assumption not in (*known.assumptions, *whole_hosts(price.released))
+            if assumption not in (*applied_price.assumptions, *whole_hosts(price.released))
         ),
         (
-            *(objective for objective in price.against if objective not in known.against),
-            *(line for line in price.moving.lines if line not in known.moving.lines),
+            *(objective for objective in price.against if objective not in applied_price.against),
+            *(line for line in price.moving.lines if line not in applied_price.moving.lines),
         ),
     )
 
@@ -121,9 +127,10 @@ def _left(fleet: Fleet, price: Estimate) -> Fleet:
     gone = {host.host_id for host in fleet.hosts if host.name in price.released}
     services = tuple(
         replace(
-            service, deployments=tuple(one for one in service.deployments if one.deployment_id not in price.stopped)
+            service,
+            deployments=tuple(replica for replica in service.deployments if replica.deployment_id not in price.stopped),
         )
-        if any(one.deployment_id in price.stopped for one in service.deployments)
+        if any(replica.deployment_id in price.stopped for replica in service.deployments)
         else service
         for service in fleet.services
     )
@@ -158,9 +165,9 @@ def compose(
         if row.state in UNDER_WAY and row.estimate is not None
     ]
     accepted, not_applicable = levers(gathered, taken, Limits())
-    proposed, left = levers(gathered, rows, limits)
+    proposed, left_out = levers(gathered, rows, limits)
     kept = tuple(sorted((*accepted, *proposed), key=lambda lever: lever.key))
-    position = {lever.row.recommendation_id: at for at, lever in enumerate(kept) if lever in accepted}
+    position = {lever.row.recommendation_id: index for index, lever in enumerate(kept) if lever in accepted}
     clashes = conflicts(kept)
     states = States(kept, gathered.fleet, gathered.context)
     watts = limits.max_power_w
@@ -169,18 +176,18 @@ def compose(
         states, clashes, power, [position[row.recommendation_id] for row in taken if row.recommendation_id in position]
     )
     choice = chooser.choice()
-    wanted = [at for key in limits.order for at, lever in enumerate(kept) if lever.row.recommendation_id == key]
+    wanted = [index for key in limits.order for index, lever in enumerate(kept) if lever.row.recommendation_id == key]
     order = in_order(choice.groups, [*chooser.accepted, *wanted], chooser.problem)
     spend, unpriced = spend_of(gathered.fleet, gathered.context)
     steps = _steps(order, choice, states, clashes, gathered, spend, chooser.accepted)
-    whole = states.worth([Chosen(group) for group in choice.groups])
-    bankable, capacity = bounded(joined(saving for saving in whole if saving is not None), spend)
+    group_savings = states.worth([Chosen(group) for group in choice.groups])
+    bankable, capacity = bounded(joined(saving for saving in group_savings if saving is not None), spend)
     return Plan(
         spend=spend,
         bankable=bankable,
         capacity=capacity,
         steps=tuple(steps),
-        left_out=_left_out((*left, *not_applicable), order, choice, chooser, states, clashes),
+        left_out=_left_out((*left_out, *not_applicable), order, choice, chooser, states, clashes),
         unpriced_hosts=unpriced,
         sensitivity=_sensitivity(choice, chooser, states, gathered) if sensitivity else (),
         exact=choice.exact,
@@ -211,16 +218,16 @@ def _mtok_per_month(gathered: Present) -> float | None:
 
 
 def _sensitivity(choice: Choice, chooser: Chooser, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
-    whole = Chosen(at for group in choice.groups for at in group)
-    if not whole:
+    combination = Chosen(index for group in choice.groups for index in group)
+    if not combination:
         return ()
 
     def extended(chosen: Chosen, step: int) -> Fleet | None:
         return states.composed(chosen | {step}) if chooser.problem.follows(chosen, step) else None
 
     steps = Steps(choice.groups, extended)
-    ranges = sensitivities(gathered.fleet, states.composed(whole), gathered.context, steps)
-    by = states.correction(whole)
+    ranges = sensitivities(gathered.fleet, states.composed(combination), gathered.context, steps)
+    by = states.correction(combination)
     return ranges if by is None else tuple(by.sensitivity(sensitivity) for sensitivity in ranges)
 
 
@@ -234,16 +241,16 @@ def _steps(
     accepted: Sequence[int],
 ) -> list[Step]:
     """Return the steps in order. Each is priced on the earlier steps of its group; savings of groups add up."""
-    made = {at: group for group in choice.groups for at in group}
-    before = dict.fromkeys(choice.groups, (Chosen(), Saving()))
+    made = {index: group for group in choice.groups for index in group}
+    state_by_group = dict.fromkeys(choice.groups, (Chosen(), Saving()))
     steps = []
-    for at in order:
-        position, known = before[made[at]]
-        chosen = position | {at}
+    for index in order:
+        applied, previous_saving = state_by_group[made[index]]
+        chosen = applied | {index}
         (after,) = states.worth([chosen])
         assert after is not None
-        what, price = described(states, gathered, position, at), states.price(chosen)
-        bankable = _less(after.net, known.net)
+        what, price = described(states, gathered, applied, index), states.price(chosen)
+        bankable = _less(after.net, previous_saving.net)
         steps.append(
             Step(
                 rule_id=what.lever.row.rule_id,
@@ -256,22 +263,22 @@ def _steps(
                 spend_before=spend,
                 spend_after=spend - bankable[LIKELY],
                 bankable=bankable,
-                capacity=_less(after.capacity, known.capacity),
+                capacity=_less(after.capacity, previous_saving.capacity),
                 slo=price.slo,
-                accepted=at in accepted,
+                accepted=index in accepted,
                 headroom=_headroom(price.latency),
                 replicas=what.replicas,
                 released=what.released,
                 commands=what.commands,
                 undo=what.undo,
-                conflicts=_excluded(at, states, clashes),
+                conflicts=_excluded(index, states, clashes),
                 tier=what.lever.variant.tier,
                 assumptions=(*what.assumptions, *_record(what.lever)),
                 against=what.against,
             )
         )
         spend -= bankable[LIKELY]
-        before[made[at]] = chosen, after
+        state_by_group[made[index]] = chosen, after
     return steps
 
 
@@ -280,37 +287,37 @@ def _record(lever: Lever) -> tuple[str, ...]:
     return () if record is None else (record_line(lever.row.rule_id, record),)
 
 
-def _headroom(known: Latencies | None) -> Headroom | None:
+def _headroom(latencies: Latencies | None) -> Headroom | None:
     """Return the objective with the least headroom in the forecast; None without an objective or a forecast."""
-    after = None if known is None else known.after
-    if known is None or after is None:
+    after = None if latencies is None else latencies.after
+    if latencies is None or after is None:
         return None
     headrooms = [
         Headroom(figure, getattr(after, field)[LIKELY], getattr(after, field)[HIGH], limit)
         for figure, field in FIGURES.items()
-        if (limit := getattr(known.slo, field)) is not None
+        if (limit := getattr(latencies.slo, field)) is not None
     ]
     return min(headrooms, key=lambda headroom: headroom.share, default=None)
 
 
-def _excluded(at: int, states: States, clashes: Conflicts) -> tuple[str, ...]:
+def _excluded(index: int, states: States, clashes: Conflicts) -> tuple[str, ...]:
     """Return the proposals that conflict with a lever, each with the reason, once per recommendation."""
     reasons: dict[int, str] = {}
-    for other in sorted(other for one, other in clashes if one == at):
-        lever = states.levers[other]
-        if lever.key[:3] != states.levers[at].key[:3]:
-            text = f"{lever.row.rule_id}, {lever.variant.title}: {clashes[at, other]}"
+    for conflicting in sorted(conflicting for first, conflicting in clashes if first == index):
+        lever = states.levers[conflicting]
+        if lever.key[:3] != states.levers[index].key[:3]:
+            text = f"{lever.row.rule_id}, {lever.variant.title}: {clashes[index, conflicting]}"
             reasons.setdefault(lever.row.recommendation_id, text)
     return tuple(reasons.values())
 
 
-def _less(after: Money, before: Money) -> Money:
-    low, likely, high = (now - then for now, then in zip(after, before, strict=True))
+def _less(after: Money, previous: Money) -> Money:
+    low, likely, high = (amount - previous_amount for amount, previous_amount in zip(after, previous, strict=True))
     return low, likely, high
 
 
 def _left_out(
-    left: Sequence[LeftOut],
+    unpriced: Sequence[LeftOut],
     order: Sequence[int],
     choice: Choice,
     chooser: Chooser,
@@ -318,44 +325,44 @@ def _left_out(
     clashes: Conflicts,
 ) -> tuple[LeftOut, ...]:
     """Return one line for each recommendation without a step, with the reason of the variant closest to the plan."""
-    numbers = {at: number for number, at in enumerate(order, 1)}
-    done = {states.levers[at].row.recommendation_id for at in numbers}
+    numbers = {index: number for number, index in enumerate(order, 1)}
+    done = {states.levers[index].row.recommendation_id for index in numbers}
     left_out: dict[int, LeftOut] = {}
     by_row: dict[int, list[int]] = defaultdict(list)
-    for at, lever in enumerate(states.levers):
-        by_row[lever.row.recommendation_id].append(at)
+    for index, lever in enumerate(states.levers):
+        by_row[lever.row.recommendation_id].append(index)
     for row, positions in by_row.items():
-        at = min(
+        index = min(
             positions, key=lambda position: states.levers[position].row.variants.index(states.levers[position].variant)
         )
         if row not in done:
-            left_out[row] = states.levers[at].left_out(_reason(at, numbers, choice, chooser, states, clashes))
-    for position in left:
+            left_out[row] = states.levers[index].left_out(_reason(index, numbers, choice, chooser, states, clashes))
+    for position in unpriced:
         if position.recommendation_id not in done:
             left_out.setdefault(position.recommendation_id, position)
     return tuple(sorted(left_out.values(), key=lambda entry: (entry.rule_id, entry.where, entry.title)))
 
 
 def _reason(
-    at: int, numbers: dict[int, int], choice: Choice, chooser: Chooser, states: States, clashes: Conflicts
+    index: int, numbers: dict[int, int], choice: Choice, chooser: Chooser, states: States, clashes: Conflicts
 ) -> str:
     """Return why a lever is not a step of the plan."""
-    for other, number in numbers.items():
-        if (at, other) in clashes:
-            return f"conflicts with step {number} ({states.levers[other].row.rule_id}): {clashes[at, other]}"
+    for planned, number in numbers.items():
+        if (index, planned) in clashes:
+            return f"conflicts with step {number} ({states.levers[planned].row.rule_id}): {clashes[index, planned]}"
     beside = next(
-        (Chosen(group) for group in choice.groups if any(_meet(states, at, other) for other in group)), Chosen()
+        (Chosen(group) for group in choice.groups if any(_meet(states, index, planned) for planned in group)), Chosen()
     )
     for chosen in (Chosen(), beside):
-        if (rule_id := chooser.missing(chosen, at)) is not None and chosen is beside:
+        if (rule_id := chooser.missing(chosen, index)) is not None and chosen is beside:
             return f"{rule_id} has to come before it, and is not a step"
-        if states.extend(chosen, at):
-            states.worth([chosen | {at}])
-        reason = states.refusal(chosen | {at}) or chooser.over_power(chosen | {at}, choice.groups)
+        if states.extend(chosen, index):
+            states.worth([chosen | {index}])
+        reason = states.refusal(chosen | {index}) or chooser.over_power(chosen | {index}, choice.groups)
         if reason is not None:
             return reason if not chosen else f"together with the steps above: {reason}"
     return "it saves nothing in addition to the steps above" if beside else "it saves nothing"
 
 
-def _meet(states: States, one: int, other: int) -> bool:
-    return bool(states.levers[one].touches & states.levers[other].touches)
+def _meet(states: States, first: int, second: int) -> bool:
+    return bool(states.levers[first].touches & states.levers[second].touches)

@@ -33,9 +33,9 @@ def commitments(base: Fleet, change: Candidate) -> tuple[Commitment, ...]:
 
 def covers(commitment: Commitment, host: Host) -> bool:
     """Return whether a commitment applies to instances like this host."""
-    at = host.placement
-    same = (at.provider, at.instance_type) == (commitment.provider, commitment.instance_type)
-    return same and commitment.region in (None, at.region)
+    placement = host.placement
+    same = (placement.provider, placement.instance_type) == (commitment.provider, commitment.instance_type)
+    return same and commitment.region in (None, placement.region)
 
 
 def committed_hosts(base: Fleet, change: Candidate) -> frozenset[int]:
@@ -50,10 +50,10 @@ def freed_devices(base: Fleet, change: Candidate) -> frozenset[int]:
     moving = {deployment.deployment_id for deployment in change.diff.removed}
     for edit in change.diff.changes:
         if edit.kind == "service" and edit.field in ("replicas", "schedule"):
-            moving |= {one.deployment_id for one in base.service(str(edit.target)).deployments}
+            moving |= {replica.deployment_id for replica in base.service(str(edit.target)).deployments}
     for to in deployments_unlike(after, base):
-        now = base.deployment_of.get(to.deployment_id)
-        if now is None or now.device_ids != to.device_ids or (to.n_devices or 0) < len(now.device_ids):
+        present = base.deployment_of.get(to.deployment_id)
+        if present is None or present.device_ids != to.device_ids or (to.n_devices or 0) < len(present.device_ids):
             devices.update(to.device_ids)
             moving.add(to.deployment_id)
     devices.update(held for key in moving if key in base.deployment_of for held in base.deployment(key).device_ids)
@@ -142,15 +142,15 @@ def levers(
     if limits.max_effort not in _ORDER:
         raise BadInput(f"max effort {limits.max_effort!r} is not possible: use {', '.join(_ORDER)}")
     kept: list[Lever] = []
-    left: list[LeftOut] = []
+    left_out: list[LeftOut] = []
     for row in recommendations:
         for variant in row.variants if row.state is State.OPEN else ():
             lever = _lever(gathered, row, variant, limits)
             if isinstance(lever, Lever):
                 kept.append(lever)
             else:
-                left.append(LeftOut(row.rule_id, row.recommendation_id, variant.title, row.target, lever))
-    return tuple(sorted(kept, key=lambda lever: lever.key)), tuple(left)
+                left_out.append(LeftOut(row.rule_id, row.recommendation_id, variant.title, row.target, lever))
+    return tuple(sorted(kept, key=lambda lever: lever.key)), tuple(left_out)
 
 
 def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Limits) -> Lever | str:
@@ -226,33 +226,33 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
     changed: dict[int, Deployment] = {}
     added: dict[int, Deployment] = {}
     for after in deployments_unlike(proposed, base):
-        before = base.deployment_of.get(after.deployment_id)
-        if before is None:
+        original = base.deployment_of.get(after.deployment_id)
+        if original is None:
             number = abs(stable_id("plan", merge.key, after.deployment_id))
             added[after.deployment_id] = replace(after, deployment_id=number)
             continue
         current = state.deployment_of.get(after.deployment_id)
         if current is None:
-            before, after, current = _on_merged(before, after, changed, merge)
-        changed[current.deployment_id] = _deployment(before, after, current)
+            original, after, current = _on_merged(original, after, changed, merge)
+        changed[current.deployment_id] = _deployment(original, after, current)
     return tuple(_service(service, unlike.get(service.name), gone, changed, added, merge) for service in state.services)
 
 
 def _on_merged(
-    before: Deployment, after: Deployment, changed: Mapping[int, Deployment], merge: _Merge
+    original: Deployment, after: Deployment, changed: Mapping[int, Deployment], merge: _Merge
 ) -> tuple[Deployment, Deployment, Deployment]:
     """Return a move of a deployment that another step merged, as one of the engine that serves for it, and that.
 
     Raises Conflict for any other change, or without such an engine.
     """
-    names = {name for name, _ in before.serves}
-    is_move = replace(before, placement=after.placement, device_ids=after.device_ids) == after
+    names = {name for name, _ in original.serves}
+    is_move = replace(original, placement=after.placement, device_ids=after.device_ids) == after
     for made in merge.state.deployments if is_move else ():
         if made.deployment_id not in merge.base.deployment_of and names <= {name for name, _ in made.serves}:
             current = changed.get(made.deployment_id, made)
-            devices = current.device_ids if after.device_ids == before.device_ids else after.device_ids
-            return replace(before, device_ids=current.device_ids), replace(after, device_ids=devices), current
-    raise Conflict(f"{before.name} is removed by another step")
+            devices = current.device_ids if after.device_ids == original.device_ids else after.device_ids
+            return replace(original, device_ids=current.device_ids), replace(after, device_ids=devices), current
+    raise Conflict(f"{original.name} is removed by another step")
 
 
 def _service(
@@ -266,60 +266,70 @@ def _service(
     if after is None:
         moved = tuple(changed.get(deployment.deployment_id, deployment) for deployment in current.deployments)
         return current if moved == current.deployments else replace(current, deployments=moved)
-    before = merge.base.service(current.name)
-    current = _three_way(before, after, current, current.name, _FIELDS[Service])
-    if after.demand != before.demand:
+    original = merge.base.service(current.name)
+    current = _three_way(original, after, current, current.name, _FIELDS[Service])
+    if after.demand != original.demand:
         label = f"the demand of {current.name}"
-        demand = _three_way(before.demand, after.demand, current.demand, label, _FIELDS[Demand])
+        demand = _three_way(original.demand, after.demand, current.demand, label, _FIELDS[Demand])
         current = replace(current, demand=demand)
-    known = {deployment.deployment_id for deployment in before.deployments}
-    new = [added[deployment.deployment_id] for deployment in after.deployments if deployment.deployment_id not in known]
+    original_ids = {deployment.deployment_id for deployment in original.deployments}
+    new = [
+        added[deployment.deployment_id]
+        for deployment in after.deployments
+        if deployment.deployment_id not in original_ids
+    ]
     staying = [deployment for deployment in current.deployments if deployment.deployment_id not in gone]
     return replace(
         current, deployments=(*(changed.get(deployment.deployment_id, deployment) for deployment in staying), *new)
     )
 
 
-def _deployment(before: Deployment, after: Deployment, current: Deployment) -> Deployment:
-    merged = _three_way(before, after, current, before.name, _FIELDS[Deployment])
-    if after.expected == before.expected:
+def _deployment(original: Deployment, after: Deployment, current: Deployment) -> Deployment:
+    merged = _three_way(original, after, current, original.name, _FIELDS[Deployment])
+    if after.expected == original.expected:
         return merged
     return replace(merged, expected=_both(current.expected, after.expected))
 
 
-def _both(one: Expectation | None, other: Expectation | None) -> Expectation | None:
+def _both(first: Expectation | None, second: Expectation | None) -> Expectation | None:
     """Return the expectation of two changes together: the product of their ratios."""
-    if one is None or other is None or one == other:
-        return one or other
-    sources = "; ".join(sorted((one.source, other.source)))
-    return Expectation(one.low * other.low, one.likely * other.likely, one.high * other.high, sources)
+    if first is None or second is None or first == second:
+        return first or second
+    sources = "; ".join(sorted((first.source, second.source)))
+    return Expectation(first.low * second.low, first.likely * second.likely, first.high * second.high, sources)
 
 
-def _three_way(before: T, after: T, current: T, label: str, names: tuple[str, ...]) -> T:
+def _three_way(original: T, after: T, current: T, label: str, names: tuple[str, ...]) -> T:
     values: dict[str, Any] = {}
     for name in names:
-        old, new, now = getattr(before, name), getattr(after, name), getattr(current, name)
-        if new is old or new == old or now == new:  # most values are the same object
+        old, new, current_value = getattr(original, name), getattr(after, name), getattr(current, name)
+        if new is old or new == old or current_value == new:  # most values are the same object
             continue
-        if now != old and name == "device_ids":
+        if current_value != old and name == "device_ids":
             raise Conflict(f"both move {label}")
-        joint = new if now == old else _placement(old, new, now) if isinstance(old, Placement) else None
+        joint = (
+            new if current_value == old else _placement(old, new, current_value) if isinstance(old, Placement) else None
+        )
         if joint is None:
-            raise Conflict(f"both set {_label(name)} of {label}: to {_value(name, now)} and to {_value(name, new)}")
+            raise Conflict(
+                f"both set {_label(name)} of {label}: to {_value(name, current_value)} and to {_value(name, new)}"
+            )
         values[name] = joint
     return replace(current, **values) if values else current
 
 
-def _placement(before: Placement, after: Placement, current: Placement) -> Placement | None:
+def _placement(original: Placement, after: Placement, current: Placement) -> Placement | None:
     """Return the placement of two changes; None if they set a part otherwise, or one is to an offer of its own."""
-    if any(place.offer or place.purchase == "per_token" for place in (after, current)):
+    if any(placement.offer or placement.purchase == "per_token" for placement in (after, current)):
         return None
     values: dict[str, Any] = {}
     for part in _PARTS:
-        old, new, now = ({name: getattr(place, name) for name in part} for place in (before, after, current))
-        if old not in (new, now) and new != now:
+        old, new, current_values = (
+            {name: getattr(placement, name) for name in part} for placement in (original, after, current)
+        )
+        if old not in (new, current_values) and new != current_values:
             return None
-        values |= now if new == old else new
+        values |= current_values if new == old else new
     return Placement(**values)
 
 
@@ -339,10 +349,10 @@ def _devices(merge: _Merge) -> tuple[Device, ...]:
     if proposed.devices is base.devices:
         return merge.state.devices
     after = {device.device_id: device for device in proposed.devices}
-    before = {device.device_id: device for device in base.devices}
+    base_by_id = {device.device_id: device for device in base.devices}
     merged = []
     for device in merge.state.devices:
-        old, new = before[device.device_id], after.get(device.device_id)
+        old, new = base_by_id[device.device_id], after.get(device.device_id)
         if new is not None:
             merged.append(_three_way(old, new, device, device.name, ("partitions",)))
     return tuple(merged)
@@ -379,8 +389,8 @@ def _label(name: str) -> str:
 
 def _value(name: str, value: object) -> str:
     if isinstance(value, Placement):
-        at = (value.accelerator, value.instance_type, value.provider, value.region, value.purchase)
-        return ", ".join(part for part in at if part) or "unknown"
+        parts = (value.accelerator, value.instance_type, value.provider, value.region, value.purchase)
+        return ", ".join(part for part in parts if part) or "unknown"
     quantity = getattr(value, "value", None)
     text = (
         f"{quantity:.4g}"
@@ -399,22 +409,22 @@ Conflicts = dict[tuple[int, int], str]
 def conflicts(levers: Sequence[Lever]) -> Conflicts:
     """Return the pairs of levers that cannot be in one plan."""
     reasons: Conflicts = {}
-    for at, one in enumerate(levers):
-        for beside in range(at + 1, len(levers)):
-            reason = conflict(one, levers[beside])
+    for index, lever in enumerate(levers):
+        for beside in range(index + 1, len(levers)):
+            reason = conflict(lever, levers[beside])
             if reason is not None:
-                reasons[at, beside] = reasons[beside, at] = reason
+                reasons[index, beside] = reasons[beside, index] = reason
     return reasons
 
 
-def conflict(one: Lever, other: Lever) -> str | None:
+def conflict(first: Lever, second: Lever) -> str | None:
     """Return why two levers cannot be in one plan; None if they can."""
-    if one.key[:3] == other.key[:3]:
+    if first.key[:3] == second.key[:3]:
         return "they are alternatives of one recommendation"
-    on_hosts = one.hosts | one.committed, other.hosts | other.committed
-    if not (one.touches & other.touches or on_hosts[0] & on_hosts[1]):
+    on_hosts = first.hosts | first.committed, second.hosts | second.committed
+    if not (first.touches & second.touches or on_hosts[0] & on_hosts[1]):
         return None
-    for stated, beside in ((one, other), (other, one)):
+    for stated, beside in ((first, second), (second, first)):
         if beside.row.rule_id in stated.variant.excludes:
             return f"{stated.row.rule_id} excludes {beside.row.rule_id}"
         if stated.committed & beside.committed:
@@ -426,14 +436,14 @@ def conflict(one: Lever, other: Lever) -> str | None:
                 "a schedule and another change on the same hosts are not priced together: apply one, then run "
                 "`pertoken advise` again"
             )
-    clashes = [_clash(one, other), _clash(other, one)]
+    clashes = [_clash(first, second), _clash(second, first)]
     return clashes[0] if None not in clashes else None  # it is enough if they combine in one order
 
 
-def _of_one_service(one: Lever, other: Lever) -> bool:
+def _of_one_service(first: Lever, second: Lever) -> bool:
     """Return whether both change the same single service, whose parts are priced together."""
-    services = [{name for name in lever.touches if name.startswith("service:")} for lever in (one, other)]
-    return len(services[0]) == 1 and services[0] == services[1] and not other.change.diff.released
+    services = [{name for name in lever.touches if name.startswith("service:")} for lever in (first, second)]
+    return len(services[0]) == 1 and services[0] == services[1] and not second.change.diff.released
 
 
 def _clash(first: Lever, second: Lever) -> str | None:
@@ -454,28 +464,28 @@ def groups(base: Fleet, levers: Sequence[Lever]) -> tuple[tuple[int, ...], ...]:
 
     Levers that only make commitments are in no group: conflicts describe all their interactions.
     """
-    within = [at for at, lever in enumerate(levers) if not lever.is_commitment]
-    releasable = _releasable(base, [levers[at] for at in within])
+    within = [index for index, lever in enumerate(levers) if not lever.is_commitment]
+    releasable = _releasable(base, [levers[index] for index in within])
     committed = {
         host.host_id: (host.placement.provider, host.placement.instance_type)
         for host in base.hosts
         if any(covers(commitment, host) for commitment in base.commitments)
     }
     first: dict[object, int] = {}
-    leader = {at: at for at in within}
+    leader = {index: index for index in within}
 
-    def top(at: int) -> int:
-        while leader[at] != at:
-            at = leader[at]
-        return at
+    def top(index: int) -> int:
+        while leader[index] != index:
+            index = leader[index]
+        return index
 
-    for at in within:
-        for shared in _shared(levers[at], releasable, committed):
-            low, high = sorted((top(first.setdefault(shared, at)), top(at)))
+    for index in within:
+        for shared in _shared(levers[index], releasable, committed):
+            low, high = sorted((top(first.setdefault(shared, index)), top(index)))
             leader[high] = low
     positions_by_root: dict[int, list[int]] = defaultdict(list)
-    for at in within:
-        positions_by_root[top(at)].append(at)
+    for index in within:
+        positions_by_root[top(index)].append(index)
     return tuple(tuple(positions) for _, positions in sorted(positions_by_root.items()))
 
 

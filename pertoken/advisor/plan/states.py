@@ -37,10 +37,10 @@ class Correction:
         """Return a corrected saving."""
         return corrected_saving(saving, self.ratio, self.widening)
 
-    def sensitivity(self, known: Sensitivity) -> Sensitivity:
+    def sensitivity(self, uncorrected: Sensitivity) -> Sensitivity:
         """Return the sensitivity to an assumption in corrected dollars."""
-        swing = round(known.swing[0] * self.ratio), round(known.swing[1] * self.ratio)
-        return replace(known, low=self._at(known.low), high=self._at(known.high), swing=swing)
+        swing = round(uncorrected.swing[0] * self.ratio), round(uncorrected.swing[1] * self.ratio)
+        return replace(uncorrected, low=self._at(uncorrected.low), high=self._at(uncorrected.high), swing=swing)
 
     def _at(self, end: At) -> At:
         return replace(end, bankable=round(end.bankable * self.ratio), capacity=round(end.capacity * self.ratio))
@@ -91,19 +91,19 @@ class States:
         self._services: dict[Service, Service] = {}
         self._deployments: dict[Deployment, Deployment] = {}
 
-    def extend(self, chosen: Chosen, at: int) -> bool:
+    def extend(self, chosen: Chosen, index: int) -> bool:
         """Apply one more lever; return whether it applies."""
-        whole = chosen | {at}
-        known = self._fleets.get(whole)
-        if known is None or isinstance(known, str):
-            self._fleets[whole] = known = self._extended(self._fleets[chosen], at)
-        return isinstance(known, Fleet)
+        extended = chosen | {index}
+        fleet = self._fleets.get(extended)
+        if fleet is None or isinstance(fleet, str):
+            self._fleets[extended] = fleet = self._extended(self._fleets[chosen], index)
+        return isinstance(fleet, Fleet)
 
     def composed(self, chosen: Chosen) -> Fleet:
         """Return the fleet after a combination that applies."""
-        known = self._composed(chosen)
-        assert isinstance(known, Fleet)
-        return known
+        fleet = self._composed(chosen)
+        assert isinstance(fleet, Fleet)
+        return fleet
 
     def worth(self, combinations: Sequence[Chosen]) -> list[Saving | None]:
         """Return the savings of combinations, None for one that cannot be in a plan. All are forecast in one batch."""
@@ -115,8 +115,8 @@ class States:
         composed = [self._composed(combination) for combination in fresh]
         self._prepare([fleet for fleet in composed if isinstance(fleet, Fleet)])
         prices = [
-            known if isinstance(known, str) else self._price(combination, known)
-            for combination, known in zip(fresh, composed, strict=True)
+            state if isinstance(state, str) else self._price(combination, state)
+            for combination, state in zip(fresh, composed, strict=True)
         ]
         judged = [speed.latency for price in prices if isinstance(price, Estimate) for speed in price.judged]
         self._context.forecasts.judge(
@@ -128,19 +128,19 @@ class States:
 
     def price(self, chosen: Chosen) -> Estimate:
         """Return the estimate of a combination that can be in a plan."""
-        known = self._prices[chosen]
-        assert isinstance(known, Estimate)
-        return known
+        price = self._prices[chosen]
+        assert isinstance(price, Estimate)
+        return price
 
     def correction(self, chosen: Chosen) -> Correction | None:
         """Return the correction of a combination by track records; None without records."""
-        return correction([self.levers[at] for at in sorted(chosen)])
+        return correction([self.levers[index] for index in sorted(chosen)])
 
     def refusal(self, chosen: Chosen) -> str | None:
         """Return why a combination cannot be a plan; None if it can, or was not tried."""
-        known = self._fleets.get(chosen)
-        if isinstance(known, str):
-            return known
+        state = self._fleets.get(chosen)
+        if isinstance(state, str):
+            return state
         price = self._prices.get(chosen)
         if isinstance(price, Estimate) and price.saving is not None and price.saving.pays_more:
             return f"the bill would rise by {format_usd(-price.saving.net[LIKELY])} a month"
@@ -148,17 +148,17 @@ class States:
 
     def _composed(self, chosen: Chosen) -> Fleet | str:
         """Return the fleet after a combination, in any order that applies; else the reason why none does."""
-        at = Chosen()
+        applied = Chosen()
         while chosen not in self._fleets:
-            following = next((lever for lever in sorted(chosen - at) if self.extend(at, lever)), None)
+            following = next((lever for lever in sorted(chosen - applied) if self.extend(applied, lever)), None)
             if following is None:
-                self._fleets[chosen] = next(str(self._fleets[at | {lever}]) for lever in chosen - at)
+                self._fleets[chosen] = next(str(self._fleets[applied | {lever}]) for lever in chosen - applied)
             else:
-                at |= {following}
+                applied |= {following}
         return self._fleets[chosen]
 
-    def _extended(self, state: Fleet | str, at: int) -> Fleet | str:
-        lever = self.levers[at]
+    def _extended(self, state: Fleet | str, index: int) -> Fleet | str:
+        lever = self.levers[index]
         if isinstance(state, str):
             return state
         try:
@@ -168,13 +168,17 @@ class States:
 
     def _interned(self, fleet: Fleet) -> Fleet:
         """Return an equal fleet that reuses known services and deployments: forecasts are cached by identity."""
-        known: dict[str, Service] = {}
+        services_by_name: dict[str, Service] = {}
         for service in services_unlike(fleet, self.base):
-            own = tuple(self._deployments.setdefault(deployment, deployment) for deployment in service.deployments)
-            known[service.name] = self._services.setdefault(service, replace(service, deployments=own))
+            deployments = tuple(
+                self._deployments.setdefault(deployment, deployment) for deployment in service.deployments
+            )
+            services_by_name[service.name] = self._services.setdefault(
+                service, replace(service, deployments=deployments)
+            )
         return (
-            replace(fleet, services=tuple(known.get(service.name, service) for service in fleet.services))
-            if known
+            replace(fleet, services=tuple(services_by_name.get(service.name, service) for service in fleet.services))
+            if services_by_name
             else fleet
         )
 
@@ -199,7 +203,7 @@ class States:
 
     def _diff(self, chosen: Chosen, after: Fleet) -> Diff:
         """Return the difference of a combination: the sum of its levers if none adds or removes deployments."""
-        parts = [self.levers[at].change.diff for at in sorted(chosen)]
+        parts = [self.levers[index].change.diff for index in sorted(chosen)]
         if any(part.added or part.removed for part in parts):
             return diff(self.base, after)
         changes = tuple(change for part in parts for change in part.changes)
@@ -208,10 +212,10 @@ class States:
     def _worth(self, chosen: Chosen) -> Saving | None:
         if not chosen:
             return Saving()
-        known = self._prices[chosen]
-        if isinstance(known, str):
+        price = self._prices[chosen]
+        if isinstance(price, str):
             return None
-        saving, by = known.saving or Saving(), self.correction(chosen)
+        saving, by = price.saving or Saving(), self.correction(chosen)
         return saving if by is None else by.saving(saving)
 
 
@@ -284,14 +288,14 @@ class PowerBudget:
             if deployment.deployment_id not in gone
             for device in deployment.device_ids
         }
-        before = self._by_device(leaving)
-        now = self._by_device(changed)
+        watts_before = self._by_device(leaving)
+        watts_after = self._by_device(changed)
         replicas = sum(
             count * sum(self._by_device(after.service(name).deployments[:1]).values()) for name, count in price.added
         )
         return (
-            sum(watts for device, watts in now.items() if device not in held)
-            - sum(watts for device, watts in before.items() if device not in held)
+            sum(watts for device, watts in watts_after.items() if device not in held)
+            - sum(watts for device, watts in watts_before.items() if device not in held)
             + replicas
         )
 
@@ -299,8 +303,8 @@ class PowerBudget:
         """Return why a step that adds `added_w` (None: not known) is refused with `left_w` of the budget left."""
         if added_w is None:
             return f"its maximum power is not known, and the power budget is {self.max_w:,.0f} W"
-        now = "is not known now" if self.used_w is None else f"leaves {left_w:,.0f} W"
-        return f"its devices may draw {added_w:,.0f} W more, and the power budget of {self.max_w:,.0f} W {now}"
+        headroom = "is not known now" if self.used_w is None else f"leaves {left_w:,.0f} W"
+        return f"its devices may draw {added_w:,.0f} W more, and the power budget of {self.max_w:,.0f} W {headroom}"
 
     def _by_device(self, deployments: Iterable[Deployment]) -> dict[object, float]:
         """Return the maximum watts of each device of deployments, by device id, or by deployment for new devices."""
@@ -312,8 +316,11 @@ class PowerBudget:
             stays = base is not None and base.accelerator == deployment.accelerator
             watts = self._limit_w(deployment, capped=stays)
             count = deployment.n_devices or len(deployment.device_ids)
-            known = deployment.device_ids if stays else ()
-            devices = [known[at] if at < len(known) else (deployment.deployment_id, at) for at in range(count)]
+            device_ids = deployment.device_ids if stays else ()
+            devices = [
+                device_ids[index] if index < len(device_ids) else (deployment.deployment_id, index)
+                for index in range(count)
+            ]
             watts_by_device |= {device: max(watts, watts_by_device.get(device, 0.0)) for device in devices}
         return watts_by_device
 

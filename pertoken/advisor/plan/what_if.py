@@ -76,8 +76,8 @@ class WhatIf:
     def _with_slo(self, fleet: Fleet) -> Fleet:
         for name in self.slo:
             if name not in fleet.service_of:
-                known = ", ".join(fleet.service_of) or "none"
-                raise BadInput(f"--slo: there is no service {name!r}; services: {known}")
+                names = ", ".join(fleet.service_of) or "none"
+                raise BadInput(f"--slo: there is no service {name!r}; services: {names}")
         changed = (
             replace(service, slo=_over(self.slo[service.name], service.slo)) if service.name in self.slo else service
             for service in fleet.services
@@ -95,13 +95,13 @@ class WhatIf:
         return replace(service, demand=replace(demand, requests_per_s=more, requests_by_hour_of_week=hours))
 
 
-def _over(asked: Slo, present: Slo) -> Slo:
+def _over(requested: Slo, present: Slo) -> Slo:
     """Return the assumed objectives, completed by the configured ones."""
     return Slo(
-        ttft_p50_ms=asked.ttft_p50_ms or present.ttft_p50_ms,
-        ttft_p95_ms=asked.ttft_p95_ms or present.ttft_p95_ms,
-        tpot_p50_ms=asked.tpot_p50_ms or present.tpot_p50_ms,
-        tpot_p95_ms=asked.tpot_p95_ms or present.tpot_p95_ms,
+        ttft_p50_ms=requested.ttft_p50_ms or present.ttft_p50_ms,
+        ttft_p95_ms=requested.ttft_p95_ms or present.ttft_p95_ms,
+        tpot_p50_ms=requested.tpot_p50_ms or present.tpot_p50_ms,
+        tpot_p95_ms=requested.tpot_p95_ms or present.tpot_p95_ms,
     )
 
 

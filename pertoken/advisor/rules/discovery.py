@@ -111,25 +111,25 @@ def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Plugin, 
     for file in tried:
         if not file.is_file():  # a file in an unreadable folder raises OSError
             raise BadInput(f"--rule {file}: no such file")
-    places = (*_allowed(installed(), settings), *_drop_ins(settings.folder / DROP_IN), *_named(settings))
+    plugins = (*_allowed(installed(), settings), *_drop_ins(settings.folder / DROP_IN), *_named(settings))
     off = set(disabled(settings.folder))
-    kept = tuple(_disabled(place) if place.name in off else place for place in places)
-    own = tuple(Plugin(file.stem, str(file), file=file, tried=True) for file in tried)
+    kept = tuple(_disabled(candidate) if candidate.name in off else candidate for candidate in plugins)
+    tried_plugins = tuple(Plugin(file.stem, str(file), file=file, tried=True) for file in tried)
     # A tried file replaces an installed one of the same name, because both define the same rule ids.
     names = {file.name for file in tried}
-    return (*(plugin for plugin in kept if plugin.file is None or plugin.file.name not in names), *own)
+    return (*(plugin for plugin in kept if plugin.file is None or plugin.file.name not in names), *tried_plugins)
 
 
 def installed() -> tuple[Plugin, ...]:
     """Return the plugins of installed distributions, the built-in ones first, so that no other rule takes their ids."""
     origin_of = cache(_origin_of)  # reading a distribution's name or version parses its metadata each time
-    places = [
+    plugins = [
         Plugin(point.name, origin or point.value, distribution, version, entry_point=point)
         for point in entry_points(group=GROUP)
         for origin, distribution, version in [origin_of(point.dist)]
     ]
     return tuple(
-        sorted(places, key=lambda plugin: (plugin.distribution != APP, plugin.distribution or "", plugin.name))
+        sorted(plugins, key=lambda plugin: (plugin.distribution != APP, plugin.distribution or "", plugin.name))
     )
 
 
@@ -147,18 +147,18 @@ def _disabled(plugin: Plugin) -> Plugin:
     return replace(plugin, permission=Permission.DISABLED, reason=reason)
 
 
-def _allowed(places: Iterable[Plugin], settings: Settings) -> Iterator[Plugin]:
+def _allowed(plugins: Iterable[Plugin], settings: Settings) -> Iterator[Plugin]:
     denied = {_normal(name) for name in settings.advisor_deny}
     allowed = None if settings.advisor_allow is None else {APP, *map(_normal, settings.advisor_allow)}
-    for place in places:
-        distribution = _normal(place.distribution or "")
+    for plugin in plugins:
+        distribution = _normal(plugin.distribution or "")
         if distribution in denied:
-            yield replace(place, permission=Permission.DENIED, reason=f"advisor.deny names {place.distribution}")
+            yield replace(plugin, permission=Permission.DENIED, reason=f"advisor.deny names {plugin.distribution}")
         elif allowed is not None and distribution not in allowed:
-            reason = f"advisor.allow does not name {place.distribution or place.origin}"
-            yield replace(place, permission=Permission.DENIED, reason=reason)
+            reason = f"advisor.allow does not name {plugin.distribution or plugin.origin}"
+            yield replace(plugin, permission=Permission.DENIED, reason=reason)
         else:
-            yield place
+            yield plugin
 
 
 def _normal(distribution: str) -> str:
@@ -269,17 +269,17 @@ def source_of(plugin: Plugin, settings: Settings) -> Source:
     """Return the source by which a worker loads a plugin; plugins of one distribution share a worker."""
     group = plugin.distribution or plugin.origin
     # By the module, which is in this package: a distribution may take any name.
-    own = plugin.entry_point is not None and plugin.entry_point.module.startswith(OWN_RULES)
-    return Source(plugin.name, plugin.origin, group, partial(load, plugin, settings), own)
+    is_own = plugin.entry_point is not None and plugin.entry_point.module.startswith(OWN_RULES)
+    return Source(plugin.name, plugin.origin, group, partial(load, plugin, settings), is_own)
 
 
 def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:
     """Return one line for each table `[rules.ID]` whose id is not among `names`."""
-    known = set(names)
+    rule_ids = set(names)
     lines = []
     for row in settings.rules:
-        if row.rule_id not in known:
-            close = get_close_matches(row.rule_id, known, n=1)
+        if row.rule_id not in rule_ids:
+            close = get_close_matches(row.rule_id, rule_ids, n=1)
             hint = f"did you mean {close[0]}?" if close else "`pertoken rules list` lists the rules"
             lines.append(f"{settings.set_by.get('rules', 'rules')}.{row.rule_id}: no rule has this id ({hint})")
     return tuple(lines)

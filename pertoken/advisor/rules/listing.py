@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pertoken.advisor.changes.title import Chosen, title
+from pertoken.advisor.changes.title import PricingChoices, title
 from pertoken.advisor.checks import refuse_impossible, refuse_other_changes
 from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules, rules_in, source_of
 from pertoken.advisor.worker.child import Limits
@@ -72,19 +72,20 @@ def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ..
 
     Raises BadInput for a list of disabled rules that cannot be read.
     """
-    places = find_rules(settings)
-    allowed = [place for place in places if place.permission is Permission.ALLOWED]
+    plugins = find_rules(settings)
+    allowed = [candidate for candidate in plugins if candidate.permission is Permission.ALLOWED]
     sources = [source_of(plugin, settings) for plugin in allowed]
     runs = iter(run_plugins(sources, None, limits or Limits.of_call(settings.advisor_rule_timeout)))
     window_s = int(settings.advisor_since)
     return tuple(
-        Listed(place, next(runs) if place.permission is Permission.ALLOWED else None, window_s) for place in places
+        Listed(candidate, next(runs) if candidate.permission is Permission.ALLOWED else None, window_s)
+        for candidate in plugins
     )
 
 
-def entries(known: Iterable[Listed]) -> tuple[Entry, ...]:
+def entries(plugins: Iterable[Listed]) -> tuple[Entry, ...]:
     """Return one entry per rule, in order of discovery."""
-    return tuple(entry for item in known for entry in _entries(item))
+    return tuple(entry for item in plugins for entry in _entries(item))
 
 
 def _entries(item: Listed) -> Iterator[Entry]:
@@ -94,9 +95,11 @@ def _entries(item: Listed) -> Iterator[Entry]:
         yield Entry(plugin.name, None, origin, version, _STATES[plugin.permission], plugin.reason, None)
         return
     confinement = run.confinement.label
-    for one in run.rules:
-        window_s = one.rule.window_s or item.window_s
-        yield Entry(one.rule.rule_id, one.rule.title, origin, version, "loaded", None, confinement, window_s)
+    for loaded_rule in run.rules:
+        window_s = loaded_rule.rule.window_s or item.window_s
+        yield Entry(
+            loaded_rule.rule.rule_id, loaded_rule.rule.title, origin, version, "loaded", None, confinement, window_s
+        )
     for rule in run.disabled:
         reason = f"switched off; `pertoken rules enable {rule.rule_id}` switches it on"
         window_s = rule.window_s or item.window_s
@@ -106,13 +109,13 @@ def _entries(item: Listed) -> Iterator[Entry]:
         yield Entry(name, None, origin, version, "broken", reason, confinement)
 
 
-def page(name: str, known: Iterable[Listed]) -> str:
+def page(name: str, plugins: Iterable[Listed]) -> str:
     """Return the page of a rule as text: its title, sections and options, or why it was not loaded.
 
     Each paragraph of its documentation is one line. Raises BadInput for an unknown name.
     """
     names: list[str] = []
-    for item in known:
+    for item in plugins:
         for entry in _entries(item):
             if entry.id == name:
                 return _page(item, entry)
@@ -122,7 +125,9 @@ def page(name: str, known: Iterable[Listed]) -> str:
 
 def _page(item: Listed, entry: Entry) -> str:
     rules = () if item.run is None else item.run.known
-    rule = next((one for one in rules if one.rule_id == entry.id and entry.state != "broken"), None)
+    rule = next(
+        (loaded_rule for loaded_rule in rules if loaded_rule.rule_id == entry.id and entry.state != "broken"), None
+    )
     if rule is not None:
         return _page_of(rule, entry)
     errors = () if item.run is None else item.run.errors
@@ -132,16 +137,16 @@ def _page(item: Listed, entry: Entry) -> str:
     return f"{entry.id}: {entry.state}\n{_origin(entry)}\n\n{error}\n{printed}"
 
 
-def refuse_unknown_rule(name: str, places: Iterable[Plugin]) -> None:
+def refuse_unknown_rule(name: str, plugins: Iterable[Plugin]) -> None:
     """Raise BadInput for a name that is neither a valid rule id nor a plugin's name, without loading any rule."""
-    known = [place.name for place in places]
-    if name not in known and not RULE_ID.fullmatch(name):
-        raise unknown(name, known)
+    names = [plugin.name for plugin in plugins]
+    if name not in names and not RULE_ID.fullmatch(name):
+        raise unknown(name, names)
 
 
-def unknown(name: str, known: Iterable[str]) -> BadInput:
+def unknown(name: str, known_ids: Iterable[str]) -> BadInput:
     """Return the error for an unknown rule id, with the closest known one."""
-    close = get_close_matches(name, tuple(known), n=1)
+    close = get_close_matches(name, tuple(known_ids), n=1)
     hint = f"did you mean {close[0]}?" if close else "`pertoken rules list` lists them"
     return BadInput(f"no rule has the id {name!r} ({hint})")
 
@@ -249,7 +254,7 @@ def _check(rule: Rule) -> Checked:
 
 
 def _lines(result: Result, regime: Regime) -> tuple[str, ...]:
-    proposed = [f"proposes {title(proposal.diff, regime.fleet, Chosen())}" for proposal in result.proposals]
+    proposed = [f"proposes {title(proposal.diff, regime.fleet, PricingChoices())}" for proposal in result.proposals]
     refused = [f"refuses {refusal.code}: {refusal.reason}" for refusal in result.refusals]
     blocked = [f"blocked: {name} is not measured in this regime" for name in result.blocked]
     lines = list(dict.fromkeys((*proposed, *refused, *blocked))) or ["nothing"]

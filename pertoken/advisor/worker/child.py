@@ -151,10 +151,10 @@ def _landlock(folder: str) -> tuple[str | None, str | None]:
 
 def _no_sockets() -> str | None:
     """Refuse new sockets of every family, and system calls that access another process; return why not."""
-    known = _SYSCALLS.get(platform.machine())
-    if known is None:
+    syscalls = _SYSCALLS.get(platform.machine())
+    if syscalls is None:
         return f"no filter of system calls for {platform.machine()}"
-    arch, *refused = known
+    arch, *refused = syscalls
     load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06  # opcodes of classic BPF
     allow, refuse = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
     deny = 4 + len(refused) + 1  # index of the last instruction
@@ -231,7 +231,7 @@ class Inputs:
     @cached_property
     def _places(self) -> Mapping[SubjectKey, int]:
         subjects = (self.fleet.deployments, self.fleet.services)
-        return {subject_key(target): place for targets in subjects for place, target in enumerate(targets)}
+        return {subject_key(target): position for targets in subjects for position, target in enumerate(targets)}
 
     def _has(self, target: Target) -> bool:
         """Return whether a target is in the shard: a deployment is where the first of its services is."""
@@ -247,8 +247,8 @@ class Inputs:
         measured = self.over(window_s)
         if target is None:
             return FleetEvidence(measured)
-        known = measured.get(subject_key(target))
-        return Evidence({}) if known is None else known.fresh()
+        evidence = measured.get(subject_key(target))
+        return Evidence({}) if evidence is None else evidence.fresh()
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,14 +412,14 @@ def _fork(run: Callable[[], None]) -> int:
 
 def _wait(pid: int, limit_s: float, limits: Limits) -> str | None:
     """Return how a child failed, None if it did not; a child that takes too long is killed with its process group."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     deadline = time.monotonic() + limit_s
     in_time = True
     while in_time and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         # Another thread of the plugin may receive the signal: check again soon in any case.
         signal.sigtimedwait({signal.SIGCHLD}, min(0.2, limit_s))
         in_time = time.monotonic() < deadline
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
     if not in_time:
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -701,9 +701,9 @@ def _line(message: dict[str, Any]) -> bytes:
 
 
 def _write(pipe: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(pipe, left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(pipe, remaining) :]
 
 
 def trace(error: BaseException) -> str:
@@ -732,8 +732,8 @@ def _of_plugin(error: BaseException) -> traceback.TracebackException:
 
 def _calls_of_plugin(stack: traceback.StackSummary) -> Any:
     """Return the calls outside this program and Python's import; None if there are none."""
-    own = [frame for frame in stack if not _is_around(frame.filename)]
-    return traceback.StackSummary.from_list(own) if own else None
+    plugin_frames = [frame for frame in stack if not _is_around(frame.filename)]
+    return traceback.StackSummary.from_list(plugin_frames) if plugin_frames else None
 
 
 @lru_cache

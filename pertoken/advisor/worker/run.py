@@ -301,8 +301,8 @@ def _rule_info(sent: Any) -> RuleInfo:
     window_s = sent["window_s"]
     series = sent["series"]
     in_range = window_s is None or (type(window_s) is int and MIN_WINDOW_S <= window_s <= MAX_WINDOW_S)
-    known = set(needs) <= set(PARAMETERS) and set(series or ()) <= set(SERIES)
-    if not RULE_ID.fullmatch(rule_id) or not known or not in_range:
+    inputs_known = set(needs) <= set(PARAMETERS) and set(series or ()) <= set(SERIES)
+    if not RULE_ID.fullmatch(rule_id) or not inputs_known or not in_range:
         raise ValueError("a rule that was not made by the decorator")
     options = tuple(OptionValue(*map(_text, option)) for option in sent["options"])
     reads = None if series is None else tuple(map(_text, series))

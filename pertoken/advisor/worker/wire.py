@@ -55,10 +55,10 @@ def storable(text: str) -> str:
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
-    """Return a yielded value as JSON values: a refusal, or the difference of a proposal from `before`.
+def encoded(yielded: object, present: Fleet) -> dict[str, Any]:
+    """Return a yielded value as JSON values: a refusal, or the difference of a proposal from `present`.
 
-    Raises TypeError for any other value, InvalidEdit for a service or deployment that `before` does not have.
+    Raises TypeError for any other value, InvalidEdit for a service or deployment that `present` does not have.
     """
     if type(yielded) is Skip:
         about = None if yielded.about is None else list(subject_key(yielded.about))
@@ -69,12 +69,12 @@ def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
     if type(state) is Deployment:
         sent = {
             "deployment": state.deployment_id,
-            "set": _changes(before.deployment(state.deployment_id), state),
+            "set": _changes(present.deployment(state.deployment_id), state),
         }
     elif type(state) is Service:
-        sent = {"service": state.name, "set": _changes(before.service(state.name), state)}
+        sent = {"service": state.name, "set": _changes(present.service(state.name), state)}
     elif type(state) is Fleet:
-        sent = {"fleet": 0, "set": _changes(before, state)}
+        sent = {"fleet": 0, "set": _changes(present, state)}
     else:
         raise TypeError(
             f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
@@ -92,12 +92,12 @@ def _edited(state: Deployment | Service | Fleet) -> dict[str, None]:
     return {str(name): None for deployment in deployments for name in deployment.edited}
 
 
-def _changes(before: Any, after: Any) -> dict[str, Any]:
+def _changes(present: Any, proposed: Any) -> dict[str, Any]:
     """Return the fields of a record that differ."""
-    kind: Any = type(before)
+    kind: Any = type(present)
     names, values = _fields(kind)
     changed: dict[str, Any] = {}
-    befores, afters = values(before), values(after)
+    befores, afters = values(present), values(proposed)
     # Edits leave most fields as they are: these are passed over without a step of Python for each.
     for field in compress(range(len(names)), map(is_not, befores, afters)):
         name, old, new = names[field], befores[field], afters[field]
@@ -124,15 +124,15 @@ _LISTS: Mapping[str, type] = {"services": Service, "deployments": Deployment, "h
 """Kind of the records of each list of a state."""
 
 
-def _list(before: Iterable[Any], after: Iterable[Any], kind: type) -> dict[str, Any]:
+def _list(present_records: Iterable[Any], proposed_records: Iterable[Any], kind: type) -> dict[str, Any]:
     key = _KEYS[kind]
-    unmatched = {getattr(record, key): record for record in before}
+    unmatched = {getattr(record, key): record for record in present_records}
     changed, added = [], []
-    for record in after:
-        now = unmatched.pop(getattr(record, key), None) if type(record) is kind else None
-        if now is None:
+    for record in proposed_records:
+        present_record = unmatched.pop(getattr(record, key), None) if type(record) is kind else None
+        if present_record is None:
             added.append(_plain(record))
-        elif now is not record and (differing := _changes(now, record)):
+        elif present_record is not record and (differing := _changes(present_record, record)):
             changed.append([getattr(record, key), differing])
     sent = {"removed": list(unmatched), "changed": changed, "added": added}
     return {name: records for name, records in sent.items() if records}
@@ -174,17 +174,17 @@ def refusal_of(sent: Any) -> Refused | None:
     return Refused(checked.code, checked.reason, about)
 
 
-def proposal_of(sent: Any, before: Fleet) -> Proposal:
+def proposal_of(sent: Any, present: Fleet) -> Proposal:
     """Return a proposal from received values, each validated. Raises InvalidEdit that names the invalid field."""
     if type(sent) is not dict or type(sent.get("set")) is not dict:
         raise InvalidEdit("the received value is not a proposal")
     state: Deployment | Service | Fleet
     if "deployment" in sent:
-        state = before.deployment(_read(int, sent["deployment"], "deployment"))
+        state = present.deployment(_read(int, sent["deployment"], "deployment"))
     elif "service" in sent:
-        state = before.service(_read(str, sent["service"], "service"))
+        state = present.service(_read(str, sent["service"], "service"))
     else:
-        state = before
+        state = present
     options = {name: _read(_DECLARED[name], sent[name], name) for name in _PROPOSAL_FIELDS if name in sent}
     return propose(_changed(state, sent["set"], type(state).__name__.lower()), **options)
 
@@ -198,24 +198,24 @@ _DECLARED: Mapping[str, Any] = {
 }
 
 
-def _changed(now: Any, sent: Any, where: str) -> Any:
+def _changed(present: Any, sent: Any, where: str) -> Any:
     """Return a record with the received fields."""
-    return _with(now, _values(now, sent, where))
+    return _with(present, _values(present, sent, where))
 
 
-def _with(now: Any, values: dict[str, Any]) -> Any:
-    return replace(now, **values) if values else now
+def _with(record: Any, values: dict[str, Any]) -> Any:
+    return replace(record, **values) if values else record
 
 
-def _values(now: Any, sent: Any, where: str) -> dict[str, Any]:
+def _values(record: Any, sent: Any, where: str) -> dict[str, Any]:
     """Return the values of the received fields of a record."""
-    kind: Any = type(now)
+    kind: Any = type(record)
     hints = _hints(kind)
     values: dict[str, Any] = {}
     for name, value in _mapping(sent, where).items():
         if name not in hints:
             raise InvalidEdit(f"{where} has no field {storable(name)[:99]!r}")
-        old, kind_of_list, path = getattr(now, name), _LISTS.get(name), f"{where}.{name}"
+        old, kind_of_list, path = getattr(record, name), _LISTS.get(name), f"{where}.{name}"
         if type(value) is not dict or _NO_VALUE in value:
             values[name] = _read(hints[name], value, path)
         elif kind_of_list is not None:
@@ -225,9 +225,9 @@ def _values(now: Any, sent: Any, where: str) -> dict[str, Any]:
     return values
 
 
-def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tuple[Any, ...]:
+def _changed_list(present_records: Iterable[Any], sent: Any, kind: type, where: str) -> tuple[Any, ...]:
     key = _KEYS[kind]
-    records = {getattr(record, key): record for record in now}
+    records = {getattr(record, key): record for record in present_records}
     sent = _mapping(sent, where)
     for removed in _items(sent.get("removed", []), where):
         if records.pop(_key(removed, where), None) is None:
@@ -246,9 +246,11 @@ def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tupl
     return (*records.values(), *added)
 
 
-def _same_parts(record: Any, other: Any, changes: Mapping[str, Any]) -> bool:
+def _same_parts(record: Any, rebuilt: Any, changes: Mapping[str, Any]) -> bool:
     """Return whether two records are equal where only a part of a field changes."""
-    return all(getattr(record, name) == getattr(other, name) for name, value in changes.items() if type(value) is dict)
+    return all(
+        getattr(record, name) == getattr(rebuilt, name) for name, value in changes.items() if type(value) is dict
+    )
 
 
 def _key(value: Any, where: str) -> int | str:

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from pertoken.advisor.changes.commands import LAST_COUNTS, Addresses, commands, restarted
 from pertoken.advisor.changes.servers import Step
-from pertoken.advisor.changes.title import Chosen
+from pertoken.advisor.changes.title import PricingChoices
 from pertoken.state.deployment import Workload
 from pertoken.state.diff import diff
 from pertoken.state.fleet import Fleet
@@ -35,7 +35,7 @@ def steps(workload: Workload | None, fleet: Fleet = FLEET, **knobs: Any) -> Step
     """Commands of a change of all replicas, which run in pods of this object."""
     ids = [deployment.deployment_id for deployment in fleet.deployments]
     where = Addresses({}, {}, {} if workload is None else dict.fromkeys(ids, workload))
-    return commands(diff(fleet, fleet.edit(fleet.services[0].but(**knobs))), fleet, where, Chosen())
+    return commands(diff(fleet, fleet.edit(fleet.services[0].but(**knobs))), fleet, where, PricingChoices())
 
 
 def faults(kind: str, made: object) -> list[str]:
@@ -150,7 +150,7 @@ def test_a_server_in_a_pod_is_restarted_by_its_object() -> None:
     fleet = chat(1)
     now = fleet.deployments[0]
     where = Addresses({}, {}, {now.deployment_id: Workload("Deployment", "prod", "llama")})
-    step = commands(diff(fleet, fleet.edit(now.restarted())), fleet, where, Chosen())
+    step = commands(diff(fleet, fleet.edit(now.restarted())), fleet, where, PricingChoices())
     assert step.apply == ("kubectl -n prod rollout restart deployment/llama",)
     assert restarted(Workload(None, "prod", None)).startswith("kubectl -n prod delete pod POD")
 
@@ -162,7 +162,7 @@ def test_replicas_of_two_objects_are_patched_each() -> None:
         second.deployment_id: Workload("Deployment", "b", "x"),
     }
     after = FLEET.edit(FLEET.services[0].but(max_num_seqs=64))
-    step = commands(diff(FLEET, after), FLEET, Addresses({}, {}, pods), Chosen())
+    step = commands(diff(FLEET, after), FLEET, Addresses({}, {}, pods), PricingChoices())
     assert [line.split()[2] for line in step.apply] == ["a", "b"]
     partly = replace(Addresses({}, {}), workloads={first.deployment_id: pods[first.deployment_id]})
-    assert "kubectl" not in commands(diff(FLEET, after), FLEET, partly, Chosen()).apply[0]
+    assert "kubectl" not in commands(diff(FLEET, after), FLEET, partly, PricingChoices()).apply[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.advisor.changes.title import Chosen, change_lines, title
+from pertoken.advisor.changes.title import PricingChoices, change_lines, title
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after
 
@@ -27,16 +27,16 @@ from tests.advisor.builders import FLEET, after
     ],
 )
 def test_a_title_states_what_changes_in_few_words(lever: str, expected: str) -> None:
-    assert title(diff(FLEET, after(lever)), FLEET, Chosen()) == expected
+    assert title(diff(FLEET, after(lever)), FLEET, PricingChoices()) == expected
 
 
 def test_a_restart_is_no_field_that_is_switched_on() -> None:
-    (line,) = change_lines(diff(FLEET, after("stuck engine")), FLEET, Chosen())
+    (line,) = change_lines(diff(FLEET, after("stuck engine")), FLEET, PricingChoices())
     assert (line.field, line.before, line.after) == ("deployment", "runs", "restarted")
 
 
 def test_a_placement_that_new_instances_decide_is_no_changed_field() -> None:
     moved = diff(FLEET, after("accelerator"))
     assert {change.field for change in moved.changes if change.after is None} >= {"placement.instance_type"}
-    lines = change_lines(moved, FLEET, Chosen())
+    lines = change_lines(moved, FLEET, PricingChoices())
     assert {line.field for line in lines} == {"placement.accelerator", "replicas"}

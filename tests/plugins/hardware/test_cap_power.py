@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
-from pertoken.advisor.changes.title import Chosen
+from pertoken.advisor.changes.title import PricingChoices
 from pertoken.plugins.hardware.cap_power import cap_power
 from pertoken.rule import Placement
 from pertoken.testing import deployment, evidence, fleet, regime, run, service
@@ -62,6 +62,6 @@ def test_without_counters_it_is_blocked() -> None:
 def test_the_driver_caps_the_power_and_names_where_the_default_is() -> None:
     (proposed,) = run(cap_power, owned_regime()).proposals
     where = Addresses({1: "gpu-1"}, {10: DeviceAddress("GPU-10", "nvidia")})
-    step = commands(proposed.diff, owned_regime().fleet, where, Chosen())
+    step = commands(proposed.diff, owned_regime().fleet, where, PricingChoices())
     assert step.apply == ("on gpu-1: nvidia-smi -i GPU-10 -pl 525",)
     assert "nvidia-smi -q -d POWER" in step.undo[0]

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
-from pertoken.advisor.changes.title import Chosen
+from pertoken.advisor.changes.title import PricingChoices
 from pertoken.plugins.hardware.lock_clocks import lock_clocks
 from pertoken.rule import Placement
 from pertoken.testing import deployment, evidence, fleet, regime, run, service
@@ -69,6 +69,6 @@ def test_without_counters_it_is_blocked() -> None:
 def test_the_driver_locks_the_clocks_and_resets_them() -> None:
     (proposed,) = run(lock_clocks, owned_regime()).proposals
     where = Addresses({1: "gpu-1"}, {10: DeviceAddress("GPU-10", "nvidia")})
-    step = commands(proposed.diff, owned_regime().fleet, where, Chosen())
+    step = commands(proposed.diff, owned_regime().fleet, where, PricingChoices())
     assert step.apply == ("on gpu-1: nvidia-smi -i GPU-10 -lgc 1380,1380",)
     assert step.undo == ("on gpu-1: nvidia-smi -i GPU-10 -rgc",)
