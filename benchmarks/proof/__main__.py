@@ -22,7 +22,7 @@ from benchmarks.proof.histories import KINDS, SHAPE, USUAL, Condition
 from benchmarks.proof.nulls import CLAIMED, nulls_report
 from benchmarks.proof.runs import Outcomes, added, run
 from benchmarks.report import Row, Target, report
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 
 POWER = -0.10
 """Effect whose detection is a target."""
@@ -95,7 +95,7 @@ def condition_rows(of: Condition, outcomes: Outcomes) -> Iterator[Row]:
     method = f"residual {of.sd:.0%}, {of.siblings or 'no'} siblings, effect {of.effect:+.0%}, {outcomes.runs} runs"
     if of.kind != USUAL:
         method += f", {of.kind.name}"
-    for verdict in Verdict:
+    for verdict in EffectVerdict:
         if outcomes.verdicts[verdict]:
             yield Row("pertoken", verdict.value, round(outcomes.share(verdict), 4), "share", method)
     for code, count in sorted(outcomes.codes.items()):
@@ -115,7 +115,7 @@ def summary_rows(outcomes_of: OutcomesByCondition) -> Iterator[Row]:
             method = f"residual {sd:.0%}, {siblings or 'no'} siblings, all effects, {outcomes.runs} runs"
             covered = outcomes.coverage
             yield Row("pertoken", "covered by the 80 % interval", round(covered, 4), "share", method)
-            yield Row("pertoken", "inconclusive", round(outcomes.share(Verdict.INCONCLUSIVE), 4), "share", method)
+            yield Row("pertoken", "inconclusive", round(outcomes.share(EffectVerdict.INCONCLUSIVE), 4), "share", method)
 
 
 def targets(outcomes_of: OutcomesByCondition) -> list[Target]:
@@ -135,10 +135,13 @@ def targets(outcomes_of: OutcomesByCondition) -> list[Target]:
         Target("proof.false_realized", round(null.share(*CLAIMED), 4), 0.05, "<="),
         Target("proof.false_realized_upper95", round(upper_95(false, null.runs), 4), 0.08, "<="),
         Target("proof.power_10pct", round(tenth.share(*CLAIMED), 4), 0.80, ">="),
-        Target("proof.inconclusive", round(every.share(Verdict.INCONCLUSIVE), 4), 0.25, "<="),
+        Target("proof.inconclusive", round(every.share(EffectVerdict.INCONCLUSIVE), 4), 0.25, "<="),
         Target("proof.width_10pct", round(float(np.median(tenth.widths)), 4) if tenth.widths else None, 0.08, "<="),
         Target(
-            "proof.inconclusive_noisy", round(chosen(outcomes_of, noisy).share(Verdict.INCONCLUSIVE), 4), 0.50, ">="
+            "proof.inconclusive_noisy",
+            round(chosen(outcomes_of, noisy).share(EffectVerdict.INCONCLUSIVE), 4),
+            0.50,
+            ">=",
         ),
         Target("proof.false_realized_noisy", round(noisy_null.share(*CLAIMED), 4), 0.08, "<="),
         *kind_targets(outcomes_of),
@@ -148,12 +151,12 @@ def targets(outcomes_of: OutcomesByCondition) -> list[Target]:
 def kind_targets(outcomes_of: OutcomesByCondition) -> Iterator[Target]:
     """Yield the worst false verdict over all kinds, and the power in those whose level does not change."""
 
-    def worst(*verdicts: Verdict) -> float:
+    def worst(*verdicts: EffectVerdict) -> float:
         nulls = (outcomes for condition, outcomes in outcomes_of.items() if not condition.effect)
         return round(max(outcomes.share(*verdicts) for outcomes in nulls), 4)
 
     yield Target("proof.kinds_false_realized", worst(*CLAIMED), 0.02, "<=")
-    yield Target("proof.kinds_false_regressed", worst(Verdict.REGRESSED), 0.02, "<=")
+    yield Target("proof.kinds_false_regressed", worst(EffectVerdict.REGRESSED), 0.02, "<=")
     powers = [
         outcomes.share(*CLAIMED)
         for condition, outcomes in outcomes_of.items()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.proof.histories import SHAPE
 from benchmarks.report import Row, Target
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import Cycle, Promise, Question
 from pertoken.proof.verification.verify import verify
 from pertoken.window.like_for_like import HourlyOutcomes, student_quantile
@@ -34,7 +34,7 @@ MIN_MEASURED = 0.9
 TIMES = ("ns", "us", "µs", "ms", "s", "sec", "secs", "second", "seconds", "nanoseconds", "microseconds", "milliseconds")
 """First words of units of time. All other units are of work per time, so that their inverse is the cost."""
 START = 4 * 86_400
-CLAIMED = (Verdict.REALIZED, Verdict.PARTIAL)
+CLAIMED = (EffectVerdict.REALIZED, EffectVerdict.PARTIAL)
 Z95, Z975 = 1.6449, 1.9600
 
 
@@ -74,7 +74,7 @@ def _nulls(unit: str, runs: Floats) -> Iterator[Null]:
             yield Null(part, *days)
 
 
-def verdict_of(null: Null, effect: float) -> Verdict:
+def verdict_of(null: Null, effect: float) -> EffectVerdict:
     """Return the verdict on a history with an effect from its seventh week on."""
     known = np.flatnonzero(np.isfinite(null.cost))
     ts = START + CYCLE.bucket_s * known
@@ -116,19 +116,19 @@ def nulls_report(path: Path, half: int | None = None) -> tuple[list[Row], list[T
     rows = list(_rows(nulls, verdicts))
     none, fifth = verdicts[0.0], verdicts[-0.2]
 
-    def share(counts: Counter[Verdict], names: Iterable[Verdict]) -> float:
+    def share(counts: Counter[EffectVerdict], names: Iterable[EffectVerdict]) -> float:
         return round(sum(counts[name] for name in names) / len(nulls), 4)
 
-    conclusive = (*CLAIMED, Verdict.REGRESSED, Verdict.NO_EFFECT)
+    conclusive = (*CLAIMED, EffectVerdict.REGRESSED, EffectVerdict.NO_EFFECT)
     return rows, [
         Target("proof.nulls_false_realized", share(none, CLAIMED), 0.02, "<="),
-        Target("proof.nulls_false_regressed", share(none, (Verdict.REGRESSED,)), 0.02, "<="),
+        Target("proof.nulls_false_regressed", share(none, (EffectVerdict.REGRESSED,)), 0.02, "<="),
         Target("proof.nulls_conclusive", share(none, conclusive), 0.60, ">="),
         Target("proof.nulls_power_20", share(fifth, CLAIMED), 0.50, ">="),
     ]
 
 
-def _rows(nulls: list[Null], verdicts: dict[float, Counter[Verdict]]) -> Iterator[Row]:
+def _rows(nulls: list[Null], verdicts: dict[float, Counter[EffectVerdict]]) -> Iterator[Row]:
     for effect, counts in verdicts.items():
         method = f"real noise, effect {effect:+.0%}, {len(nulls)} histories"
         for verdict, count in sorted(counts.items()):

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.proof.histories import SHAPE, Condition, histories
 from benchmarks.proof.naive import naive_claims_saving
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import Promise, Question
 from pertoken.proof.verification.verify import verify
 from pertoken.proof.verification.windows import NOT_SEPARABLE
@@ -47,7 +47,7 @@ class Outcomes:
         """Part of the intervals that hold the true effect."""
         return self.covered / max(1, len(self.widths))
 
-    def share(self, *verdicts: Verdict) -> float:
+    def share(self, *verdicts: EffectVerdict) -> float:
         """Part of the runs with one of these verdicts."""
         return sum(self.verdicts[verdict] for verdict in verdicts) / self.runs
 

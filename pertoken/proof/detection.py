@@ -61,16 +61,16 @@ def detect(store: Store, target: AdviceRepository, market: Market, settings: Set
     if store.advice is None:
         return 0
     with store.read("advice") as connection:
-        known = verdicts.read_verdicts(connection)
+        stored_verdicts = verdicts.read_verdicts(connection)
         rows = stored(connection)
         trials = running(read_trials(connection))
     with store.read() as connection:
         inventory = Window(connection, now_ts - HISTORY_S, now_ts).inventory
-    new = epoch_changes(inventory, {verdict.epoch_id for verdict in known}, market, settings)
+    new = epoch_changes(inventory, {verdict.epoch_id for verdict in stored_verdicts}, market, settings)
     accepted = any(row.state is State.ACCEPTED for row in rows)
     if not new and not accepted:
         return 0
-    detected_now = detected(rows, known, new, fleet(inventory, {}, market, settings, now_ts), now_ts, trials)
+    detected_now = detected(rows, stored_verdicts, new, fleet(inventory, {}, market, settings, now_ts), now_ts, trials)
     with target.writing() as connection:
         write(connection, detected_now.moves, {row.recommendation_id: row for row in rows}, DETECTED)
         verdicts.add(connection, (verdict for verdict in detected_now.verdicts if not verdict.version))
@@ -82,9 +82,9 @@ def detect(store: Store, target: AdviceRepository, market: Market, settings: Set
 
 def detected(
     rows: Iterable[Recommendation],
-    known: Iterable[Verdict],
+    stored_verdicts: Iterable[Verdict],
     new: Sequence[EpochChange],
-    now: Fleet,
+    present: Fleet,
     now_ts: int,
     trials: Iterable[Trial] = (),
 ) -> Detected:
@@ -98,7 +98,7 @@ def detected(
     owner: dict[int, int] = {}  # recommendations by the epoch of a change
     taken: dict[Edits, str] = {}  # what was applied, and as which recommendation
     fresh = {change.epoch_id for change in new}
-    changes = [*(_as_change(verdict) for verdict in known if verdict.recommendation_id is None), *new]
+    changes = [*(_as_change(verdict) for verdict in stored_verdicts if verdict.recommendation_id is None), *new]
     changes = [change for change in changes if change.deployment_id not in on_trial]
     lasting = [change for change in new if change.deployment_id not in on_trial]
     for recommendation in sorted(newest(rows), key=_precedence):
@@ -107,14 +107,14 @@ def detected(
         if (
             recommendation.state in _UNDOABLE
             and recommendation.estimate is not None
-            and (undone := reverts(recommendation.estimate, lasting, now))
+            and (undone := reverts(recommendation.estimate, lasting, present))
         ):
             why = f"{_what(undone)} as before"
             moves.append(moved(recommendation, "reverted", why, now_ts, reason=why))
             owner |= {change.epoch_id: recommendation.recommendation_id for change in undone}
             continue
         variants = (recommendation.estimate,) if recommendation.estimate is not None else recommendation.variants
-        variant = next((one for one in variants if holds(one, now)), None)
+        variant = next((alternative for alternative in variants if holds(alternative, present)), None)
         if recommendation.state not in _CANDIDATES or variant is None:
             continue
         if (first := taken.get(_edits(variant))) is not None and recommendation.state not in _APPLIED:
@@ -134,7 +134,7 @@ def detected(
             moves.append(lifecycle.applied(recommendation, "detected", _what(caused), now_ts, variant.key))
     linked = [
         replace(verdict, recommendation_id=owner[verdict.epoch_id])
-        for verdict in known
+        for verdict in stored_verdicts
         if verdict.recommendation_id is None and verdict.epoch_id in owner
     ]
     added = [verdicts.pending(change, owner.get(change.epoch_id), now_ts) for change in new]
@@ -191,8 +191,8 @@ class ChangeWatch:
     Who may not write advice sees what others stored.
     """
 
-    def __init__(self, place: StoreLocation, settings: Settings) -> None:
-        self._place, self._settings = place, settings
+    def __init__(self, location: StoreLocation, settings: Settings) -> None:
+        self._place, self._settings = location, settings
         self._seen: tuple[int | None, int] | None = None
         self._judged_ts: int | None = None
 

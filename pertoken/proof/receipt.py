@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import pertoken
-from pertoken.proof.verification.estimate import HeldOut, Interval, Placebo, Verdict
+from pertoken.proof.verification.estimate import EffectVerdict, HeldOut, Interval, Placebo
 from pertoken.proof.verification.guard import Guard, SignalChange, guard
 from pertoken.proof.verification.question import (
     FIRST,
@@ -158,8 +158,8 @@ def _known(values: Floats | None) -> Floats:
 FORMAT = 1
 """Of the JSON."""
 HOUR_S = HOUR_MS // 1000
-_RELEASED = (Verdict.REALIZED, Verdict.PARTIAL)
-_COUNTED = (Verdict.REALIZED, Verdict.PARTIAL, Verdict.REGRESSED)
+_RELEASED = (EffectVerdict.REALIZED, EffectVerdict.PARTIAL)
+_COUNTED = (EffectVerdict.REALIZED, EffectVerdict.PARTIAL, EffectVerdict.REGRESSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +326,11 @@ def guarded(finding: Finding, guard: Guard | None) -> Finding:
     """Return a finding with its guard: where outputs changed, nothing but a loss is proven of its cost."""
     if guard is None or not guard.alarms:
         return replace(finding, guard=guard)
-    if guard.checked or finding.verdict is Verdict.REGRESSED:
+    if guard.checked or finding.verdict is EffectVerdict.REGRESSED:
         return replace(finding, guard=guard, reason="; ".join(filter(None, (finding.reason, guard.sentence))))
-    return replace(finding, verdict=Verdict.OUTPUT_CHANGED, code="output-changed", reason=guard.sentence, guard=guard)
+    return replace(
+        finding, verdict=EffectVerdict.OUTPUT_CHANGED, code="output-changed", reason=guard.sentence, guard=guard
+    )
 
 
 def signed(receipt: Receipt) -> Receipt:
@@ -436,7 +438,7 @@ def _unnumbered(finding: Mapping[str, Any]) -> int:
 def _finding(values: dict[str, Any]) -> Finding:
     for name, kind in _FINDING_TYPES.items():
         values[name] = _optional(kind, values[name])
-    values["verdict"] = Verdict(values["verdict"])
+    values["verdict"] = EffectVerdict(values["verdict"])
     values["guard"] = _optional(_guard, values.get("guard"))  # older receipts have none
     values["explained"] = tuple((Covariate(name), share) for name, share in values["explained"])
     values["events"] = tuple(Event(event["ts"], EventKind(event["kind"]), event["text"]) for event in values["events"])

@@ -358,10 +358,10 @@ def _worth(row: Recommendation) -> tuple[object, ...]:
 
 def total(monies: Iterable[Money | None]) -> Money | None:
     """Return the sum of the known amounts; None if none is known."""
-    known = [money for money in monies if money is not None]
-    if not known:
+    amounts = [money for money in monies if money is not None]
+    if not amounts:
         return None
-    low, likely, high = (sum(column) for column in zip(*known, strict=True))
+    low, likely, high = (sum(column) for column in zip(*amounts, strict=True))
     return low, likely, high
 
 

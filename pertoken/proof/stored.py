@@ -90,12 +90,12 @@ def write(connection: Connection, changes: Iterable[Moved], read: Mapping[int, R
 
     Raises AdviceChanged if somebody else changed one of them since.
     """
-    known = {key: (row, row.version) for key, row in read.items()}
+    state_by_id = {key: (row, row.version) for key, row in read.items()}
     new: dict[int, Moved] = {}
     for change in changes:
         row = change.recommendation
-        before, version = known.get(row.recommendation_id, (None, 0))
-        if before is None:
+        previous, version = state_by_id.get(row.recommendation_id, (None, 0))
+        if previous is None:
             new[row.recommendation_id] = change
         else:
             if row.recommendation_id in new:  # it moves on within this run
@@ -103,9 +103,9 @@ def write(connection: Connection, changes: Iterable[Moved], read: Mapping[int, R
             repository.put_recommendation(
                 connection, _to_row(row), read_version=version, who=who, why=_why(change), code=change.code
             )
-            if row.refusals != before.refusals:
+            if row.refusals != previous.refusals:
                 repository.put_refusals(connection, row.recommendation_id, _reasons(row), row.updated_ts)
-        known[row.recommendation_id] = row, version + 1
+        state_by_id[row.recommendation_id] = row, version + 1
     _add(connection, new, who)
 
 
@@ -241,12 +241,12 @@ def merged(
     rows: Iterable[Recommendation], recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int
 ) -> Iterator[Moved]:
     """Yield the rows that change, in order: the newest row of each rule and target against the run's result."""
-    before: Mapping[tuple[str, str, str], Recommendation] = {row.subject: row for row in rows}
+    stored_by_subject: Mapping[tuple[str, str, str], Recommendation] = {row.subject: row for row in rows}
     after: Mapping[tuple[str, str, str], Recommendation] = {
         recommendation.subject: recommendation for recommendation in recommendations
     }
-    for subject in dict.fromkeys((*before, *after)):
-        row = before.get(subject)
+    for subject in dict.fromkeys((*stored_by_subject, *after)):
+        row = stored_by_subject.get(subject)
         if row is not None and row.state in PUT_OFF and row.until_ts is not None and row.until_ts <= now_ts:
             ended = "snooze-ended" if row.state is State.SNOOZED else "dismissal-ended"
             yield (woken := moved(row, ended, f"its {ended.partition('-')[0]} ended", now_ts))

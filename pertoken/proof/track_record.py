@@ -96,12 +96,12 @@ def record(outcomes: Iterable[Outcome], rule: str, regime: str | None = None) ->
     return _posterior([outcome for outcome in of_rule if outcome.regime == regime], others.ratio, prior_sd)
 
 
-def corrected(promise: Promise, known: Record) -> Promise:
+def corrected(promise: Promise, rule_record: Record) -> Promise:
     """Return a promise as the record corrects it. Without receipts of its rule it stays as it is."""
-    if (known.ratio, known.spread) == (1.0, SPREAD):
+    if (rule_record.ratio, rule_record.spread) == (1.0, SPREAD):
         return promise
-    likely = promise.likely * known.ratio
-    scale = abs(known.ratio) * known.widening
+    likely = promise.likely * rule_record.ratio
+    scale = abs(rule_record.ratio) * rule_record.widening
     return Promise(
         likely - scale * (promise.likely - promise.low), likely, likely + scale * (promise.high - promise.likely)
     )

@@ -16,8 +16,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import deployment_of
 from pertoken.proof.recommendation import Edit, Variant
-from pertoken.proof.verification.estimate import Interval, kept, proven
-from pertoken.proof.verification.estimate import Verdict as Proven
+from pertoken.proof.verification.estimate import EffectVerdict, Interval, kept, proven
 from pertoken.proof.verification.question import Promise
 from pertoken.state.diff import diff, plain
 from pertoken.state.fleet import Fleet
@@ -49,37 +48,39 @@ class EpochChange:
 
 
 def epoch_changes(
-    inventory: Inventory, known: Collection[int], market: Market, settings: Settings
+    inventory: Inventory, known_epoch_ids: Collection[int], market: Market, settings: Settings
 ) -> tuple[EpochChange, ...]:
-    """Return the changes of configuration in an inventory, oldest first, without epochs whose ids are `known`."""
+    """Return the changes of configuration in an inventory, oldest first, except those of `known_epoch_ids`."""
     changes = (
-        _change(before, after, inventory, market, settings)
+        _change(epoch_before, epoch_after, inventory, market, settings)
         for rows in inventory.epochs_of.values()
-        for before, after in pairwise(rows)
-        if after.epoch_id not in known
+        for epoch_before, epoch_after in pairwise(rows)
+        if epoch_after.epoch_id not in known_epoch_ids
     )
     return tuple(sorted(changes, key=lambda change: (change.changed_ts, change.epoch_id)))
 
 
-def _change(before: Any, after: Any, inventory: Inventory, market: Market, settings: Settings) -> EpochChange:
-    fleets = [epoch_fleet(row, inventory, market, settings) for row in (before, after)]
+def _change(
+    epoch_before: Any, epoch_after: Any, inventory: Inventory, market: Market, settings: Settings
+) -> EpochChange:
+    fleets = [epoch_fleet(row, inventory, market, settings) for row in (epoch_before, epoch_after)]
     edits = [
         Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
         for change in diff(*fleets).changes
         if change.kind == "deployment"
     ]
-    drivers = [json.loads(row.knobs).get(DRIVER) for row in (before, after)]
+    drivers = [json.loads(row.knobs).get(DRIVER) for row in (epoch_before, epoch_after)]
     if drivers[0] != drivers[1]:
-        edits.append(Edit("deployment", after.deployment_id, "driver", *drivers))
+        edits.append(Edit("deployment", epoch_after.deployment_id, "driver", *drivers))
     return EpochChange(
-        deployment_id=after.deployment_id,
-        epoch_id=after.epoch_id,
-        previous_epoch_id=before.epoch_id,
-        changed_ts=after.start_ts,
-        name=f"{after.served_model} on {after.host_name}",
+        deployment_id=epoch_after.deployment_id,
+        epoch_id=epoch_after.epoch_id,
+        previous_epoch_id=epoch_before.epoch_id,
+        changed_ts=epoch_after.start_ts,
+        name=f"{epoch_after.served_model} on {epoch_after.host_name}",
         edits=tuple(edits),
-        version_before=before.engine_version,
-        version_after=after.engine_version,
+        version_before=epoch_before.engine_version,
+        version_after=epoch_after.engine_version,
     )
 
 
@@ -88,15 +89,15 @@ def seen_edits(variant: Variant) -> tuple[Edit, ...]:
     return tuple(edit for edit in variant.edits if _is_seen(edit, variant))
 
 
-def holds(variant: Variant, now: Fleet) -> bool:
+def holds(variant: Variant, present: Fleet) -> bool:
     """Return whether all that a variant changes and telemetry shows is so now; never for one that shows in nothing."""
     edits = seen_edits(variant)
-    return bool(edits) and all(_holds(edit, variant, now) for edit in edits)
+    return bool(edits) and all(_holds(edit, variant, present) for edit in edits)
 
 
-def are_set(edits: Iterable[Edit], now: Fleet) -> bool:
+def are_set(edits: Iterable[Edit], present: Fleet) -> bool:
     """Return whether the deployments of edits run with all of them."""
-    return all(_holds_field(edit, now) for edit in edits)
+    return all(_holds_field(edit, present) for edit in edits)
 
 
 def epoch_fleet(row: Any, inventory: Inventory, market: Market, settings: Settings) -> Fleet:
@@ -112,10 +113,10 @@ def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochCha
     return tuple(_setting({(edit.target, edit.field): edit.after for edit in seen_edits(variant)}, changes))
 
 
-def reverts(variant: Variant, changes: Iterable[EpochChange], now: Fleet) -> tuple[EpochChange, ...]:
+def reverts(variant: Variant, changes: Iterable[EpochChange], present: Fleet) -> tuple[EpochChange, ...]:
     """Return the changes that undid a variant; none unless every field of a deployment is as it was before."""
     edits = [edit for edit in seen_edits(variant) if edit.kind == "deployment" and edit.field != "running"]
-    if not edits or not all(_value(edit, now) == (True, edit.before) for edit in edits):
+    if not edits or not all(_value(edit, present) == (True, edit.before) for edit in edits):
         return ()
     return tuple(_setting({(edit.target, edit.field): edit.before for edit in edits}, changes))
 
@@ -137,26 +138,26 @@ def _is_seen(edit: Edit, variant: Variant) -> bool:
     return edit.kind == "deployment" and (edit.field in knobs() or edit.field == ACCELERATOR)
 
 
-def _holds(edit: Edit, variant: Variant, now: Fleet) -> bool:
+def _holds(edit: Edit, variant: Variant, present: Fleet) -> bool:
     if edit.kind == "host":
-        ids = {device.device_id for device in now.devices if device.host_id == edit.target}
-        return not any(ids & set(deployment.device_ids) for deployment in now.deployments)
+        ids = {device.device_id for device in present.devices if device.host_id == edit.target}
+        return not any(ids & set(deployment.device_ids) for deployment in present.deployments)
     if edit.kind == "service":
-        service = now.service_of.get(str(edit.target))
+        service = present.service_of.get(str(edit.target))
         wanted = _replicas(edit, variant)
         return wanted is not None and (len(service.deployments) if service else 0) == wanted
     if edit.field == "running":
-        return int(edit.target) not in now.deployment_of
-    return _holds_field(edit, now)
+        return int(edit.target) not in present.deployment_of
+    return _holds_field(edit, present)
 
 
-def _holds_field(edit: Edit, now: Fleet) -> bool:
-    return _value(edit, now) == (True, edit.after)
+def _holds_field(edit: Edit, present: Fleet) -> bool:
+    return _value(edit, present) == (True, edit.after)
 
 
-def _value(edit: Edit, now: Fleet) -> tuple[bool, Any]:
+def _value(edit: Edit, present: Fleet) -> tuple[bool, Any]:
     """Return whether the deployment of an edit runs, and the value of its field as JSON."""
-    deployment = now.deployment_of.get(int(edit.target))
+    deployment = present.deployment_of.get(int(edit.target))
     return (False, None) if deployment is None else (True, plain(attrgetter(edit.field)(deployment)))
 
 
@@ -254,15 +255,15 @@ def pending(change: EpochChange, recommendation_id: int | None, now_ts: int) -> 
 
 
 _RESULTS = {
-    Proven.REALIZED: Result.CHEAPER,
-    Proven.PARTIAL: Result.CHEAPER,
-    Proven.REGRESSED: Result.DEARER,
-    Proven.NO_EFFECT: Result.NO_EFFECT,
-    Proven.OUTPUT_CHANGED: Result.OUTPUT_CHANGED,
+    EffectVerdict.REALIZED: Result.CHEAPER,
+    EffectVerdict.PARTIAL: Result.CHEAPER,
+    EffectVerdict.REGRESSED: Result.DEARER,
+    EffectVerdict.NO_EFFECT: Result.NO_EFFECT,
+    EffectVerdict.OUTPUT_CHANGED: Result.OUTPUT_CHANGED,
 }
 
 
-def result_of(proven: Proven) -> Result:
+def result_of(proven: EffectVerdict) -> Result:
     """Return a verification's effect on the cost of a token."""
     return _RESULTS.get(proven, Result.INCONCLUSIVE)
 

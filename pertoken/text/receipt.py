@@ -6,28 +6,28 @@ from collections.abc import Iterator
 from dataclasses import astuple
 
 from pertoken.proof.receipt import NanoUsd, Receipt, ReleaseFigures, ServiceLevel
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.guard import SPECS, Guard
 from pertoken.proof.verification.question import Covariate
 from pertoken.proof.verification.verify import Span
 from pertoken.units import format_usd, format_utc
 
 _MEANINGS = {
-    Verdict.REALIZED: "The promised saving is proven.",
-    Verdict.PARTIAL: "A saving is proven, and it is less than promised.",
-    Verdict.NO_EFFECT: "There is no saving and no loss that matters.",
-    Verdict.REGRESSED: "A token costs more device time than before: go back.",
-    Verdict.OUTPUT_CHANGED: (
+    EffectVerdict.REALIZED: "The promised saving is proven.",
+    EffectVerdict.PARTIAL: "A saving is proven, and it is less than promised.",
+    EffectVerdict.NO_EFFECT: "There is no saving and no loss that matters.",
+    EffectVerdict.REGRESSED: "A token costs more device time than before: go back.",
+    EffectVerdict.OUTPUT_CHANGED: (
         "Outputs are not what they were, so nothing counts as saved: check their quality with a trial, or go back."
     ),
-    Verdict.INCONCLUSIVE: "Nothing is proven.",
-    Verdict.DECAYED: "The saving that was proven does not stand any more.",
+    EffectVerdict.INCONCLUSIVE: "Nothing is proven.",
+    EffectVerdict.DECAYED: "The saving that was proven does not stand any more.",
 }
 _RELEASE_MEANINGS = {
-    Verdict.REALIZED: "The devices are released, and the service goes on as before.",
-    Verdict.PARTIAL: "Fewer devices are released than promised; the service goes on as before.",
-    Verdict.NO_EFFECT: "Nothing is saved.",
-    Verdict.REGRESSED: "The service got worse: go back.",
+    EffectVerdict.REALIZED: "The devices are released, and the service goes on as before.",
+    EffectVerdict.PARTIAL: "Fewer devices are released than promised; the service goes on as before.",
+    EffectVerdict.NO_EFFECT: "Nothing is saved.",
+    EffectVerdict.REGRESSED: "The service got worse: go back.",
 }
 _COVARIATES = {
     Covariate.LOAD: "load",
@@ -60,7 +60,7 @@ def _head(receipt: Receipt) -> Iterator[str]:
     yield f"# {finding.verdict}: {change.title}"
     yield ""
     meaning = _MEANINGS[finding.verdict]
-    if finding.verdict is Verdict.REALIZED and receipt.promised is None:
+    if finding.verdict is EffectVerdict.REALIZED and receipt.promised is None:
         meaning = "A saving is proven; nobody had promised one."
     if receipt.release is not None:
         meaning = _RELEASE_MEANINGS.get(finding.verdict, meaning)

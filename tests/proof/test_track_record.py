@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.proof.track_record import NO_RECORD, PRIOR_SD, SPREAD, Outcome, corrected, outcome, record
-from pertoken.proof.verification.estimate import Interval, Verdict
+from pertoken.proof.verification.estimate import EffectVerdict, Interval
 from pertoken.proof.verification.question import Promise
 from pertoken.proof.verification.verify import Finding
 
@@ -72,13 +72,13 @@ def test_the_ratio_lies_between_1_and_the_realised_ones_and_a_corrected_promise_
 @pytest.mark.parametrize(
     ("finding", "promise", "counts"),
     [
-        (Finding(Verdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), TENTH, True),
-        (Finding(Verdict.NO_EFFECT, saving_90=Interval(-0.02, 0, 0.02)), TENTH, True),
-        (Finding(Verdict.INCONCLUSIVE, "wide-interval", saving_90=Interval(-0.1, 0, 0.1)), TENTH, True),
-        (Finding(Verdict.INCONCLUSIVE, "baseline-fails", saving_90=Interval(-0.1, 0, 0.1)), TENTH, False),
-        (Finding(Verdict.INCONCLUSIVE, "few-hours"), TENTH, False),
-        (Finding(Verdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), None, False),
-        (Finding(Verdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), Promise(0, 0, 0.1), False),
+        (Finding(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), TENTH, True),
+        (Finding(EffectVerdict.NO_EFFECT, saving_90=Interval(-0.02, 0, 0.02)), TENTH, True),
+        (Finding(EffectVerdict.INCONCLUSIVE, "wide-interval", saving_90=Interval(-0.1, 0, 0.1)), TENTH, True),
+        (Finding(EffectVerdict.INCONCLUSIVE, "baseline-fails", saving_90=Interval(-0.1, 0, 0.1)), TENTH, False),
+        (Finding(EffectVerdict.INCONCLUSIVE, "few-hours"), TENTH, False),
+        (Finding(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), None, False),
+        (Finding(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), Promise(0, 0, 0.1), False),
     ],
 )
 def test_only_measured_and_promised_savings_count(finding: Finding, promise: Promise | None, counts: bool) -> None:

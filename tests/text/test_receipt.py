@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.proof.receipt import ServiceLevel
-from pertoken.proof.verification.estimate import HeldOut, Interval, Placebo, Verdict
+from pertoken.proof.verification.estimate import EffectVerdict, HeldOut, Interval, Placebo
 from pertoken.proof.verification.question import Covariate, Event, EventKind
 from pertoken.proof.verification.verify import Finding, Span
 from pertoken.text.receipt import to_markdown
@@ -11,7 +11,7 @@ from tests.proof.histories import CHANGED, UNTIL
 from tests.proof.receipt.test_receipt import made
 
 FINDING = Finding(
-    Verdict.REALIZED,
+    EffectVerdict.REALIZED,
     saving_90=Interval(0.07, 0.10, 0.13),
     saving_80=Interval(0.08, 0.10, 0.12),
     earlier_s_per_mtok=411.0,
@@ -70,7 +70,7 @@ def test_the_receipt_of_a_realised_saving() -> None:
 
 
 def test_an_inconclusive_receipt_names_its_reason_first() -> None:
-    finding = Finding(Verdict.INCONCLUSIVE, "few-hours", "12 measured hours after the change, 48 are needed")
+    finding = Finding(EffectVerdict.INCONCLUSIVE, "few-hours", "12 measured hours after the change, 48 are needed")
     whole = replace(made(), finding=finding, measured_per_mtok=None, measured_in_window=None, price=None)
     lines = to_markdown(whole).splitlines()
     assert lines[2] == "Nothing is proven. 12 measured hours after the change, 48 are needed."

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from pertoken.catalog import knobs as knob_commands
+from pertoken.catalog.knobs import commands as flag_commands
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import service_name
@@ -33,7 +33,7 @@ from pertoken.proof.recommendation import (
 from pertoken.proof.stored import stored, write
 from pertoken.proof.trials.trial import read_trials
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.proof.verification.estimate import Verdict as Proven
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle
 from pertoken.proof.verification.verify import RECHECK_DAYS, Release, ReleaseQuestion, Served, recheck
 from pertoken.proof.verification.windows import MAX_BASELINE_DAYS
@@ -100,22 +100,24 @@ class Releases:
     def receipt(self, row: Recommendation, applied_ts: int, kind: Kind = Kind.VERDICT) -> tuple[Receipt, StoredReceipt]:
         """Return the receipt of a release by what is known now, also as it is stored."""
         minute = applied_ts // MINUTE * MINUTE
-        before = Window(self._connection, minute - MAX_BASELINE_DAYS * self._cycle.day_s, minute, dated=True)
-        after = Window(self._connection, applied_ts, self._now_ts)
+        window_before = Window(self._connection, minute - MAX_BASELINE_DAYS * self._cycle.day_s, minute, dated=True)
+        window_after = Window(self._connection, applied_ts, self._now_ts)
         assert row.estimate is not None
-        gone = promised(row, row.estimate, before.inventory, applied_ts, self._settings)
-        with_host, unheld = released(gone, before.inventory, after.inventory, applied_ts + self._cycle.day_s)
+        gone = promised(row, row.estimate, window_before.inventory, applied_ts, self._settings)
+        with_host, unheld = released(
+            gone, window_before.inventory, window_after.inventory, applied_ts + self._cycle.day_s
+        )
         levels = self._levels(gone.models, applied_ts)
         agreed = _strictest([limits(model, self._settings) for model in sorted(gone.models)])
-        left = len(with_host) + len(unheld)
-        more = _unheld(gone.models, before.inventory, after.inventory) - left if gone.extra else 0
-        left += min(gone.extra, max(0, more))
-        asked = ReleaseQuestion(
-            Release(len(gone.devices) + gone.extra, left, kept(levels[1], agreed)),
-            self._served(gone.models, before, after) if gone.models else None,
+        n_released = len(with_host) + len(unheld)
+        more = _unheld(gone.models, window_before.inventory, window_after.inventory) - n_released if gone.extra else 0
+        n_released += min(gone.extra, max(0, more))
+        question = ReleaseQuestion(
+            Release(len(gone.devices) + gone.extra, n_released, kept(levels[1], agreed)),
+            self._served(gone.models, window_before, window_after) if gone.models else None,
             applied_ts,
             self._now_ts,
-            self._nano_usd_per_hour(with_host, before, minute) if with_host else None,
+            self._nano_usd_per_hour(with_host, window_before, minute) if with_host else None,
             self._cycle,
         )
         estimated = row.estimate.net
@@ -128,9 +130,9 @@ class Releases:
             estimated_per_month=NanoUsd(*estimated) if estimated else None,
             moving=row.estimate.moving,
         )
-        made = receipt(asked, change, self._now_ts, None, levels, agreed)
+        made = receipt(question, change, self._now_ts, None, levels, agreed)
         stored = receipts.of(
-            asked, made, kind, deployment_id=None, epoch_id=None, recommendation_id=row.recommendation_id
+            question, made, kind, deployment_id=None, epoch_id=None, recommendation_id=row.recommendation_id
         )
         return made, stored
 
@@ -143,10 +145,10 @@ class Releases:
             levels.append(service_level(window, ids) if ids else NOT_MEASURED)
         return levels[0], levels[1]
 
-    def _served(self, models: Iterable[str], before: Window, after: Window) -> Served:
+    def _served(self, models: Iterable[str], window_before: Window, window_after: Window) -> Served:
         """Return the tokens of all deployments of some models, hour by hour."""
         tokens: dict[int, int] = {}
-        for window in (before, after):
+        for window in (window_before, window_after):
             for deployment_id in _serving(models, window.inventory):
                 for ts, count in zip(*window.hourly_tokens(deployment_id, self._cycle.bucket_s), strict=True):
                     tokens[int(ts)] = tokens.get(int(ts), 0) + int(count)
@@ -154,11 +156,13 @@ class Releases:
         rates = [tokens[ts] / self._cycle.bucket_s for ts in ordered]
         return Served(np.array(ordered, np.int64), np.array(rates, np.float64))
 
-    def _nano_usd_per_hour(self, devices: Iterable[int], before: Window, applied_ts: int) -> int | None:
-        prices = Bill(self._store, self._connection, before).prices
-        rates = prices.rates((before.inventory.devices[device_id] for device_id in sorted(devices)), applied_ts - 1)
-        known = [nano_usd for nano_usd in rates if nano_usd is not None]
-        return sum(known) if len(known) == len(rates) else None
+    def _nano_usd_per_hour(self, devices: Iterable[int], window_before: Window, applied_ts: int) -> int | None:
+        prices = Bill(self._store, self._connection, window_before).prices
+        rates = prices.rates(
+            (window_before.inventory.devices[device_id] for device_id in sorted(devices)), applied_ts - 1
+        )
+        known_rates = [nano_usd for nano_usd in rates if nano_usd is not None]
+        return sum(known_rates) if len(known_rates) == len(rates) else None
 
 
 def promised(row: Recommendation, variant: Variant, inventory: Inventory, applied_ts: int, settings: Settings) -> Gone:
@@ -179,27 +183,33 @@ def promised(row: Recommendation, variant: Variant, inventory: Inventory, applie
             devices |= held
         if epoch.deployment_id in stopped or held & devices:
             models.add(str(epoch.served_model))
-    own = [
+    target_epochs = [
         epoch
         for epoch in epochs
         if row.target_kind == "service" and service_name(epoch.served_model, settings) == row.target_key
     ]
-    models |= {str(epoch.served_model) for epoch in own}
+    models |= {str(epoch.served_model) for epoch in target_epochs}
     extra = 0
-    if variant.replicas is not None and own:
+    if variant.replicas is not None and target_epochs:
         fewer = variant.replicas[0] - variant.replicas[1]
-        extra = max(0, fewer * len(inventory.epoch_devices.get(own[0].epoch_id, ())) - len(devices))
+        extra = max(0, fewer * len(inventory.epoch_devices.get(target_epochs[0].epoch_id, ())) - len(devices))
     return Gone(frozenset(devices & set(inventory.devices)), frozenset(hosts), extra, frozenset(models))
 
 
-def released(gone: Gone, before: Inventory, after: Inventory, silent_ts: int) -> tuple[frozenset[int], frozenset[int]]:
+def released(
+    gone: Gone, inventory_before: Inventory, inventory_after: Inventory, silent_ts: int
+) -> tuple[frozenset[int], frozenset[int]]:
     """Return the devices that were released with their host, and those that no epoch holds any more.
 
     A host is gone if it has reported nothing since `silent_ts`: one that reports is paid for, whatever runs on it.
     """
-    newest = {row.host_id: row.newest_ts for row in after.hosts}
-    held = {device_id for row in after.running.values() for device_id in after.epoch_devices.get(row.epoch_id, ())}
-    host_of = {device: before.devices[device].host_id for device in gone.devices}
+    newest = {row.host_id: row.newest_ts for row in inventory_after.hosts}
+    held = {
+        device_id
+        for row in inventory_after.running.values()
+        for device_id in inventory_after.epoch_devices.get(row.epoch_id, ())
+    }
+    host_of = {device: inventory_before.devices[device].host_id for device in gone.devices}
     with_host = frozenset(device_id for device_id, host in host_of.items() if (newest.get(host) or 0) < silent_ts)
     unheld = {device_id for device_id, host in host_of.items() if device_id not in held and host not in gone.hosts}
     return with_host, frozenset(unheld) - with_host
@@ -212,10 +222,10 @@ def _stops(variant: Variant) -> Iterator[int | str]:
             yield edit.target
 
 
-def _unheld(models: frozenset[str], before: Inventory, after: Inventory) -> int:
+def _unheld(models: frozenset[str], inventory_before: Inventory, inventory_after: Inventory) -> int:
     """Return how many devices fewer hold the models of a release."""
     counts = []
-    for inventory in (before, after):
+    for inventory in (inventory_before, inventory_after):
         held: set[int] = set()
         for row in inventory.running.values():
             held |= set(inventory.epoch_devices.get(row.epoch_id, ())) if row.served_model in models else set()
@@ -273,7 +283,7 @@ class Due:
 
 
 def due_rechecks(
-    connection: Connection, known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int, day_s: int
+    connection: Connection, stored_verdicts: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int, day_s: int
 ) -> tuple[Due, ...]:
     """Return the re-checks of proven savings that are due and have no receipt yet."""
     proven = {row.recommendation_id: row for row in rows if row.state in _PROVEN}
@@ -281,16 +291,20 @@ def due_rechecks(
         return ()
     stored = repository.receipt_kinds(connection)
     return (
-        *_changes_due(stored, known, proven, now_ts, day_s),
+        *_changes_due(stored, stored_verdicts, proven, now_ts, day_s),
         *_releases_due(connection, stored, proven, now_ts, day_s),
     )
 
 
 def _changes_due(
-    stored: Sequence[Any], known: Iterable[Verdict], proven: Mapping[int, Recommendation], now_ts: int, day_s: int
+    stored: Sequence[Any],
+    stored_verdicts: Iterable[Verdict],
+    proven: Mapping[int, Recommendation],
+    now_ts: int,
+    day_s: int,
 ) -> Iterator[Due]:
     standing = {(row.deployment_id, row.epoch_id, row.kind) for row in stored}
-    for verdict in known:
+    for verdict in stored_verdicts:
         row = proven.get(verdict.recommendation_id or 0)
         if row is None or verdict.judgement.result is not Result.CHEAPER or verdict.judged_ts is None:
             continue
@@ -330,33 +344,36 @@ def recheck_all(
     """Check proven savings again, store the receipts, and move what decayed."""
     made: list[StoredReceipt] = []
     moves: dict[int, Moved] = {}
-    for one in due:
+    for due_recheck in due:
+        row, verdict = due_recheck.row, due_recheck.verdict
         with target.writing() as connection:
-            of_change = read_receipts(connection, one.row.recommendation_id)
-        epoch_id = None if one.verdict is None else one.verdict.epoch_id
+            of_change = read_receipts(connection, row.recommendation_id)
+        epoch_id = None if verdict is None else verdict.epoch_id
         first = next((old for old in of_change if old.kind is Kind.VERDICT and old.epoch_id == epoch_id), None)
-        again = None if first is None else _again(one, first.read(), verifier, released, now_ts)
+        again = None if first is None else _again(due_recheck, first.read(), verifier, released, now_ts)
         if first is None or again is None:
             continue
         made.append(again)
         lost = _lost(first.read(), again.read())
         if lost is not None:
-            since = f"{one.days} days after the verdict of {format_utc(one.judged_ts)} the saving is gone or smaller"
-            why = f"{since}: {lost}"
-            name = "" if one.verdict is None else f" ({one.verdict.name})"
-            moves[one.row.recommendation_id] = moved(one.row, "decayed", f"{why}{name}", now_ts, reason=why)
+            since = f"{due_recheck.days} days after the verdict of {format_utc(due_recheck.judged_ts)}"
+            why = f"{since} the saving is gone or smaller: {lost}"
+            name = "" if verdict is None else f" ({verdict.name})"
+            moves[row.recommendation_id] = moved(row, "decayed", f"{why}{name}", now_ts, reason=why)
     if made:
         with target.writing() as connection:
             receipts.add(connection, made)
             write(connection, moves.values(), rows, WHO)
 
 
-def _again(one: Due, first: Receipt, verifier: Verifier, released: Releases, now_ts: int) -> StoredReceipt | None:
+def _again(
+    due_recheck: Due, first: Receipt, verifier: Verifier, released: Releases, now_ts: int
+) -> StoredReceipt | None:
     """Return the receipt of a re-check; None where the hours that it needs are not stored any more."""
-    if one.verdict is not None:
-        return verifier.again(one.verdict, KINDS[one.days], now_ts)
-    assert one.applied_ts is not None
-    made, stored = released.receipt(one.row, one.applied_ts, KINDS[one.days])
+    if due_recheck.verdict is not None:
+        return verifier.again(due_recheck.verdict, KINDS[due_recheck.days], now_ts)
+    assert due_recheck.applied_ts is not None
+    made, stored = released.receipt(due_recheck.row, due_recheck.applied_ts, KINDS[due_recheck.days])
     assert first.release is not None and made.release is not None
     return stored if made.release.promised_devices == first.release.promised_devices else None
 
@@ -364,11 +381,15 @@ def _again(one: Due, first: Receipt, verifier: Verifier, released: Releases, now
 def _lost(first: Receipt, later: Receipt) -> str | None:
     """Return what became of a saving that decayed; None if it did not."""
     if first.release is not None and later.release is not None:
-        if later.finding.verdict is Proven.REGRESSED:
+        if later.finding.verdict is EffectVerdict.REGRESSED:
             return str(later.finding.reason)
-        before, now = first.release.released_devices, later.release.released_devices
-        return f"{now} of {before} released devices are still released" if now < before else None
-    if recheck(first.finding, later.finding) is not Proven.DECAYED:
+        first_devices, later_devices = first.release.released_devices, later.release.released_devices
+        return (
+            f"{later_devices} of {first_devices} released devices are still released"
+            if later_devices < first_devices
+            else None
+        )
+    if recheck(first.finding, later.finding) is not EffectVerdict.DECAYED:
         return None
     saving = later.finding.saving_90
     return (
@@ -381,11 +402,11 @@ def _lost(first: Receipt, later: Receipt) -> str | None:
 Judge = Callable[[Verdict, int], tuple[Judgement, StoredReceipt | None]]
 """Judges a verdict as of a time (epoch seconds); with a receipt where the change was verified."""
 _CODES = {
-    Proven.REALIZED: "realized",
-    Proven.PARTIAL: "partial",
-    Proven.NO_EFFECT: "no-effect",
-    Proven.REGRESSED: "regressed",
-    Proven.INCONCLUSIVE: "inconclusive",
+    EffectVerdict.REALIZED: "realized",
+    EffectVerdict.PARTIAL: "partial",
+    EffectVerdict.NO_EFFECT: "no-effect",
+    EffectVerdict.REGRESSED: "regressed",
+    EffectVerdict.INCONCLUSIVE: "inconclusive",
 }
 """Reason codes of the moves that verdicts on releases make."""
 _UNDER_WAY = (State.APPLIED, State.VERIFYING)
@@ -402,15 +423,19 @@ def judge_changes(
     if store.advice is None:
         return 0
     with store.read("advice") as connection:
-        known = verdicts.read_verdicts(connection)
+        stored_verdicts = verdicts.read_verdicts(connection)
         rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
         trials = read_trials(connection)
         given_back = due_releases(connection, rows.values(), now_ts, cycle.day_s)
-        due = due_rechecks(connection, known, rows.values(), now_ts, cycle.day_s)
-    if not due and not given_back and not any(verdict.judgement.result is Result.PENDING for verdict in known):
+        due = due_rechecks(connection, stored_verdicts, rows.values(), now_ts, cycle.day_s)
+    if (
+        not due
+        and not given_back
+        and not any(verdict.judgement.result is Result.PENDING for verdict in stored_verdicts)
+    ):
         return 0
     with store.read() as connection:
-        verifier = Verifier(store, connection, known, rows, settings, now_ts, cycle, trials)
+        verifier = Verifier(store, connection, stored_verdicts, rows, settings, now_ts, cycle, trials)
         decided = judge_pending(target, verifier.judge, now_ts)
         judged = Releases(store, connection, settings, now_ts, cycle)
         decided += _judge_releases(target, judged, given_back, now_ts)
@@ -424,12 +449,12 @@ def judge_pending(target: AdviceRepository, judge: Judge, now_ts: int) -> int:
     Raises AdviceChanged if somebody else changed one meanwhile, StoreError if the database cannot be written.
     """
     with target.writing() as connection:
-        known = verdicts.read_verdicts(connection)
+        stored_verdicts = verdicts.read_verdicts(connection)
         rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
     after: list[Verdict] = []
     changed: list[Verdict] = []
     made: list[StoredReceipt] = []
-    for known_verdict in known:
+    for known_verdict in stored_verdicts:
         new = known_verdict
         if known_verdict.judgement.result is Result.PENDING:
             judgement, receipt = judge(known_verdict, now_ts)
@@ -445,14 +470,14 @@ def judge_pending(target: AdviceRepository, judge: Judge, now_ts: int) -> int:
     return sum(verdict.judged_ts is not None for verdict in changed)
 
 
-def _judged(known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int) -> Iterator[Moved]:
+def _judged(stored_verdicts: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int) -> Iterator[Moved]:
     """Yield the moves of recommendations that verdicts belong to."""
-    of: dict[int, list[Verdict]] = {}
-    for verdict in known:
+    verdicts_by_recommendation: dict[int, list[Verdict]] = {}
+    for verdict in stored_verdicts:
         if verdict.recommendation_id is not None:
-            of.setdefault(verdict.recommendation_id, []).append(verdict)
+            verdicts_by_recommendation.setdefault(verdict.recommendation_id, []).append(verdict)
     for row in rows:
-        mine = of.get(row.recommendation_id, ())
+        mine = verdicts_by_recommendation.get(row.recommendation_id, ())
         if not mine or row.state not in _UNDER_WAY:
             continue
         if row.estimate is not None and releases(row.estimate):
@@ -580,7 +605,7 @@ def _commands(verdict: Verdict, row: Any) -> Iterator[str]:
             yield f"install {row.engine_kind} {version} again and restart"
         elif edit.field in knobs() and knobs()[edit.field].scope == "engine":
             staying = {name: value for name, value in present.items() if name in knobs() and name != edit.field}
-            written = knob_commands.commands(row.engine_kind, {edit.field: (edit.after, edit.before)}, staying)
+            written = flag_commands(row.engine_kind, {edit.field: (edit.after, edit.before)}, staying)
             yield from (*written.apply, *written.manual)
         else:
             yield f"set {_label(edit)} back to {_text(edit.before)}"

@@ -132,27 +132,27 @@ class StoredReceipt:
         try:
             if not is_intact(self.text):
                 return Check(False, False, "its figures were altered after it was made")
-            known = self.read()
-            if sha256(self.inputs) != known.inputs_sha256:
+            claimed = self.read()
+            if sha256(self.inputs) != claimed.inputs_sha256:
                 return Check(False, False, "the hours stored beside it were altered after it was made")
             again = receipt(
                 from_json(self.inputs),
-                known.change,
-                known.made_at,
-                known.price,
-                (known.service_before, known.service_after),
-                known.objectives,
-                known.trial,
-                METHODS[known.method],
+                claimed.change,
+                claimed.made_at,
+                claimed.price,
+                (claimed.service_before, claimed.service_after),
+                claimed.objectives,
+                claimed.trial,
+                METHODS[claimed.method],
             )
         except ValueError as error:
             return Check(False, False, str(error))
         stated = {name: value for name, value in json.loads(self.text).items() if name not in _NO_FIGURES}
         if _same(stated, json.loads(to_text(again))):
             return Check(True, True)
-        made_by = f": it was made by pertoken {known.version}, this is {again.version}"
+        made_by = f": it was made by pertoken {claimed.version}, this is {again.version}"
         return Check(
-            True, False, "the same hours give other figures" + (made_by if again.version != known.version else "")
+            True, False, "the same hours give other figures" + (made_by if again.version != claimed.version else "")
         )
 
 
@@ -215,15 +215,15 @@ def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> Store
     """
     wanted = prefix.lower()
     receipts = tuple(receipts)
-    own = [stored_receipt for stored_receipt in receipts if wanted and stored_receipt.full_id.startswith(wanted)]
+    matches = [stored_receipt for stored_receipt in receipts if wanted and stored_receipt.full_id.startswith(wanted)]
     promised = [
         stored_receipt for stored_receipt in receipts if wanted and _recommendation(stored_receipt).startswith(wanted)
     ]
-    if not own and not promised:
+    if not matches and not promised:
         raise BadInput(f"{where}: holds no receipt {prefix!r}; `pertoken receipt` lists what there is")
-    if len(own) + len({receipt.recommendation_id for receipt in promised}) > 1:
+    if len(matches) + len({receipt.recommendation_id for receipt in promised}) > 1:
         raise BadInput(f"{prefix!r} names several receipts or recommendations; give more digits")
-    return own[0] if own else max(promised, key=lambda receipt: receipt.created_ts)
+    return matches[0] if matches else max(promised, key=lambda receipt: receipt.created_ts)
 
 
 def _same(stated: Any, again: Any) -> bool:
@@ -284,15 +284,15 @@ def banked(receipts: Iterable[StoredReceipt], rows: Iterable[Recommendation]) ->
         receipt = readable(stored) if stored.recommendation_id in lasting else None
         if receipt is not None and receipt.release is not None:
             newest[stored.recommendation_id] = receipt
-    known = [saved for receipt in newest.values() if (saved := off_the_bill(receipt)) is not None]
-    if not known:
+    savings = [saved for receipt in newest.values() if (saved := off_the_bill(receipt)) is not None]
+    if not savings:
         return Banked()
     sums = (
-        sum(saved.low for saved in known),
-        sum(saved.likely for saved in known),
-        sum(saved.high for saved in known),
+        sum(saved.low for saved in savings),
+        sum(saved.likely for saved in savings),
+        sum(saved.high for saved in savings),
     )
-    return Banked(len(known), sums)
+    return Banked(len(savings), sums)
 
 
 def off_the_bill(receipt: Receipt) -> NanoUsd | None:
@@ -337,7 +337,9 @@ def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleRecord, ...]:
         Counter(receipt.read().change.rule for receipt in receipts if receipt.kind is Kind.VERDICT),
     )
     made_of = {rule: record(outcomes_of_rules, rule) for rule in sorted(rule for rule in seen if rule is not None)}
-    return tuple(RuleRecord(rule, known, seen[rule] - known.receipts) for rule, known in made_of.items())
+    return tuple(
+        RuleRecord(rule, rule_record, seen[rule] - rule_record.receipts) for rule, rule_record in made_of.items()
+    )
 
 
 def outcomes(receipts: Iterable[StoredReceipt]) -> tuple[Outcome, ...]:
@@ -376,15 +378,15 @@ def regime(inventory: Inventory, deployment_id: int | None) -> str | None:
 
 
 def corrected_by(
-    recommendations: Iterable[Recommendation], known: Iterable[Outcome], inventory: Inventory
+    recommendations: Iterable[Recommendation], receipt_outcomes: Iterable[Outcome], inventory: Inventory
 ) -> tuple[Recommendation, ...]:
     """Return an advice run's results with each estimate corrected by the track record of its rule and regime."""
-    known = tuple(known)
-    counts = Counter(outcome.rule for outcome in known)
+    receipt_outcomes = tuple(receipt_outcomes)
+    counts = Counter(outcome.rule for outcome in receipt_outcomes)
     return tuple(
         recommendation
         if not counts[recommendation.rule_id]
-        else _corrected(recommendation, known, counts[recommendation.rule_id], inventory)
+        else _corrected(recommendation, receipt_outcomes, counts[recommendation.rule_id], inventory)
         for recommendation in recommendations
     )
 
@@ -396,24 +398,26 @@ def corrected_by_receipts(
     if store.advice is None:
         return tuple(recommendations)
     with store.read("advice") as connection:
-        known = outcomes(read_receipts(connection))
-    if not known:
+        receipt_outcomes = outcomes(read_receipts(connection))
+    if not receipt_outcomes:
         return tuple(recommendations)
     with store.read() as connection:
-        return corrected_by(recommendations, known, Window(connection, now_ts - DAY_S, now_ts).inventory)
+        return corrected_by(recommendations, receipt_outcomes, Window(connection, now_ts - DAY_S, now_ts).inventory)
 
 
-def _corrected(row: Recommendation, known: tuple[Outcome, ...], receipts: int, inventory: Inventory) -> Recommendation:
+def _corrected(
+    row: Recommendation, receipt_outcomes: tuple[Outcome, ...], receipts: int, inventory: Inventory
+) -> Recommendation:
     variants = []
     for variant in row.variants:
         targets = (int(edit.target) for edit in variant.edits if edit.kind == "deployment")
-        of = record(known, row.rule_id, regime(inventory, next(targets, row.deployment_id)))
-        line = RecordLine(receipts, of.ratio, of.ratio_sd, of.widening)
-        variants.append(corrected_variant(variant, line, of))
+        rule_record = record(receipt_outcomes, row.rule_id, regime(inventory, next(targets, row.deployment_id)))
+        line = RecordLine(receipts, rule_record.ratio, rule_record.ratio_sd, rule_record.widening)
+        variants.append(corrected_variant(variant, line, rule_record))
     return replace(row, variants=tuple(variants))
 
 
-def corrected_variant(variant: Variant, line: RecordLine, known: Record) -> Variant:
+def corrected_variant(variant: Variant, line: RecordLine, rule_record: Record) -> Variant:
     """Return a variant whose saving of device time, and the dollars that follow from it, are corrected by a record.
 
     What promises no device time, such as another price, stays: receipts do not measure it.
@@ -421,7 +425,7 @@ def corrected_variant(variant: Variant, line: RecordLine, known: Record) -> Vari
     promise = promise_of(variant)
     if promise is None or promise.likely < MIN_PROMISE:
         return variant
-    by = corrected(promise, known)
+    by = corrected(promise, rule_record)
     throughput = 1 / (1 - by.low), 1 / (1 - by.likely), 1 / (1 - min(by.high, MAX_SAVING))
     return replace(
         variant,
@@ -456,27 +460,27 @@ def proven_verdicts(store: Store) -> tuple[Verdict, ...]:
     return tuple(verdict for verdict in verdicts if (verdict.deployment_id, verdict.epoch_id) in proven)
 
 
-def realised_by(verdicts: Iterable[Verdict], now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
+def realised_by(verdicts: Iterable[Verdict], present: Fleet) -> Mapping[int, tuple[Realised, ...]]:
     """Return the changes that verdicts with a receipt are on, of each deployment that runs as its change left it."""
     changes: dict[int, list[Realised]] = defaultdict(list)
     for verdict in verdicts:
-        deployment = now.deployment_of.get(verdict.deployment_id)
+        deployment = present.deployment_of.get(verdict.deployment_id)
         change = None if deployment is None else _realised(verdict, deployment)
         if change is not None:
             changes[verdict.deployment_id].append(change)
-    return {key: tuple(some) for key, some in changes.items()}
+    return {key: tuple(realised) for key, realised in changes.items()}
 
 
-def _realised(verdict: Verdict, now: Deployment) -> Realised | None:
+def _realised(verdict: Verdict, present: Deployment) -> Realised | None:
     """Return one change; None where it was not proven, was of more than knobs and version, or was changed since."""
     judged = verdict.judgement
     edits = [edit for edit in verdict.edits if edit.field not in NO_SPEED]
-    known = all(edit.field in knobs() or edit.field == "engine_version" for edit in edits)
-    if judged.result not in PROVEN or judged.method != VERIFIED or judged.effect is None or not edits or not known:
+    all_knobs = all(edit.field in knobs() or edit.field == "engine_version" for edit in edits)
+    if judged.result not in PROVEN or judged.method != VERIFIED or judged.effect is None or not edits or not all_knobs:
         return None
-    if any(plain(attrgetter(edit.field)(now)) != edit.after for edit in edits):
+    if any(plain(attrgetter(edit.field)(present)) != edit.after for edit in edits):
         return None
     low, likely, high = judged.effect
     source = f"the receipt of its change of {format_utc(verdict.changed_ts)}"
-    before = tuple((edit.field, edit.before) for edit in edits)
-    return Realised(before, (1 + low, 1 + likely, 1 + high), source)
+    values_before = tuple((edit.field, edit.before) for edit in edits)
+    return Realised(values_before, (1 + low, 1 + likely, 1 + high), source)

@@ -97,7 +97,7 @@ class Verifier:
         self,
         store: Store,
         connection: Connection,
-        known: Iterable[Verdict],
+        stored_verdicts: Iterable[Verdict],
         recommendations: Mapping[int, Recommendation],
         settings: Settings,
         now_ts: int,
@@ -115,11 +115,11 @@ class Verifier:
         self._halves_of: dict[int, tuple[int, ...]] = {}
         self._next_change: dict[int, int] = {}
         """When the epoch of a verdict ended with another change, by epoch."""
-        self._known = tuple(known)
+        self._known = tuple(stored_verdicts)
         ordered = sorted(self._known, key=lambda verdict: (verdict.deployment_id, verdict.changed_ts))
-        for before, after in pairwise(ordered):
-            if before.deployment_id == after.deployment_id:
-                self._next_change[before.epoch_id] = after.changed_ts
+        for change, next_change in pairwise(ordered):
+            if change.deployment_id == next_change.deployment_id:
+                self._next_change[change.epoch_id] = next_change.changed_ts
 
     def judge(self, verdict: Verdict, now_ts: int) -> tuple[Judgement, StoredReceipt | None]:
         """Return the verdict on a change, with its receipt: a week after it, else four weeks, or at the next change."""
@@ -131,16 +131,16 @@ class Verifier:
             if verdict.judgement.due_ts == due_ts:
                 return verdict.judgement, None
             return _later("a week of hours after the change is collected", due_ts), None
-        asked = self._question(verdict, min(now_ts, latest_ts))
-        if isinstance(asked, Refused):
-            if now_ts < last_ts and asked.code in MORE_HOURS_HELP:
-                return _later(asked.reason, last_ts), None
-            return self._by_trial(verdict, Judgement(Result.INCONCLUSIVE, reason=asked.reason)), None
-        made = self._receipt(asked, verdict, now_ts)
+        question = self._question(verdict, min(now_ts, latest_ts))
+        if isinstance(question, Refused):
+            if now_ts < last_ts and question.code in MORE_HOURS_HELP:
+                return _later(question.reason, last_ts), None
+            return self._by_trial(verdict, Judgement(Result.INCONCLUSIVE, reason=question.reason)), None
+        made = self._receipt(question, verdict, now_ts)
         if now_ts < last_ts and made.finding.code in MORE_HOURS_HELP:
             return _later(made.finding.reason or "not decided", last_ts), None
-        judged = self._by_trial(verdict, judgement(asked, made.finding))
-        stored = self._to_store(asked, made, verdict, Kind.VERDICT) if self._has_receipt(verdict) else None
+        judged = self._by_trial(verdict, judgement(question, made.finding))
+        stored = self._to_store(question, made, verdict, Kind.VERDICT) if self._has_receipt(verdict) else None
         return judged, stored
 
     def _by_trial(self, verdict: Verdict, judged: Judgement) -> Judgement:
@@ -155,27 +155,27 @@ class Verifier:
 
     def again(self, verdict: Verdict, kind: Kind, now_ts: int) -> StoredReceipt | None:
         """Verify the last days of a proven saving against the same baseline; None where they cannot be read."""
-        asked = self._question(verdict, now_ts)
-        if isinstance(asked, Refused):
+        question = self._question(verdict, now_ts)
+        if isinstance(question, Refused):
             return None
-        asked = replace(asked, after_from=now_ts - LAST_DAYS * self._cycle.day_s)
-        return self._to_store(asked, self._receipt(asked, verdict, now_ts), verdict, kind)
+        question = replace(question, after_from=now_ts - LAST_DAYS * self._cycle.day_s)
+        return self._to_store(question, self._receipt(question, verdict, now_ts), verdict, kind)
 
     def _question(self, verdict: Verdict, until: int) -> Question | Refused:
         changed = verdict.changed_ts
-        before, after = (
+        window_before, window_after = (
             self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed),
             self._window(changed, until),
         )
         return question(
-            before,
-            after,
+            window_before,
+            window_after,
             verdict.deployment_id,
             changed,
             halves=self._halves(verdict),
-            siblings=siblings_of(after, verdict.deployment_id),
+            siblings=siblings_of(window_after, verdict.deployment_id),
             promise=promise_of(self._estimate(verdict)),
-            price_changes=self._price_changes(after, verdict, before.start, until),
+            price_changes=self._price_changes(window_after, verdict, window_before.start, until),
             through=acts_through(names(verdict.edits)),
             cycle=self._cycle,
             meant=meant(names(verdict.edits)),
@@ -186,18 +186,18 @@ class Verifier:
         """Return the other deployments that share requests with one, before its change or after it."""
         changed, latest_ts = verdict.changed_ts, verdict.changed_ts + LAST_AFTER_DAYS * self._cycle.day_s
         if verdict.epoch_id not in self._halves_of:
-            before = self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed)
-            after = self._window(changed, min(self._now_ts, latest_ts))
-            self._halves_of[verdict.epoch_id] = halves_of((before, after), verdict.deployment_id)
+            window_before = self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed)
+            window_after = self._window(changed, min(self._now_ts, latest_ts))
+            self._halves_of[verdict.epoch_id] = halves_of((window_before, window_after), verdict.deployment_id)
         return self._halves_of[verdict.epoch_id]
 
     def _has_receipt(self, verdict: Verdict) -> bool:
         """Return whether a verdict stands for a change: of servers that share requests the first one does."""
         halves, washout_s = self._halves(verdict), self._cycle.buckets_of(WASHOUT_DAYS) * self._cycle.bucket_s
         with_it = [
-            other.deployment_id
-            for other in self._known
-            if other.deployment_id in halves and abs(other.changed_ts - verdict.changed_ts) <= washout_s
+            other_verdict.deployment_id
+            for other_verdict in self._known
+            if other_verdict.deployment_id in halves and abs(other_verdict.changed_ts - verdict.changed_ts) <= washout_s
         ]
         return verdict.deployment_id < min(with_it, default=verdict.deployment_id + 1)
 
@@ -208,30 +208,36 @@ class Verifier:
             self._windows[start, end] = Window(self._connection, start, end)
         return self._windows[start, end]
 
-    def _receipt(self, asked: Question, verdict: Verdict, now_ts: int) -> Receipt:
-        after = self._window(verdict.changed_ts, asked.until)
-        service = self._service(verdict, asked)
+    def _receipt(self, question: Question, verdict: Verdict, now_ts: int) -> Receipt:
+        after = self._window(verdict.changed_ts, question.until)
+        service = self._service(verdict, question)
         objectives = limits(after.inventory.newest[verdict.deployment_id].served_model, self._settings)
         tried = trial_figures(self._trial(verdict))
         return receipt(
-            asked, self._change(verdict, after), now_ts, self._price(after, verdict), service, objectives, trial=tried
+            question,
+            self._change(verdict, after),
+            now_ts,
+            self._price(after, verdict),
+            service,
+            objectives,
+            trial=tried,
         )
 
-    def _service(self, verdict: Verdict, asked: Question) -> tuple[ServiceLevel, ServiceLevel]:
+    def _service(self, verdict: Verdict, question: Question) -> tuple[ServiceLevel, ServiceLevel]:
         """Return the service levels of the last days before the change, and of as many of those asked about."""
         days_s, changed = LAST_DAYS * self._cycle.day_s, verdict.changed_ts
-        start = max(changed, asked.after_from or 0, asked.until - days_s)
-        windows = self._window(changed - days_s, changed), self._window(start, asked.until)
+        start = max(changed, question.after_from or 0, question.until - days_s)
+        windows = self._window(changed - days_s, changed), self._window(start, question.until)
         served_by = [verdict.deployment_id, *self._halves(verdict)]
-        before, after = (service_level(window, served_by) for window in windows)
-        return before, after
+        level_before, level_after = (service_level(window, served_by) for window in windows)
+        return level_before, level_after
 
     def _trial(self, verdict: Verdict) -> Trial | None:
         return self._trials.get((verdict.recommendation_id or 0, verdict.deployment_id))
 
-    def _to_store(self, asked: Question, made: Receipt, verdict: Verdict, kind: Kind) -> StoredReceipt:
+    def _to_store(self, question: Question, made: Receipt, verdict: Verdict, kind: Kind) -> StoredReceipt:
         return receipts.of(
-            asked,
+            question,
             made,
             kind,
             deployment_id=verdict.deployment_id,
@@ -268,8 +274,8 @@ class Verifier:
         newest = [epochs[-1].epoch_id for key in served_by if (epochs := inventory.epochs_of.get(key))]
         ids = [device_id for epoch_id in newest for device_id in inventory.epoch_devices.get(epoch_id, ())]
         rows = [inventory.devices[device_id] for device_id in ids if device_id in inventory.devices]
-        whole = [inventory.devices.get(row.parent_id, row) if row.parent_id is not None else row for row in rows]
-        return [Priced(row.kind, row.name, row.uuid) for row in whole]
+        devices = [inventory.devices.get(row.parent_id, row) if row.parent_id is not None else row for row in rows]
+        return [Priced(row.kind, row.name, row.uuid) for row in devices]
 
     @cached_property
     def _book(self) -> PriceBook:
@@ -280,11 +286,11 @@ class Verifier:
         """Return the mean price of a deployment's devices at the change; None where one of them has none."""
         prices = self._book.each_at(self._payers(window, verdict), verdict.changed_ts)
         rates = [price.nano_usd_per_device_hour for price in prices if price is not None]
-        known = [nano_usd for nano_usd in rates if nano_usd is not None]
-        if not prices or len(known) < len(prices):
+        known_rates = [nano_usd for nano_usd in rates if nano_usd is not None]
+        if not prices or len(known_rates) < len(prices):
             return None
         sources = dict.fromkeys(_source(price) for price in prices if price is not None)
-        return Price(round(sum(known) / len(known)), ", ".join(sources))
+        return Price(round(sum(known_rates) / len(known_rates)), ", ".join(sources))
 
     def _price_changes(self, window: Window, verdict: Verdict, start: int, end: int) -> tuple[int, ...]:
         """Return when the price of one of a deployment's devices changed."""
@@ -308,13 +314,13 @@ def trial_figures(trial: Trial | None) -> TrialFigures | None:
     return TrialFigures(trial.design.value, result.minutes, Interval(-high, -likely, -low))
 
 
-def judgement(asked: Question, finding: Finding) -> Judgement:
+def judgement(question: Question, finding: Finding) -> Judgement:
     """Return the judgement on a finding. If the history is too short, its effect is that of like hours."""
     result = result_of(finding.verdict)
     if finding.saving_90 is not None:
         saving = finding.saving_90
         return Judgement(result, (-saving.high, -saving.likely, -saving.low), finding.reason)
-    compared = _like_hours(asked)
+    compared = _like_hours(question)
     if compared.ratio is None:
         return Judgement(result, reason=finding.reason)
     low, likely, high = (value - 1 for value in compared.ratio)
@@ -322,23 +328,23 @@ def judgement(asked: Question, finding: Finding) -> Judgement:
     return Judgement(result, (low, likely, high), reason, LIKE_HOURS)
 
 
-def _like_hours(asked: Question) -> Comparison:
+def _like_hours(question: Question) -> Comparison:
     """Return the hours between the change and its neighbours, compared without a baseline."""
-    hours, events = asked.deployment, [event.ts for event in asked.events if event.kind.splits]
-    first = max((ts for ts in events if ts <= asked.changed_at), default=0)
-    last = min((ts for ts in events if ts > asked.changed_at), default=asked.until)
-    before = (hours.ts >= first) & (hours.ts < asked.changed_at)
-    after = (hours.ts >= asked.changed_at) & (hours.ts < last)
-    return compare(hours.where(before), hours.where(after))
+    hours, events = question.deployment, [event.ts for event in question.events if event.kind.splits]
+    first = max((ts for ts in events if ts <= question.changed_at), default=0)
+    last = min((ts for ts in events if ts > question.changed_at), default=question.until)
+    hours_before = (hours.ts >= first) & (hours.ts < question.changed_at)
+    hours_after = (hours.ts >= question.changed_at) & (hours.ts < last)
+    return compare(hours.where(hours_before), hours.where(hours_after))
 
 
 def siblings_of(window: Window, deployment_id: int) -> tuple[int, ...]:
     """Return other deployments of the same model."""
     newest = window.inventory.newest
-    own = newest.get(deployment_id)
-    if own is None:
+    own_epoch = newest.get(deployment_id)
+    if own_epoch is None:
         return ()
-    alike = (key for key, row in newest.items() if key != deployment_id and row.served_model == own.served_model)
+    alike = (key for key, row in newest.items() if key != deployment_id and row.served_model == own_epoch.served_model)
     return tuple(sorted(alike))[:MAX_SIBLINGS]
 
 
@@ -405,8 +411,12 @@ def prospects(store: Store, row: Recommendation, now_ts: int) -> tuple[Prospect,
         newest = window.inventory.newest
         for deployment_id in [deployment_id for deployment_id in ids if deployment_id in newest][:MAX_DEPLOYMENTS]:
             others = siblings_of(window, deployment_id)
-            asked = prospect(window, deployment_id, siblings=others, promise=promise, through=through)
-            one = Detectable(code=asked.code, reason=asked.reason) if isinstance(asked, Refused) else detectable(asked)
+            question = prospect(window, deployment_id, siblings=others, promise=promise, through=through)
+            detectability = (
+                Detectable(code=question.code, reason=question.reason)
+                if isinstance(question, Refused)
+                else detectable(question)
+            )
             name = f"{newest[deployment_id].served_model} on {newest[deployment_id].host_name}"
-            rows.append(Prospect(name, one, None if promise is None else promise.likely))
+            rows.append(Prospect(name, detectability, None if promise is None else promise.likely))
     return tuple(rows)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pertoken.errors import BadInput
-from pertoken.proof.verification.estimate import Effect, Verdict, judge
+from pertoken.proof.verification.estimate import Effect, EffectVerdict, judge
 from pertoken.proof.verification.question import Covariate
 from pertoken.proof.verification.windows import Refused
 from pertoken.window.columns import Floats, Ints
@@ -56,9 +56,9 @@ def paired(
     _, of_canary, of_control = np.intersect1d(canary.ts, control.ts, return_indices=True)
     if len(of_canary) < MIN_BASELINE_MINUTES:
         return Refused("few-minutes", f"{len(of_canary)} minutes of both replicas, {MIN_BASELINE_MINUTES} are needed")
-    one, other = _covariates(canary, without), _covariates(control, without)
-    used = [name for name in one if name in other]
-    differences = {name: one[name][of_canary] - other[name][of_control] for name in used}
+    canary_covariates, control_covariates = _covariates(canary, without), _covariates(control, without)
+    used = [name for name in canary_covariates if name in control_covariates]
+    differences = {name: canary_covariates[name][of_canary] - control_covariates[name][of_control] for name in used}
     for name, values in differences.items():
         limit, label = _LIMITS[name]
         if abs(float(values.mean())) > limit:
@@ -69,12 +69,12 @@ def paired(
     return _jackknife(cost, np.stack(columns, axis=1), 0, blocks, lost=len(columns))
 
 
-def less(after: Effect, before: Effect) -> Effect:
+def less(after: Effect, baseline: Effect) -> Effect:
     """Return a difference without the one that was there before (difference-in-differences)."""
-    variances = after.standard_error**2, before.standard_error**2
-    parts = variances[0] ** 2 / after.degrees + variances[1] ** 2 / before.degrees
+    variances = after.standard_error**2, baseline.standard_error**2
+    parts = variances[0] ** 2 / after.degrees + variances[1] ** 2 / baseline.degrees
     degrees = sum(variances) ** 2 / parts if parts > 0 else after.degrees  # Satterthwaite, Biometrics 2, 1946
-    return Effect(after.log_ratio - before.log_ratio, math.sqrt(sum(variances)), degrees)
+    return Effect(after.log_ratio - baseline.log_ratio, math.sqrt(sum(variances)), degrees)
 
 
 def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset()) -> Effect | Refused:
@@ -108,20 +108,20 @@ def _covariates(minutes: HourlyOutcomes, without: frozenset[Covariate]) -> dict[
     return {name: values for name, values in made.items() if name not in without}
 
 
-def _jackknife(cost: Floats, columns: Floats, at: int, block: Ints, lost: int) -> Effect | Refused:
+def _jackknife(cost: Floats, columns: Floats, index: int, block: Ints, lost: int) -> Effect | Refused:
     """Return one coefficient of a regression, with the error that leaving out each block shows."""
     names = np.unique(block)
     degrees = len(names) - lost
     if len(names) < MIN_BLOCKS or degrees < 1:
         return Refused("few-minutes", f"the minutes are of {len(names)} blocks, {MIN_BLOCKS} are needed")
-    left_out = np.array([_coefficient(cost[block != name], columns[block != name], at) for name in names])
+    left_out = np.array([_coefficient(cost[block != name], columns[block != name], index) for name in names])
     variance = (len(names) - 1) / len(names) * float(((left_out - left_out.mean()) ** 2).sum())
-    return Effect(_coefficient(cost, columns, at), math.sqrt(variance), degrees)
+    return Effect(_coefficient(cost, columns, index), math.sqrt(variance), degrees)
 
 
-def _coefficient(cost: Floats, columns: Floats, at: int) -> float:
+def _coefficient(cost: Floats, columns: Floats, index: int) -> float:
     fitted, *_ = np.linalg.lstsq(columns, cost, rcond=None)
-    return float(fitted[at])
+    return float(fitted[index])
 
 
 ANSWER_TOKENS = 48
@@ -205,15 +205,18 @@ class AnswerCheck:
 
 
 def compared(
-    before: Sequence[PromptOutput], again: Sequence[PromptOutput], after: Sequence[PromptOutput]
+    answers_before: Sequence[PromptOutput], answers_again: Sequence[PromptOutput], answers_after: Sequence[PromptOutput]
 ) -> AnswerCheck:
-    """Return the comparison of answers to the same prompts. `again`: of the server of `before`, asked once more."""
-    lengths = [sum(answer.tokens for answer in answers) / len(answers) for answers in (before, after)]
+    """Return the comparison of answers to the same prompts.
+
+    `answers_again`: a second run on the server of `answers_before`.
+    """
+    lengths = [sum(answer.tokens for answer in answers) / len(answers) for answers in (answers_before, answers_after)]
     return AnswerCheck(
-        _agreement(before, after),
-        _agreement(before, again),
-        _degenerate_share(before),
-        _degenerate_share(after),
+        _agreement(answers_before, answers_after),
+        _agreement(answers_before, answers_again),
+        _degenerate_share(answers_before),
+        _degenerate_share(answers_after),
         lengths[1] / max(lengths[0], 1.0),
     )
 
@@ -349,20 +352,20 @@ def noise_of(measurement: Measurement) -> float | None:
     return None if effect is None else math.expm1(max(abs(effect.log_ratio), effect.half_width_90))
 
 
-def check(after: Measurement, before: Measurement | None, between_starts: float = BETWEEN_STARTS) -> CheckResult:
+def check(after: Measurement, baseline: Measurement | None, between_starts: float = BETWEEN_STARTS) -> CheckResult:
     """Return the outcome of a check of one server, against another one or an earlier measurement.
 
     `between_starts`: standard deviation of the logarithm of speed between two starts of a server. Raises BadInput where
     both did not do the same work.
     """
-    if before is None:
+    if baseline is None:
         noise = noise_of(after)
         outcome = Outcome.CALIBRATED if noise is not None and noise <= MAX_NOISE else Outcome.NOT_CALIBRATED
         return CheckResult(outcome, _noise_text(noise), None, noise, None)
-    if before.work != after.work or len(before.answers) != len(after.answers):
-        raise BadInput(f"the work differs: {before.work} before, {after.work} now; measure the baseline again")
-    answers = compared(before.answers, before.answers_again, after.answers)
-    effect = _difference(before, after)
+    if baseline.work != after.work or len(baseline.answers) != len(after.answers):
+        raise BadInput(f"the work differs: {baseline.work} before, {after.work} now; measure the baseline again")
+    answers = compared(baseline.answers, baseline.answers_again, after.answers)
+    effect = _difference(baseline, after)
     if effect is None:
         outcome = Outcome.NOT_CALIBRATED if answers.name is None else Outcome.OUTPUT_CHANGED
         return CheckResult(outcome, _noise_text(None), None, None, answers)
@@ -370,7 +373,7 @@ def check(after: Measurement, before: Measurement | None, between_starts: float 
     effect = Effect(effect.log_ratio, math.hypot(effect.standard_error, math.sqrt(2) * between_starts), effect.degrees)
     low, likely, high = (math.expm1(effect.log_ratio + width * effect.half_width_90) for width in (-1, 0, 1))
     outcome, reason = _outcome(effect, noise, answers), _noise_text(noise)
-    fastest = after.fastest_s / before.fastest_s
+    fastest = after.fastest_s / baseline.fastest_s
     if outcome is Outcome.OUTPUT_CHANGED:
         reason = answers.sentence
     elif outcome in (Outcome.CHEAPER, Outcome.DEARER) and math.log(fastest) / effect.log_ratio < MIN_FASTEST_SHARE:
@@ -381,15 +384,15 @@ def check(after: Measurement, before: Measurement | None, between_starts: float 
     return CheckResult(outcome, reason, (low, likely, high), noise, answers)
 
 
-def _difference(before: Measurement, after: Measurement) -> Effect | None:
+def _difference(baseline: Measurement, after: Measurement) -> Effect | None:
     """Return the log cost of one server over another, widened until unchanged blocks of neither show a difference."""
-    unchanged, changed = (_blocks(run, [label] * len(run.blocks)) for run, label in ((before, False), (after, True)))
+    unchanged, changed = (_blocks(run, [label] * len(run.blocks)) for run, label in ((baseline, False), (after, True)))
     effect = switched([*unchanged, *changed], _EQUAL)
-    repeats = [_unchanged(measurement) for measurement in (before, after)]
-    known = [repeat for repeat in repeats if repeat is not None]
-    if isinstance(effect, Refused) or len(known) < len(repeats):
+    repeats = [_unchanged(measurement) for measurement in (baseline, after)]
+    known_repeats = [repeat for repeat in repeats if repeat is not None]
+    if isinstance(effect, Refused) or len(known_repeats) < len(repeats):
         return None
-    ratios = (abs(repeat.log_ratio) / max(repeat.half_width_90, 1e-9) for repeat in known)
+    ratios = (abs(repeat.log_ratio) / max(repeat.half_width_90, 1e-9) for repeat in known_repeats)
     return effect.widened(max(1.0, *ratios))
 
 
@@ -402,7 +405,7 @@ def _unchanged(measurement: Measurement) -> Effect | None:
 def _outcome(effect: Effect, noise: float, answers: AnswerCheck) -> Outcome:
     if answers.name is not None:
         return Outcome.OUTPUT_CHANGED
-    winner = {Verdict.REALIZED: Outcome.CHEAPER, Verdict.REGRESSED: Outcome.DEARER}.get(judge(effect, None))
+    winner = {EffectVerdict.REALIZED: Outcome.CHEAPER, EffectVerdict.REGRESSED: Outcome.DEARER}.get(judge(effect, None))
     return winner or (Outcome.NO_WINNER if noise <= MAX_NOISE else Outcome.NOT_CALIBRATED)
 
 
@@ -450,12 +453,12 @@ def from_values(values: Any, where: str) -> Measurement:
         raise BadInput(f"{where}: is no measurement of `pertoken check --json`") from None
 
 
-def to_markdown(after: Measurement, before: Measurement | None, result: CheckResult) -> str:
+def to_markdown(after: Measurement, baseline: Measurement | None, result: CheckResult) -> str:
     """Return a check as a few lines of Markdown."""
     lines = [f"**{result.outcome.label}** {after.name}", ""]
-    if result.effect is not None and before is not None:
+    if result.effect is not None and baseline is not None:
         low, likely, high = result.effect
-        lines += [f"- cost of a token: {likely:+.1%} ({low:+.1%} to {high:+.1%}) against {before.name}"]
+        lines += [f"- cost of a token: {likely:+.1%} ({low:+.1%} to {high:+.1%}) against {baseline.name}"]
     lines += [f"- {after.s_per_mtok:.1f} device-seconds per Mtok; {after.work}; {_cache(after)}"]
     lines += [f"- {_noise_text(result.noise)} (90 %)"]
     lines += [f"- outputs: {result.answers.sentence}"] if result.answers is not None else []

@@ -19,9 +19,18 @@ from pertoken.proof import lifecycle
 from pertoken.proof.lifecycle import TRIED, IllegalMove, refusal
 from pertoken.proof.recommendation import Recommendation, State, short_id
 from pertoken.proof.stored import store_acts
-from pertoken.proof.trials import trial as stored
 from pertoken.proof.trials.endpoint import Block, PromptOutput, compared, less, paired, switched
-from pertoken.proof.trials.trial import Arm, Design, Status, Trial, TrialResult
+from pertoken.proof.trials.trial import (
+    Arm,
+    Design,
+    Status,
+    Trial,
+    TrialResult,
+    begun,
+    put,
+    read_trials,
+    running,
+)
 from pertoken.proof.verdicts import Result, are_set, epoch_fleet, names, promise_of, result_of, seen_edits
 from pertoken.proof.verification.adapter import acts_through
 from pertoken.proof.verification.estimate import Effect, judge, saving
@@ -122,12 +131,12 @@ def warm_up_s(minutes: HourlyOutcomes, starts: Iterable[int]) -> int | None:
 
 def _warm_after(ts: Ints, shares: Floats, start: int) -> int | None:
     inside = (ts >= start) & (ts < start + MAX_WARM_UP_S)
-    at, values = ts[inside] - start, shares[inside]
-    if len(values) < 60 or at[0] > 600:
+    elapsed_s, values = ts[inside] - start, shares[inside]
+    if len(values) < 60 or elapsed_s[0] > 600:
         return None
     later = float(np.median(values[len(values) // 2 :]))
     means: Sequence[float] = np.convolve(values, np.ones(10) / 10, "valid").tolist()
-    return next((int(at[n]) for n, mean in enumerate(means) if mean >= WARM * later), None)
+    return next((int(elapsed_s[n]) for n, mean in enumerate(means) if mean >= WARM * later), None)
 
 
 MINUTE_S = 60
@@ -187,13 +196,13 @@ def observe(trial: Trial, window: Window, market: Market, settings: Settings) ->
         window.outcomes(deployment_id, MINUTE_S)
         for deployment_id in (trial.canary.deployment_id, control.deployment_id)
     ]
-    known = [arm for arm in arms if isinstance(arm, HourlyOutcomes)]
-    if len(known) < 2:
+    measured_arms = [arm for arm in arms if isinstance(arm, HourlyOutcomes)]
+    if len(measured_arms) < 2:
         return Observed(canary_ts, control_ts, None, 0)
-    after = _within(known[0], warm_ts, window.end), _within(known[1], warm_ts, window.end)
-    before = tuple(_within(outcomes, trial.started_ts - BASELINE_S, trial.started_ts) for outcomes in known)
+    after = _within(measured_arms[0], warm_ts, window.end), _within(measured_arms[1], warm_ts, window.end)
+    baselines = tuple(_within(outcomes, trial.started_ts - BASELINE_S, trial.started_ts) for outcomes in measured_arms)
     common = len(set(after[0].ts.tolist()) & set(after[1].ts.tolist()))
-    return Observed(canary_ts, control_ts, None, common, after=after, before=(before[0], before[1]))
+    return Observed(canary_ts, control_ts, None, common, after=after, before=(baselines[0], baselines[1]))
 
 
 def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[Any]:
@@ -210,9 +219,9 @@ def _blocks(trial: Trial, window: Window, market: Market, settings: Settings) ->
     starts = [(trial.started_ts, False)]
     disturbed = None
     for row in _since(trial, window, trial.canary.deployment_id):
-        at = epoch_fleet(row, window.inventory, market, settings)
-        changed = are_set(trial.edits, at)
-        back = are_set([replace(edit, after=edit.before) for edit in trial.edits], at)
+        epoch_state = epoch_fleet(row, window.inventory, market, settings)
+        changed = are_set(trial.edits, epoch_state)
+        back = are_set([replace(edit, after=edit.before) for edit in trial.edits], epoch_state)
         if not changed and not back:
             disturbed = f"{trial.canary.name} was changed otherwise"
         if changed != starts[-1][1]:
@@ -303,14 +312,14 @@ def check_outputs(trial: Trial, *, changed: bool, ask: Ask) -> Trial:
     if trial.outputs is not None:
         return trial
     if trial.control is None and not changed:
-        asked = trial.answers or (ask(trial.canary), ask(trial.canary))
-        return replace(trial, answers=asked)
+        answers = trial.answers or (ask(trial.canary), ask(trial.canary))
+        return replace(trial, answers=answers)
     if not changed:
         return trial
-    before = trial.answers if trial.control is None else (ask(trial.control), ask(trial.control))
-    if before is None:
+    answers_before = trial.answers if trial.control is None else (ask(trial.control), ask(trial.control))
+    if answers_before is None:
         return replace(trial, outputs="not compared: nothing was asked before the change")
-    check = compared(*before, ask(trial.canary))
+    check = compared(*answers_before, ask(trial.canary))
     status = trial.status if check.name is None else Status.QUALITY_FAILED
     return replace(trial, outputs=check.sentence, status=status)
 
@@ -340,7 +349,7 @@ def begin(
     if row.state not in TRIED:
         raise IllegalMove(refusal(row, "trial"))
     with store.read("advice") as connection:
-        current = stored.running(stored.read_trials(connection, row.recommendation_id))
+        current = running(read_trials(connection, row.recommendation_id))
         if current and row.state is State.ACCEPTED:  # else somebody else accepted it since it was read
             raise BadInput(f"{short_id(row)}: a trial of it runs; `pertoken trial {short_id(row)}` goes on with it")
     accepted = lifecycle.accept(row, now_ts, "accepted for a trial") if row.state is State.OPEN else ()
@@ -358,7 +367,7 @@ def begin(
     if accepted:
         (tried,) = store_acts(target, row, accepted, who)
     with target.writing() as connection:
-        return tried, stored.begun(connection, trial)
+        return tried, begun(connection, trial)
 
 
 def begin_or_look(
@@ -369,7 +378,7 @@ def begin_or_look(
     Raises BadInput as `begin` does, and for a trial whose quality check has to be run: it needs a terminal of its own.
     """
     with store.read("advice") as connection:
-        current = next(iter(stored.running(stored.read_trials(connection, row.recommendation_id))), None)
+        current = next(iter(running(read_trials(connection, row.recommendation_id))), None)
     if current is None:
         row, current = begin(store, target, row, settings, now_ts, who)
     market = market_of(store, settings.market_provider, settings.market_region)
@@ -388,7 +397,7 @@ def last_trial(
 ) -> tuple[Trial | None, Observed | None]:
     """Return the last trial of a recommendation, with what telemetry shows of it while it runs. It stores nothing."""
     with store.read("advice") as connection:
-        trials = stored.read_trials(connection, row.recommendation_id)
+        trials = read_trials(connection, row.recommendation_id)
     if not trials or trials[-1].status is not Status.RUNNING:
         return (trials[-1] if trials else None), None
     market = market_of(store, settings.market_provider, settings.market_region)
@@ -430,7 +439,7 @@ def look(
         after = advanced(after, seen, promise_of(row.estimate), now_ts)
     if after != trial:
         with target.writing() as connection:
-            after = stored.put(connection, after)
+            after = put(connection, after)
     return after, seen
 
 
@@ -444,7 +453,7 @@ def _runs_changed(trial: Trial, seen: Observed) -> bool:
 def stop(target: AdviceRepository, trial: Trial, now_ts: int) -> Trial:
     """End a trial without a result."""
     with target.writing() as connection:
-        return stored.put(connection, replace(trial, status=Status.STOPPED, ended_ts=now_ts))
+        return put(connection, replace(trial, status=Status.STOPPED, ended_ts=now_ts))
 
 
 def quality_check(trial: Trial, settings: Settings) -> Check | None:

@@ -45,8 +45,8 @@ def meant(changed_knobs: Iterable[str]) -> frozenset[Signal]:
 
 
 def question(
-    before: Window,
-    after: Window,
+    window_before: Window,
+    window_after: Window,
     deployment_id: int,
     changed_at: int,
     *,
@@ -61,37 +61,45 @@ def question(
 ) -> Question | Refused:
     """Return the question about a change at `changed_at`, or the reason why its hours cannot be used.
 
-    `before` ends and `after` begins at the change or within its hour. Siblings that changed since the start of the
-    baseline, or without usable hours, are left out. `price_changes`: times at which a price of the deployment changed.
+    `window_before` ends and `window_after` begins at the change or within its hour. Siblings that changed since the
+    start of the baseline, or without usable hours, are left out. `price_changes`: times of price changes.
     `through`: see `acts_through`. `cycle`: length of a bucket and of a week. `meant` and `checked`: of its `Outputs`.
-    `halves`: deployments that share its requests, see `halves_of`; all that they did is one service's, and what they
-    change within the washout is this change.
+    `halves`: deployments that share its requests, see `halves_of`. Their hours count together, and their changes
+    within the washout belong to this change.
     """
     served_by = (deployment_id, *halves)
-    hours = _hours(before, after, served_by, cycle)
+    hours = _hours(window_before, window_after, served_by, cycle)
     if isinstance(hours, Comparison):
         return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
-    events = [event for event in _changes(before, after, deployment_id) if event.ts != changed_at]
+    events = [event for event in _changes(window_before, window_after, deployment_id) if event.ts != changed_at]
     for half in halves:
-        events += [event for event in _changes(before, after, half) if abs(event.ts - changed_at) > _washout_s(cycle)]
-    start = max([before.start, *(event.ts for event in events if event.ts < changed_at)]) + _washout_s(cycle)
+        events += [
+            event
+            for event in _changes(window_before, window_after, half)
+            if abs(event.ts - changed_at) > _washout_s(cycle)
+        ]
+    start = max([window_before.start, *(event.ts for event in events if event.ts < changed_at)]) + _washout_s(cycle)
     others = [
-        _hours(before, after, (sibling,), cycle)
+        _hours(window_before, window_after, (sibling,), cycle)
         for sibling in siblings
-        if sibling not in served_by and all(event.ts <= start for event in _changes(before, after, sibling))
+        if sibling not in served_by
+        and all(event.ts <= start for event in _changes(window_before, window_after, sibling))
     ]
     events += [
         Event(ts, EventKind.PRICE, f"its price changed at {format_utc(ts)}")
         for ts in price_changes
-        if before.start <= ts < after.end
+        if window_before.start <= ts < window_after.end
     ]
     counts = joined(
-        *(together([window.outputs(half, cycle.bucket_s) for half in served_by]) for window in (before, after))
+        *(
+            together([window.outputs(half, cycle.bucket_s) for half in served_by])
+            for window in (window_before, window_after)
+        )
     )
     return Question(
         hours,
         changed_at,
-        after.end,
+        window_after.end,
         siblings=tuple(hours for hours in others if isinstance(hours, HourlyOutcomes)),
         promise=promise,
         events=tuple(sorted(events, key=lambda event: event.ts)),
@@ -102,7 +110,7 @@ def question(
 
 
 def prospect(
-    before: Window,
+    window: Window,
     deployment_id: int,
     *,
     siblings: Iterable[int] = (),
@@ -111,20 +119,20 @@ def prospect(
     cycle: Cycle = WEEK_OF_HOURS,
 ) -> Question | Refused:
     """Return the question about a change at the end of a window, or the reason why its hours cannot be used."""
-    hours = before.outcomes(deployment_id, cycle.bucket_s)
+    hours = window.outcomes(deployment_id, cycle.bucket_s)
     if isinstance(hours, Comparison):
         return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
-    events = _changes(before, before, deployment_id)
-    start = max([before.start, *(event.ts for event in events)]) + _washout_s(cycle)
+    events = _changes(window, window, deployment_id)
+    start = max([window.start, *(event.ts for event in events)]) + _washout_s(cycle)
     others = [
-        before.outcomes(sibling, cycle.bucket_s)
+        window.outcomes(sibling, cycle.bucket_s)
         for sibling in siblings
-        if sibling != deployment_id and all(event.ts <= start for event in _changes(before, before, sibling))
+        if sibling != deployment_id and all(event.ts <= start for event in _changes(window, window, sibling))
     ]
     return Question(
         hours,
-        before.end,
-        before.end,
+        window.end,
+        window.end,
         siblings=tuple(hours for hours in others if isinstance(hours, HourlyOutcomes)),
         promise=promise,
         events=tuple(events),
@@ -157,29 +165,31 @@ def _is_half(epoch_knobs: Mapping[str, object]) -> bool:
     return epoch_knobs.get("role") in HALVES or epoch_knobs.get(CONNECTOR) is not None
 
 
-def _hours(before: Window, after: Window, deployment_ids: Sequence[int], cycle: Cycle) -> HourlyOutcomes | Comparison:
+def _hours(
+    window_before: Window, window_after: Window, deployment_ids: Sequence[int], cycle: Cycle
+) -> HourlyOutcomes | Comparison:
     measured = [
         window.outcomes(deployment_ids[0], cycle.bucket_s)
         if len(deployment_ids) == 1
         else window.outcomes_together(deployment_ids, cycle.bucket_s)
-        for window in (before, after)
+        for window in (window_before, window_after)
     ]
     used = [hours for hours in measured if isinstance(hours, HourlyOutcomes)]
     refused = [hours for hours in measured if isinstance(hours, Comparison)]
     return refused[0] if refused else in_turn(used)
 
 
-def _changes(before: Window, after: Window, deployment_id: int) -> list[Event]:
+def _changes(window_before: Window, window_after: Window, deployment_id: int) -> list[Event]:
     """Return the changes of a deployment within the windows: one event per epoch after the first."""
     epochs: dict[int, tuple[Any, Sequence[int]]] = {}
-    for window in (before, after):
+    for window in (window_before, window_after):
         for row in window.inventory.epochs_of.get(deployment_id, ()):
             epochs[row.epoch_id] = row, window.inventory.epoch_devices.get(row.epoch_id, ())
     ordered = sorted(epochs.values(), key=lambda row: int(row[0].start_ts))
     return [
         Event(int(later[0].start_ts), *_change(earlier, later))
         for earlier, later in pairwise(ordered)
-        if later[0].start_ts < after.end
+        if later[0].start_ts < window_after.end
     ]
 
 

@@ -80,8 +80,8 @@ def grid_of(
     index = (hours.ts - start) // cycle.bucket_s
     inside = (index >= 0) & (index < len(ts))
     index = index[inside]
-    known = np.zeros(len(ts), bool)
-    known[index] = True
+    measured_mask = np.zeros(len(ts), bool)
+    measured_mask[index] = True
     load = np.log(hours.tokens_per_s)
     load = load - (load.mean() if len(load) else 0.0)
     columns: list[tuple[Covariate, Floats | None]] = [
@@ -106,7 +106,9 @@ def grid_of(
     if hours.started_ts is not None:
         started_ts = np.zeros(len(ts), np.int64)
         started_ts[index] = hours.started_ts[inside]
-    return Grid(ts, cycle.phase(ts), known, cost, covariates, tuple(name for name, _ in used), cycle, started_ts)
+    return Grid(
+        ts, cycle.phase(ts), measured_mask, cost, covariates, tuple(name for name, _ in used), cycle, started_ts
+    )
 
 
 DRIFT_PER_WEEK = 0.003
@@ -303,8 +305,8 @@ class Fit:
         drift_variance = float(weights @ weeks) ** 2 * noise.drift_variance
         uptime = (weights @ self._grid.covariates[:, [column - 1 for column in self._uptime]]) ** 2
         by_phase = np.bincount(self._grid.phase, weights, self._phases)
-        known = drift_variance + float(uptime @ noise.uptime_variance[: len(uptime)])
-        return float(max(noise_variance, 0.0) + known + float(by_phase @ by_phase) * noise.phase_variance)
+        fit_variance = drift_variance + float(uptime @ noise.uptime_variance[: len(uptime)])
+        return float(max(noise_variance, 0.0) + fit_variance + float(by_phase @ by_phase) * noise.phase_variance)
 
     def between_processes(self, weights: Floats) -> float:
         """Return the standard deviation of the sum of costs with these weights, in those of levels of processes."""

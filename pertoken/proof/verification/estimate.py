@@ -76,10 +76,10 @@ class Effect:
         restart = tuple((odds, sd * factor) for odds, sd in self.restart)
         return Effect(self.log_ratio, self.standard_error * factor, self.degrees, restart)
 
-    def spanning(self, other: Effect) -> Effect:
+    def spanning(self, effect: Effect) -> Effect:
         """Return an effect whose 90 % interval spans that of both."""
-        low = min(self.log_ratio - self.half_width_90, other.log_ratio - other.half_width_90)
-        high = max(self.log_ratio + self.half_width_90, other.log_ratio + other.half_width_90)
+        low = min(self.log_ratio - self.half_width_90, effect.log_ratio - effect.half_width_90)
+        high = max(self.log_ratio + self.half_width_90, effect.log_ratio + effect.half_width_90)
         return replace(self.widened((high - low) / 2 / self.half_width_90), log_ratio=(low + high) / 2)
 
 
@@ -177,10 +177,10 @@ class Sibling:
     shift: Effect
     """Its change of cost at the change of the deployment."""
 
-    def agrees(self, other: Sibling) -> bool:
+    def agrees(self, sibling: Sibling) -> bool:
         """Return whether the 90 % interval of the difference of two shifts holds 0."""
-        difference = self.shift.log_ratio - other.shift.log_ratio
-        return abs(difference) <= math.hypot(self.shift.half_width_90, other.shift.half_width_90)
+        difference = self.shift.log_ratio - sibling.shift.log_ratio
+        return abs(difference) <= math.hypot(self.shift.half_width_90, sibling.shift.half_width_90)
 
 
 def siblings(hours: Sequence[HourlyOutcomes], within: Windows, method: Method = PRESENT) -> Siblings:
@@ -194,12 +194,12 @@ def siblings(hours: Sequence[HourlyOutcomes], within: Windows, method: Method = 
     dropped = len(measured) - len(used)
     if not used:
         return replace(NONE, dropped=dropped)
-    known = np.array([sibling.known for sibling in used])
+    known_masks = np.array([sibling.known for sibling in used])
     total = np.array([sibling.excess for sibling in used]).sum(axis=0)
-    any_known: Mask = np.logical_or.reduce(known, axis=0)
-    excess = np.where(any_known, total / np.maximum(known.sum(axis=0), 1), 0.0)
-    own, own_known = _own_excess(within.grid.without(Covariate.UPTIME), within.base)
-    weight = _shared(own, excess, own_known & any_known, within.grid.cycle)
+    any_known: Mask = np.logical_or.reduce(known_masks, axis=0)
+    excess = np.where(any_known, total / np.maximum(known_masks.sum(axis=0), 1), 0.0)
+    own_excess, own_known = _own_excess(within.grid.without(Covariate.UPTIME), within.base)
+    weight = _shared(own_excess, excess, own_known & any_known, within.grid.cycle)
     if weight == 0:
         return replace(NONE, dropped=dropped)
     shift = np.mean([sibling.shift.log_ratio for sibling in used])
@@ -209,8 +209,8 @@ def siblings(hours: Sequence[HourlyOutcomes], within: Windows, method: Method = 
 
 def _is_confirmed(sibling: Sibling, siblings: Sequence[Sibling]) -> bool:
     """Return whether at least half of the other siblings changed alike; one without others is not compared."""
-    others = [other for other in siblings if other is not sibling]
-    return 2 * sum(map(sibling.agrees, others)) >= len(others)
+    peers = [peer for peer in siblings if peer is not sibling]
+    return 2 * sum(map(sibling.agrees, peers)) >= len(peers)
 
 
 def _own_excess(grid: Grid, base: Mask) -> tuple[Floats, Mask]:
@@ -224,25 +224,25 @@ def _sibling(hours: HourlyOutcomes, within: Windows) -> Sibling | None:
     """Return one sibling over the windows of the deployment, None if too few hours are measured."""
     end = int(within.grid.ts[-1]) + within.grid.cycle.bucket_s
     grid = grid_of(hours, within.base_start, end, within.grid.cycle, frozenset({Covariate.UPTIME}))
-    before, after = within.base & grid.known, within.after & grid.known
-    if before.sum() < MIN_SHARED * within.base.sum() or after.sum() < MIN_SHARED * within.after.sum():
+    base_mask, after_mask = within.base & grid.known, within.after & grid.known
+    if base_mask.sum() < MIN_SHARED * within.base.sum() or after_mask.sum() < MIN_SHARED * within.after.sum():
         return None
-    _, fit = noise_of(grid, grid.cost, before, drifts=False)
+    _, fit = noise_of(grid, grid.cost, base_mask, drifts=False)
     excess = np.zeros(len(grid))
     excess[grid.known] = grid.cost[grid.known] - fit.predicted(fit.baseline(grid.cost), grid.known)
-    known_after = after if after.any() else before  # before anything is changed there is no shift
-    return Sibling(excess, grid.known, Estimator(grid, grid.cost, before).effect(before, known_after))
+    known_after = after_mask if after_mask.any() else base_mask  # before anything is changed there is no shift
+    return Sibling(excess, grid.known, Estimator(grid, grid.cost, base_mask).effect(base_mask, known_after))
 
 
-def _shared(own: Floats, others: Floats, both: Mask, cycle: Cycle) -> float:
+def _shared(own_excess: Floats, sibling_excess: Floats, both: Mask, cycle: Cycle) -> float:
     """Return the regression slope of the own excess on that of the siblings, from 0 to 1, over means of blocks."""
     length = cycle.buckets_of(WEIGHT_BLOCK_DAYS)
     block = np.flatnonzero(both) // length
-    blocks = math.ceil(len(own) / length)
+    blocks = math.ceil(len(own_excess) / length)
     count = np.bincount(block, minlength=blocks)
     enough = count >= length / 2
     own_means, other_means = (
-        np.bincount(block, values[both], blocks)[enough] / count[enough] for values in (own, others)
+        np.bincount(block, values[both], blocks)[enough] / count[enough] for values in (own_excess, sibling_excess)
     )
     square = float(other_means @ other_means)
     return min(1.0, max(0.0, float(own_means @ other_means) / square)) if square > 0 else 0.0
@@ -254,7 +254,7 @@ MAX_RELATIVE_HALF_WIDTH = 0.5
 """Maximum half-width over saving of a proven saving (ASHRAE Guideline 14 asks for this at 68 % confidence)."""
 
 
-class Verdict(StrEnum):
+class EffectVerdict(StrEnum):
     """Outcome of a verification."""
 
     REALIZED = "REALIZED"
@@ -268,15 +268,17 @@ class Verdict(StrEnum):
     """Result of a re-check: a proven saving that is gone or clearly smaller."""
 
 
-def judge(effect: Effect, promise: Promise | None) -> Verdict:
+def judge(effect: Effect, promise: Promise | None) -> EffectVerdict:
     """Return the verdict on an effect whose baseline passed all gates."""
     interval = saving(effect, effect.half_width_90)
     if proves_change(effect):
         if interval.likely < 0:
-            return Verdict.REGRESSED
-        return Verdict.REALIZED if kept(interval, promise) else Verdict.PARTIAL
+            return EffectVerdict.REGRESSED
+        return EffectVerdict.REALIZED if kept(interval, promise) else EffectVerdict.PARTIAL
     margin = margin_of(promise)
-    return Verdict.NO_EFFECT if -margin <= interval.low and interval.high <= margin else Verdict.INCONCLUSIVE
+    return (
+        EffectVerdict.NO_EFFECT if -margin <= interval.low and interval.high <= margin else EffectVerdict.INCONCLUSIVE
+    )
 
 
 def margin_of(promise: Promise | None) -> float:

@@ -212,8 +212,13 @@ class _Split:
         cycle, changed, ts = question.cycle, question.changed_at, counts.ts
         splitting = [event.ts for event in question.events if event.kind.splits]
         washout_s = cycle.buckets_of(WASHOUT_DAYS) * cycle.bucket_s
-        start = max([changed - MAX_BASELINE_DAYS * cycle.day_s, *(at + washout_s for at in splitting if at <= changed)])
-        end = min([question.until, *(at for at in splitting if at > changed)])
+        start = max(
+            [
+                changed - MAX_BASELINE_DAYS * cycle.day_s,
+                *(event_ts + washout_s for event_ts in splitting if event_ts <= changed),
+            ]
+        )
+        end = min([question.until, *(event_ts for event_ts in splitting if event_ts > changed)])
         after_start = max(changed + washout_s, question.after_from or 0)
         self._cycle, self._ts = cycle, ts
         self._before: Mask = (ts >= start) & (ts + cycle.bucket_s <= changed)
@@ -229,43 +234,43 @@ class _Split:
 
     def compared(self, signal: Signal, spec: Spec, values: Floats) -> SignalChange | str:
         """Return a signal before and after the change, or why it cannot be compared."""
-        known = ~np.isnan(values)
-        before, after = self._before & known, self._after & known
+        measured_mask = ~np.isnan(values)
+        mask_before, mask_after = self._before & measured_mask, self._after & measured_mask
         needed = self._cycle.buckets_of(MIN_BASELINE_DAYS), self._cycle.buckets_of(MIN_AFTER_DAYS)
-        if before.sum() < needed[0]:
-            return f"{before.sum()} hours before the change have it, {needed[0]} are needed"
+        if mask_before.sum() < needed[0]:
+            return f"{mask_before.sum()} hours before the change have it, {needed[0]} are needed"
         if spec.like_prompts and self._prompt is not None:
-            after = after & self._like_prompts(before)
-        if after.sum() < needed[1]:
-            return f"{after.sum()} hours after the change have it at like prompts, {needed[1]} are needed"
-        slopes = np.linalg.lstsq(self._design[before], values[before], rcond=1e-6)[0]
+            mask_after = mask_after & self._like_prompts(mask_before)
+        if mask_after.sum() < needed[1]:
+            return f"{mask_after.sum()} hours after the change have it at like prompts, {needed[1]} are needed"
+        slopes = np.linalg.lstsq(self._design[mask_before], values[mask_before], rcond=1e-6)[0]
         residuals = values - self._design @ slopes
-        placebos = self._placebos(residuals, before, int(after.sum()))
+        placebos = self._placebos(residuals, mask_before, int(mask_after.sum()))
         if len(placebos) < MIN_SPLITS:
             return f"{len(placebos)} placebo splits fit into the history, {MIN_SPLITS} are needed"
-        difference = float(residuals[after].mean())
-        apart = HOURS_APART * float(residuals[before].std())
+        difference = float(residuals[mask_after].mean())
+        apart = HOURS_APART * float(residuals[mask_before].std())
         limit = max(spec.matters, apart, PLACEBO_MARGIN * float(np.abs(placebos).max()))
         is_alarm = difference > limit or (not spec.rise_only and difference < -limit)
-        mean = float(values[after].mean())
+        mean = float(values[mask_after].mean())
         shown = math.exp if spec.is_log else float
         label = PER_PROMPT_TOKEN if signal is Signal.LENGTH and self._prompt is None else spec.label
         return SignalChange(signal, label, shown(mean - difference), shown(mean), limit, is_alarm)
 
-    def _like_prompts(self, before: Mask) -> Mask:
+    def _like_prompts(self, mask_before: Mask) -> Mask:
         """Return the hours whose mean prompt is like that of enough hours before the change."""
         assert self._prompt is not None
-        earlier = np.sort(self._prompt[before])
+        earlier = np.sort(self._prompt[mask_before])
         low, high = (np.searchsorted(earlier, self._prompt + step) for step in _PROMPT_STEPS)
         like: Mask = high - low >= MIN_ALIKE
         return like
 
-    def _placebos(self, residuals: Floats, before: Mask, length: int) -> Floats:
+    def _placebos(self, residuals: Floats, mask_before: Mask, length: int) -> Floats:
         """Return the difference of each stretch of the baseline from the rest of it, one stretch a day.
 
         A stretch is as long as the hours after the change, at most a third of the baseline.
         """
-        values = residuals[before]
+        values = residuals[mask_before]
         length = min(length, len(values) // 3)
         step = self._cycle.buckets_of(1)
         sums = np.concatenate([[0.0], np.cumsum(values)])

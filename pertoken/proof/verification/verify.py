@@ -14,12 +14,12 @@ from pertoken.proof.verification.estimate import (
     MIN_DATES,
     MIN_PLACEBO_BASELINE_DAYS,
     Effect,
+    EffectVerdict,
     Estimator,
     HeldOut,
     Interval,
     Placebo,
     Siblings,
-    Verdict,
     held_out,
     judge,
     placebo,
@@ -70,7 +70,7 @@ class Span:
 class Finding:
     """Answer to a question. Values that could not be computed are None."""
 
-    verdict: Verdict
+    verdict: EffectVerdict
     code: str | None = None
     """Reason of INCONCLUSIVE, for programs."""
     reason: str | None = None
@@ -110,7 +110,7 @@ class Finding:
 def verify(question: Question, method: Method = PRESENT) -> Finding:
     """Return the finding on a change from the hours of its deployment and of its siblings."""
     used = windows(question)
-    empty = Finding(Verdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts)))
+    empty = Finding(EffectVerdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts)))
     if isinstance(used, Refused):
         return replace(empty, code=used.code, reason=used.reason)
     others = siblings(question.siblings, used, method)
@@ -133,7 +133,7 @@ def verify(question: Question, method: Method = PRESENT) -> Finding:
     if refused is not None:
         return replace(finding, code=refused.code, reason=refused.reason)
     verdict = judge(effect, question.promise)
-    if verdict is Verdict.INCONCLUSIVE:
+    if verdict is EffectVerdict.INCONCLUSIVE:
         reason = "; ".join(filter(None, (_too_wide(effect), single_restart(used.grid, base, after))))
         return replace(finding, code="wide-interval", reason=reason)
     return replace(finding, verdict=verdict)
@@ -172,7 +172,7 @@ def _described(question: Question, used: Windows, others: Siblings, estimator: E
     }
     (earlier, _), (later, mtok) = (_s_per_mtok(question, used, mask) for mask in (base, after))
     return Finding(
-        Verdict.INCONCLUSIVE,
+        EffectVerdict.INCONCLUSIVE,
         saving_90=saving(effect, effect.half_width_90),
         saving_80=saving(effect, effect.half_width_80),
         earlier_s_per_mtok=earlier,
@@ -264,9 +264,9 @@ class ReleaseQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFinding:
-    """Verdict on a release."""
+    """EffectVerdict on a release."""
 
-    verdict: Verdict
+    verdict: EffectVerdict
     code: str | None = None
     reason: str | None = None
     served: Interval | None = None
@@ -286,20 +286,20 @@ def verify_release(question: ReleaseQuestion, method: Method = PRESENT) -> Relea
     """
     release = question.release
     if release.released_devices <= 0:
-        return ReleaseFinding(Verdict.NO_EFFECT, reason="no device was released")
+        return ReleaseFinding(EffectVerdict.NO_EFFECT, reason="no device was released")
     ratio = None if question.served is None else _served(question.served, question, method)
     if release.objectives_kept is False:
-        return ReleaseFinding(Verdict.REGRESSED, "objective-missed", "an objective is missed since", ratio)
+        return ReleaseFinding(EffectVerdict.REGRESSED, "objective-missed", "an objective is missed since", ratio)
     if ratio is None and question.served is not None:
         text = "too few hours before or after the release are measured to compare the tokens served"
-        return ReleaseFinding(Verdict.INCONCLUSIVE, "few-hours", text)
+        return ReleaseFinding(EffectVerdict.INCONCLUSIVE, "few-hours", text)
     if ratio is not None and ratio.high < 1 - MAX_LOST_DEMAND:
         text = f"{1 - ratio.likely:.0%} fewer tokens are served than expected: demand fell, or was turned away"
-        return ReleaseFinding(Verdict.INCONCLUSIVE, "demand-fell", text, ratio)
+        return ReleaseFinding(EffectVerdict.INCONCLUSIVE, "demand-fell", text, ratio)
     if release.released_devices < release.promised_devices:
         text = f"{release.released_devices} of {release.promised_devices} devices are released"
-        return ReleaseFinding(Verdict.PARTIAL, reason=text, served=ratio)
-    return ReleaseFinding(Verdict.REALIZED, served=ratio)
+        return ReleaseFinding(EffectVerdict.PARTIAL, reason=text, served=ratio)
+    return ReleaseFinding(EffectVerdict.REALIZED, served=ratio)
 
 
 def _served(served: Served, question: ReleaseQuestion, method: Method) -> Interval | None:
@@ -310,13 +310,13 @@ def _served(served: Served, question: ReleaseQuestion, method: Method) -> Interv
     ts = np.arange(start, until, cycle.bucket_s, dtype=np.int64)
     index = (served.ts - start) // cycle.bucket_s
     inside = (index < len(ts)) & (served.tokens_per_s > 0)
-    known = np.zeros(len(ts), bool)
-    known[index[inside]] = True
+    measured_mask = np.zeros(len(ts), bool)
+    measured_mask[index[inside]] = True
     tokens = np.zeros(len(ts))
     tokens[index[inside]] = np.log(served.tokens_per_s[inside])
-    grid = Grid(ts, cycle.phase(ts), known, tokens, np.zeros((len(ts), 0)), (), cycle)
-    base = known & (ts + cycle.bucket_s <= changed_at)
-    after = known & (ts >= changed_at)
+    grid = Grid(ts, cycle.phase(ts), measured_mask, tokens, np.zeros((len(ts), 0)), (), cycle)
+    base = measured_mask & (ts + cycle.bucket_s <= changed_at)
+    after = measured_mask & (ts >= changed_at)
     if base.sum() < MIN_MEASURED * cycle.buckets_of(MIN_PLACEBO_BASELINE_DAYS):
         return None
     if after.sum() < cycle.buckets_of(MIN_AFTER_DAYS):
@@ -399,8 +399,8 @@ def _continued(grid: Grid, base: Mask) -> Grid:
     for column in range(covariates.shape[1]):
         mean = np.bincount(grid.phase[base], grid.covariates[base, column], grid.cycle.buckets) / np.maximum(count, 1)
         covariates[future, column] = mean[grid.phase[future]]
-    known = np.where(future, count[grid.phase] > 0, base)
-    return replace(grid, known=known, covariates=covariates, cost=np.where(future, 0.0, grid.cost))
+    measured_mask = np.where(future, count[grid.phase] > 0, base)
+    return replace(grid, known=measured_mask, covariates=covariates, cost=np.where(future, 0.0, grid.cost))
 
 
 def _smallest(none: Effect) -> float:
@@ -418,10 +418,10 @@ def _smallest(none: Effect) -> float:
 
 RECHECK_DAYS = (7, 30)
 """Days after the verdict at which the last weeks are verified again, against the same baseline."""
-PROVEN = (Verdict.REALIZED, Verdict.PARTIAL)
+PROVEN = (EffectVerdict.REALIZED, EffectVerdict.PARTIAL)
 
 
-def recheck(proven: Finding, later: Finding) -> Verdict:
+def recheck(proven: Finding, later: Finding) -> EffectVerdict:
     """Return DECAYED if a proven saving is gone or clearly smaller, otherwise its first verdict.
 
     It is gone if the later verdict is NO_EFFECT, REGRESSED or OUTPUT_CHANGED, and clearly smaller if the later 90 %
@@ -429,8 +429,8 @@ def recheck(proven: Finding, later: Finding) -> Verdict:
     """
     if proven.verdict not in PROVEN or proven.saving_90 is None:
         return proven.verdict
-    if later.verdict in (Verdict.NO_EFFECT, Verdict.REGRESSED, Verdict.OUTPUT_CHANGED):
-        return Verdict.DECAYED
+    if later.verdict in (EffectVerdict.NO_EFFECT, EffectVerdict.REGRESSED, EffectVerdict.OUTPUT_CHANGED):
+        return EffectVerdict.DECAYED
     judged = later.verdict in PROVEN or later.code == "wide-interval"
     smaller = later.saving_90 is not None and later.saving_90.high < proven.saving_90.low
-    return Verdict.DECAYED if judged and smaller else proven.verdict
+    return EffectVerdict.DECAYED if judged and smaller else proven.verdict

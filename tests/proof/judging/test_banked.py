@@ -7,7 +7,7 @@ import pytest
 from pertoken.proof.judging.receipts import Banked, Kind, StoredReceipt, banked
 from pertoken.proof.receipt import NanoUsd, ReleaseFigures, signed, to_text
 from pertoken.proof.recommendation import Recommendation, State
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.units import NANO_USD
 from tests.proof.receipt.test_receipt import made
 
@@ -46,7 +46,7 @@ def test_devices_that_left_the_bill_are_banked_by_the_newest_receipt_of_each_cha
 
 
 def test_a_faster_configuration_banks_nothing_since_its_bill_stays() -> None:
-    assert REALIZED.finding.verdict is Verdict.REALIZED and REALIZED.measured_in_window is not None
+    assert REALIZED.finding.verdict is EffectVerdict.REALIZED and REALIZED.measured_in_window is not None
     assert banked([STORED], [row()]) == Banked()
     both = banked([released(created_ts=50), STORED], [row()])
     assert both.changes == 1, "a verdict on the deployment that stays does not hide what was given back"

@@ -12,7 +12,7 @@ from pertoken.proof.judging.judge import judge_changes, judge_pending
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, banked, read_receipts
 from pertoken.proof.recommendation import State
 from pertoken.proof.verdicts import LIKE_HOURS, Judgement, Result
-from pertoken.proof.verification.estimate import Verdict as Proven
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
@@ -58,7 +58,7 @@ def test_a_saving_of_a_tenth_is_realized_a_week_after_its_change_with_a_receipt_
     assert verdict.judgement.effect is not None and verdict.judgement.effect[1] == pytest.approx(-0.10, abs=0.02)
     assert row.state is State.REALIZED
     made = stored.read()
-    assert made.finding.verdict is Proven.REALIZED
+    assert made.finding.verdict is EffectVerdict.REALIZED
     assert made.promised is not None and made.promised.likely == pytest.approx(1 - 1 / 1.1)
     assert (made.change.rule, made.change.before) == ("quantize", "engine 0.32.0, weight_dtype bf16")
     assert made.price is not None and made.price.nano_usd_per_device_hour == 3_600_000_000
@@ -95,7 +95,7 @@ def test_a_change_without_effect_is_never_a_saving(place: Path | StoreLocation) 
     assert judged(kept, CHANGED + WEEK) == 1
     assert [row.state for row in kept.rows()] == [State.NO_EFFECT]
     (stored,) = receipts(kept)
-    assert stored.read().finding.verdict is Proven.NO_EFFECT
+    assert stored.read().finding.verdict is EffectVerdict.NO_EFFECT
     assert stored.check().reproduced
 
 
@@ -105,7 +105,7 @@ def test_an_unrecommended_change_gets_its_verdict_and_receipt(tmp_path: Path) ->
     (verdict,), (stored,) = kept.verdicts(), receipts(kept)
     assert verdict.judgement.result is Result.DEARER
     assert (stored.recommendation_id, stored.read().change.title) == (None, "weight_dtype bf16 → fp8")
-    assert stored.read().finding.verdict is Proven.REGRESSED
+    assert stored.read().finding.verdict is EffectVerdict.REGRESSED
 
 
 def test_a_history_that_is_too_short_shows_like_hours_and_proves_nothing(tmp_path: Path) -> None:
@@ -183,6 +183,6 @@ def test_a_saving_whose_outputs_got_terser_banks_nothing_and_is_named(tmp_path: 
     assert (row.state, verdict.judgement.result) == (State.OUTPUT_CHANGED, Result.OUTPUT_CHANGED)
     assert str(verdict.judgement.reason).startswith("outputs are terser: mean length of outputs 250 → 150")
     assert verdict.judgement.label.endswith("output changed")
-    assert stored.read().finding.verdict is Proven.OUTPUT_CHANGED and banked([stored], [row]).nano_usd is None
+    assert stored.read().finding.verdict is EffectVerdict.OUTPUT_CHANGED and banked([stored], [row]).nano_usd is None
     check = stored.check()
     assert check.intact and check.reproduced

@@ -21,7 +21,7 @@ from pertoken.proof.receipt import (
     to_json,
     to_text,
 )
-from pertoken.proof.verification.estimate import Interval, Verdict
+from pertoken.proof.verification.estimate import EffectVerdict, Interval
 from pertoken.proof.verification.question import Promise, Question
 from pertoken.proof.verification.verify import Release, ReleaseQuestion, Served
 from tests.proof.histories import CHANGED, UNTIL, asked, history
@@ -77,7 +77,7 @@ def test_a_receipt_that_was_altered_is_seen() -> None:
 def test_dollars_are_device_seconds_saved_at_the_accepted_price() -> None:
     receipt = made()
     finding = receipt.finding
-    assert finding.verdict is Verdict.REALIZED
+    assert finding.verdict is EffectVerdict.REALIZED
     assert receipt.measured_per_mtok is not None and receipt.measured_in_window is not None
     assert finding.expected_s_per_mtok is not None and finding.later_s_per_mtok is not None
     assert finding.matched_mtok is not None
@@ -111,7 +111,7 @@ def test_estimated_and_measured_dollars_are_never_added() -> None:
 @pytest.mark.parametrize("price", [None, PRICE])
 def test_no_effect_has_no_dollars(price: Price | None) -> None:
     receipt = made(0.0, price)
-    assert receipt.finding.verdict is Verdict.NO_EFFECT
+    assert receipt.finding.verdict is EffectVerdict.NO_EFFECT
     assert receipt.measured_per_mtok is None and receipt.measured_in_window is None
 
 
@@ -148,7 +148,7 @@ def test_a_release_has_exact_dollars_and_its_receipt_is_read_back_and_made_again
         Release(2, 2, True), Served(hours.ts, hours.tokens_per_s), CHANGED, UNTIL, nano_usd_per_hour=4_000_000_000
     )
     first = receipt(question, CHANGE, UNTIL, None)
-    assert first.finding.verdict is Verdict.REALIZED and first.release is not None
+    assert first.finding.verdict is EffectVerdict.REALIZED and first.release is not None
     assert first.release.measured_per_month == NanoUsd(*[2_920_000_000_000] * 3)
     assert from_text(to_text(first)) == first and is_intact(to_text(first))
     again = receipt(from_json(to_json(question)), CHANGE, UNTIL, None)

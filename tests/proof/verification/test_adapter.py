@@ -11,7 +11,7 @@ from sqlalchemy import insert
 
 from pertoken.evidence import Comparison
 from pertoken.proof.verification.adapter import CACHE_KNOBS, acts_through, halves_of, question
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import Covariate, EventKind, Question
 from pertoken.proof.verification.verify import verify
 from pertoken.proof.verification.windows import Refused
@@ -87,7 +87,7 @@ def test_a_change_in_a_store_is_verified(stored: StoreLocation) -> None:
     assert isinstance(asked, Question)
     assert (asked.changed_at, asked.until, len(asked.siblings)) == (CHANGED, END, 1)
     finding = verify(asked)
-    assert finding.verdict is Verdict.REALIZED
+    assert finding.verdict is EffectVerdict.REALIZED
     assert finding.saving_90 is not None and finding.saving_90.likely == pytest.approx(0.2, abs=0.01)
     assert finding.earlier_s_per_mtok == pytest.approx(577, rel=0.01)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import Event, EventKind, Promise
 from pertoken.proof.verification.verify import MAX_DAYS, Detectable, detectable, verify
 from tests.proof.histories import CHANGED, HOUR_S, asked, history, restarted, scaled
@@ -57,7 +57,7 @@ def test_the_smallest_saving_is_proven_most_of_the_time() -> None:
         assert smallest is not None
         cheaper = np.where(question.deployment.ts >= CHANGED, 1 - smallest, 1.0)
         verdicts.append(verify(replace(question, deployment=scaled(question.deployment, cheaper))).verdict)
-    assert verdicts.count(Verdict.REALIZED) >= 5
+    assert verdicts.count(EffectVerdict.REALIZED) >= 5
 
 
 @pytest.mark.parametrize(

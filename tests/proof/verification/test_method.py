@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.proof.judging.receipts import Check, Kind, of
 from pertoken.proof.receipt import Change, from_text, receipt, to_text
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import FIRST, METHODS, PRESENT, SECOND, Question
 from pertoken.proof.verification.verify import verify
 from tests.proof.histories import UNTIL, asked
@@ -23,7 +23,7 @@ def question() -> Question:
 
 
 def test_only_the_first_method_proves_a_change_whose_restart_is_not_recorded(question: Question) -> None:
-    assert (verify(question, FIRST).verdict, verify(question, FIRST).code) == (Verdict.REALIZED, None)
+    assert (verify(question, FIRST).verdict, verify(question, FIRST).code) == (EffectVerdict.REALIZED, None)
     assert verify(question).code == "not-separable"
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pertoken.proof.verification.estimate import Verdict
+from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.verify import Release, ReleaseFinding, ReleaseQuestion, Served, verify_release
 from tests.proof.histories import CHANGED, UNTIL, history
 
@@ -19,22 +19,22 @@ def found_of(release: Release, served: Served | None) -> ReleaseFinding:
 
 def test_devices_without_requests_are_released_without_a_test_of_demand() -> None:
     finding = found_of(Release(2, 2, None), None)
-    assert (finding.verdict, finding.served) == (Verdict.REALIZED, None)
+    assert (finding.verdict, finding.served) == (EffectVerdict.REALIZED, None)
 
 
 @pytest.mark.parametrize(
     ("release", "demand", "verdict", "code"),
     [
-        (Release(2, 2, True), 1.0, Verdict.REALIZED, None),
-        (Release(2, 3, None), 1.1, Verdict.REALIZED, None),
-        (Release(2, 1, True), 1.0, Verdict.PARTIAL, None),
-        (Release(2, 0, True), 1.0, Verdict.NO_EFFECT, None),
-        (Release(2, 2, False), 1.0, Verdict.REGRESSED, "objective-missed"),
-        (Release(2, 2, True), 0.6, Verdict.INCONCLUSIVE, "demand-fell"),
+        (Release(2, 2, True), 1.0, EffectVerdict.REALIZED, None),
+        (Release(2, 3, None), 1.1, EffectVerdict.REALIZED, None),
+        (Release(2, 1, True), 1.0, EffectVerdict.PARTIAL, None),
+        (Release(2, 0, True), 1.0, EffectVerdict.NO_EFFECT, None),
+        (Release(2, 2, False), 1.0, EffectVerdict.REGRESSED, "objective-missed"),
+        (Release(2, 2, True), 0.6, EffectVerdict.INCONCLUSIVE, "demand-fell"),
     ],
 )
 def test_a_release_is_realised_while_the_service_goes_on(
-    release: Release, demand: float, verdict: Verdict, code: str | None
+    release: Release, demand: float, verdict: EffectVerdict, code: str | None
 ) -> None:
     finding = found_of(release, served(demand))
     assert (finding.verdict, finding.code) == (verdict, code)
@@ -51,4 +51,4 @@ def test_the_tokens_served_are_compared_with_the_same_hours_of_the_weeks_before(
 def test_too_few_hours_give_no_verdict(hours: slice) -> None:
     whole = served()
     finding = found_of(Release(1, 1, True), Served(whole.ts[hours], whole.tokens_per_s[hours]))
-    assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "few-hours")
+    assert (finding.verdict, finding.code) == (EffectVerdict.INCONCLUSIVE, "few-hours")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.proof.verification.estimate import Placebo, Verdict
+from pertoken.proof.verification.estimate import EffectVerdict, Placebo
 from pertoken.proof.verification.question import Covariate, Cycle, Event, EventKind, Promise
 from pertoken.proof.verification.verify import Finding, verify
 from pertoken.window.like_for_like import HourlyOutcomes
@@ -29,22 +29,22 @@ def test_without_an_effect_the_interval_holds_0_in_most_histories_and_no_saving_
         finding.saving_90 is not None and finding.saving_90.low <= 0 <= finding.saving_90.high for finding in findings
     ]
     assert np.mean(holds) >= 0.8
-    assert {finding.verdict for finding in findings} <= {Verdict.NO_EFFECT, Verdict.INCONCLUSIVE}
+    assert {finding.verdict for finding in findings} <= {EffectVerdict.NO_EFFECT, EffectVerdict.INCONCLUSIVE}
 
 
 def test_a_saving_of_a_tenth_is_proven_within_a_week() -> None:
     findings = [verify(asked(seed, -0.10, sd=0.08, promise=TENTH)) for seed in range(8)]
-    assert [finding.verdict for finding in findings].count(Verdict.REALIZED) >= 7
+    assert [finding.verdict for finding in findings].count(EffectVerdict.REALIZED) >= 7
     likely = [finding.saving_90.likely for finding in findings if finding.saving_90 is not None]
     assert np.mean(likely) == pytest.approx(0.10, abs=0.015)
 
 
 def test_a_regression_of_an_unrecommended_change_is_detected() -> None:
-    assert verify(asked(1, +0.10)).verdict is Verdict.REGRESSED
+    assert verify(asked(1, +0.10)).verdict is EffectVerdict.REGRESSED
 
 
 def test_a_fifth_promised_and_a_tenth_realised_is_partial() -> None:
-    assert verify(asked(1, -0.10, promise=Promise(0.18, 0.2, 0.25))).verdict is Verdict.PARTIAL
+    assert verify(asked(1, -0.10, promise=Promise(0.18, 0.2, 0.25))).verdict is EffectVerdict.PARTIAL
 
 
 @given(st.floats(1e-3, 1e3))
@@ -70,7 +70,7 @@ def test_an_effect_moves_the_estimate_by_exactly_its_size(effect: float) -> None
 @pytest.mark.parametrize("load", [0.7, 0.85, 1.15, 1.3])
 def test_a_change_of_load_is_no_saving_and_is_listed(load: float) -> None:
     finding = verify(asked(4, load=load))
-    assert finding.verdict in (Verdict.NO_EFFECT, Verdict.INCONCLUSIVE)
+    assert finding.verdict in (EffectVerdict.NO_EFFECT, EffectVerdict.INCONCLUSIVE)
     assert EventKind.LOAD in [event.kind for event in finding.events]
     explained = dict(finding.explained)[Covariate.LOAD]
     assert (explained < 0) == (load > 1)
@@ -98,7 +98,7 @@ def test_a_baseline_that_fails_its_gate_is_inconclusive_and_has_the_interval_it_
     question = asked(7)
     dearer = np.where((question.deployment.ts >= CHANGED - WEEK_H * HOUR_S), 1.4, 1.0)
     finding = verify(replace(question, deployment=scaled(question.deployment, dearer)))
-    assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "baseline-fails")
+    assert (finding.verdict, finding.code) == (EffectVerdict.INCONCLUSIVE, "baseline-fails")
     assert finding.reason is not None and "bias of -" in finding.reason
     assert finding.saving_90 is not None
 
@@ -110,7 +110,7 @@ def test_false_placebo_dates_widen_the_interval(monkeypatch: pytest.MonkeyPatch)
     wide = verify(question)
     assert narrow.saving_90 is not None and wide.saving_90 is not None
     assert wide.saving_90.half_width == pytest.approx(4 * narrow.saving_90.half_width, rel=0.05)
-    assert (narrow.verdict, wide.verdict) == (Verdict.REALIZED, Verdict.INCONCLUSIVE)
+    assert (narrow.verdict, wide.verdict) == (EffectVerdict.REALIZED, EffectVerdict.INCONCLUSIVE)
     assert wide.placebo == Placebo(22, 3, 4.0)
 
 
@@ -125,7 +125,7 @@ def test_placebo_dates_that_are_too_few_are_a_reason() -> None:
 def test_a_window_that_cannot_be_compared_has_no_interval_and_keeps_its_events() -> None:
     event = Event(CHANGED - HOUR_S, EventKind.DRIVER, "driver 570 → 580")
     finding = verify(asked(9, events=(event,)))
-    assert (finding.verdict, finding.code, finding.saving_90) == (Verdict.INCONCLUSIVE, "other-change", None)
+    assert (finding.verdict, finding.code, finding.saving_90) == (EffectVerdict.INCONCLUSIVE, "other-change", None)
     assert finding.events == (event,)
 
 
@@ -154,6 +154,6 @@ def test_a_compressed_week_of_28_buckets_proves_a_saving_too() -> None:
     hours = HourlyOutcomes(5 * at, cost, load, np.full(len(at), 0.3), None, started_ts=5 * (at // 28 * 28))
     question = replace(asked(1), deployment=hours, changed_at=changed_at, until=5 * len(at), cycle=cycle)
     finding = verify(question)
-    assert finding.verdict is Verdict.REALIZED
+    assert finding.verdict is EffectVerdict.REALIZED
     assert finding.placebo is not None and finding.placebo.dates >= 20
     assert finding.saving_90 is not None and finding.saving_90.likely == pytest.approx(0.2, abs=0.03)
