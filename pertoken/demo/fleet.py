@@ -142,8 +142,8 @@ def _scene(row: Mapping[str, Any]) -> Scene:
 
 
 def _severity(row: Mapping[str, Any]) -> Severity:
-    (of, name), *_ = ((key, value) for key, value in row.items() if key not in ("low", "high"))
-    return Severity(of, name, row["low"], row["high"])
+    (kind, name), *_ = ((key, value) for key, value in row.items() if key not in ("low", "high"))
+    return Severity(kind, name, row["low"], row["high"])
 
 
 @cache
@@ -303,15 +303,15 @@ def of_move(engines: Sequence[DrawnEngine], hosts: Sequence[DrawnHost], accelera
 
 def capacity(old: DrawnEngine, new: DrawnEngine, per_hour: float, market: Market) -> float:
     """Return the dollars per hour of devices and busy time that become free on a host that stays."""
-    before, during = _week(old, market)
-    after, _ = _week(new, market)
+    old_engine, old_course = _week(old, market)
+    new_engine, _ = _week(new, market)
     devices_before, devices_after = old.runs.n_devices or 1, new.runs.n_devices or 1
-    running = np.minimum(before.slots, while_any(np.maximum(during.running, 1e-9)))
-    running_after = np.minimum(running + during.waiting, after.slots)
-    ratio = (running_after / after.token_s(running_after)) / (running / before.token_s(running))
+    running = np.minimum(old_engine.slots, while_any(np.maximum(old_course.running, 1e-9)))
+    running_after = np.minimum(running + old_course.waiting, new_engine.slots)
+    ratio = (running_after / new_engine.token_s(running_after)) / (running / old_engine.token_s(running))
     free = max(0.0, 1 - devices_after / devices_before)
     growth = max(1.0, devices_after / devices_before)
-    freed_time = during.busy * np.maximum(0.0, 1 - growth / ratio)
+    freed_time = old_course.busy * np.maximum(0.0, 1 - growth / ratio)
     return per_hour * (free + (1 - free) * float(freed_time.mean()))
 
 
@@ -469,16 +469,16 @@ def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene
     problems = [scene for scene in long_enough if scene.kind not in (HEALTHY, FOLLOWED)]
     healthy = [scene for scene in long_enough if scene.kind == HEALTHY]
     followed = [scene for scene in long_enough if scene.kind == FOLLOWED and hosts >= FOLLOWED_FROM]
-    left, first = hosts - len(followed), int(rng.integers(len(healthy)))
+    hosts_left, first = hosts - len(followed), int(rng.integers(len(healthy)))
     for index in rng.permutation(max(1, round(HEALTHY_SHARE * hosts))):
         yield healthy[(int(index) + first) % len(healthy)]
-        left -= 1
+        hosts_left -= 1
     again = False
-    while left > 0:
+    while hosts_left > 0:
         for scene in (problems[int(index)] for index in rng.permutation(len(problems))):
-            if scene.hosts <= (min(left, 1) if again else left):
+            if scene.hosts <= (min(hosts_left, 1) if again else hosts_left):
                 yield scene
-                left -= scene.hosts
+                hosts_left -= scene.hosts
         again = True
     yield from followed
 
@@ -527,14 +527,21 @@ def _engines(
     )
     per_s = _rate(scene, rng, runs, truth, lengths, cached, mean_running, market)
     client_load = ClientLoad(shape, per_s, *lengths, cached)
-    before = _before(runs, scene)
+    previous_runs = _before(runs, scene)
     stuck = float(np.exp(rng.uniform(*np.log(scene.stuck_h)))) if scene.stuck_h else 0.0
     device_ids = tuple(range(runs.n_devices or 1))
     runs = replace(runs, device_ids=device_ids)
     changed = float(rng.uniform(0.71, 0.75))  # about three weeks of 30 days are before the change, and one is after it
     return [
         DrawnEngine(
-            host, 8000, runs, client_load, truth, before and replace(before, device_ids=device_ids), changed, stuck
+            host,
+            8000,
+            runs,
+            client_load,
+            truth,
+            previous_runs and replace(previous_runs, device_ids=device_ids),
+            changed,
+            stuck,
         )
         for host in hosts
     ], severity

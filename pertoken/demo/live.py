@@ -36,8 +36,8 @@ MINUTE = 60
 class Live:
     """Thread that writes ticks of a demo from its end on."""
 
-    def __init__(self, location: StoreLocation, demo: Demo, now: Callable[[], float] = time.time) -> None:
-        self._location, self._demo, self._now = location, demo, now
+    def __init__(self, location: StoreLocation, demo: Demo, clock: Callable[[], float] = time.time) -> None:
+        self._location, self._demo, self._now = location, demo, clock
         self._until = demo.span.end_ts
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
@@ -83,10 +83,10 @@ class Live:
         writer.roll_up(hours=until % MINUTE == 0)
 
     def _due(self, host: HostRows, until: int) -> Iterator[Tick]:
-        own: list[EngineRows] = [engine for engine in self._demo.engines if engine.host is host]
+        engines: list[EngineRows] = [engine for engine in self._demo.engines if engine.host is host]
         first = self._until // MINUTE * MINUTE
         steps = Steps(np.arange(first, until, MINUTE), MINUTE)
-        for tick in minutes_of(host, own, self._demo, steps).ticks(own, len(steps.ts)):
+        for tick in minutes_of(host, engines, self._demo, steps).ticks(engines, len(steps.ts)):
             if self._until < tick.ts <= until:
                 yield tick
 
@@ -190,9 +190,9 @@ def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: Pr
     sources = [source_of(rule, settings) for rule in find_rules(settings) if rule.name in problem.scene.rules]
     market = market_of(store, settings.market_provider, settings.market_region)
     run = advise(store, sources, market, settings, int(settings.advisor_since), now_ts, dated=True)
-    own = [row for row in run.recommendations if row.state is State.OPEN and row.target == problem.target]
+    open_rows = [row for row in run.recommendations if row.state is State.OPEN and row.target == problem.target]
     runs = demo.fleet.of_service(problem.service)[0].runs
-    made = next(((row, variant.key) for row in own for variant in row.variants if _is_made(variant, runs)), None)
+    made = next(((row, variant.key) for row in open_rows for variant in row.variants if _is_made(variant, runs)), None)
     if made is None:
         return False
     (row,) = keep(target, made[:1], problem.scene.rules, now_ts, ADVISOR)

@@ -15,10 +15,26 @@ from sqlalchemy import Table
 
 from pertoken.catalog.market import Market, load_market
 from pertoken.costs.prices.stored import Ownership
-from pertoken.demo import rows as buckets
 from pertoken.demo import simulator
 from pertoken.demo.fleet import DrawnEngine, DrawnFleet, draw_fleet, usd_per_hour
-from pertoken.demo.rows import EngineRows, HostMinutes, HostRows, Steps, engine_rows, histograms, host_rows
+from pertoken.demo.rows import (
+    Columns,
+    EngineRows,
+    HostMinutes,
+    HostRows,
+    Steps,
+    counter_columns,
+    counter_rows,
+    deployment_columns,
+    device_columns,
+    engine_rows,
+    histogram_rows,
+    histograms,
+    host_columns,
+    host_rows,
+    hourly,
+    table_rows,
+)
 from pertoken.demo.simulator import Course, DeviceReadings, Floats, Ints, course, engine, idling, working
 from pertoken.migrations import upgrade
 from pertoken.state.deployment import Deployment
@@ -73,7 +89,10 @@ def drift(service: str, seed: int, first_ts: int, hours: int) -> Drift:
     # One generator for each series, so that more hours do not change the earlier ones.
     return Drift(
         first_ts,
-        *(simulator.drift(np.random.default_rng((seed, service_id, at)), hours, sd) for at, sd in enumerate(spreads)),
+        *(
+            simulator.drift(np.random.default_rng((seed, service_id, index)), hours, sd)
+            for index, sd in enumerate(spreads)
+        ),
     )
 
 
@@ -105,11 +124,11 @@ def simulate_epoch(
     drawn = engine_row.drawn
     load = drawn.client_load
     rng = np.random.default_rng((seed, engine_row.engine_id & (2**63 - 1), steps.seconds, int(steps.ts[0])))
-    at = drift.at(steps.ts)
-    prompt_len = load.prompt_len * np.exp(drift.prompt[at])
-    generated_len = load.generated_len * np.exp(drift.generated[at])
-    cached = np.clip(load.cached * np.exp(drift.cached[at]), 0.0, 0.98)
-    requests = simulator.requests(rng, load.shape, load.per_s, steps.ts, steps.seconds, drift.demand[at])
+    hour_index = drift.at(steps.ts)
+    prompt_len = load.prompt_len * np.exp(drift.prompt[hour_index])
+    generated_len = load.generated_len * np.exp(drift.generated[hour_index])
+    cached = np.clip(load.cached * np.exp(drift.cached[hour_index]), 0.0, 0.98)
+    requests = simulator.requests(rng, load.shape, load.per_s, steps.ts, steps.seconds, drift.demand[hour_index])
     true_engine = engine(runs, drawn.truth, market, prompt_len, generated_len, cached)
     noise = np.exp(0.02 * rng.standard_normal(len(steps.ts)))
     true_engine = replace(true_engine, scale=true_engine.scale[None, :] * noise[:, None])
@@ -187,14 +206,14 @@ class Span:
         return cls(min(minutes, int(end_ts - days * DAY_S)) // HOUR_S * HOUR_S, minutes, end_ts)
 
     @property
-    def hours(self) -> buckets.Steps:
+    def hours(self) -> Steps:
         """Hours without minutes."""
-        return buckets.Steps(np.arange(self.start_ts, self.minutes_ts, HOUR_S), HOUR_S)
+        return Steps(np.arange(self.start_ts, self.minutes_ts, HOUR_S), HOUR_S)
 
     @property
-    def minutes(self) -> buckets.Steps:
+    def minutes(self) -> Steps:
         """Minutes, up to the end."""
-        return buckets.Steps(np.arange(self.minutes_ts, self.end_ts, 60), 60)
+        return Steps(np.arange(self.minutes_ts, self.end_ts, 60), 60)
 
 
 @dataclass(frozen=True)
@@ -220,20 +239,20 @@ def make(
     fleet, span = draw_fleet(seed, hosts, days, market), Span.of(days, end_ts)
     for group in GROUPS:
         upgrade(location, group)
-    known = host_rows(fleet, market, span.start_ts)
-    demo = Demo(fleet, span, market, known, engine_rows(fleet, known, span.start_ts, span.end_ts))
+    hosts_by_name = host_rows(fleet, market, span.start_ts)
+    demo = Demo(fleet, span, market, hosts_by_name, engine_rows(fleet, hosts_by_name, span.start_ts, span.end_ts))
     with Writer(location) as writer:
-        _identities(writer, list(known.values()), demo.engines, span)
-        for done, host in enumerate(known.values()):
+        _identities(writer, list(hosts_by_name.values()), demo.engines, span)
+        for done, host in enumerate(hosts_by_name.values()):
             on_progress("Simulating hosts", done, hosts)
-            own = [engine for engine in demo.engines if engine.host is host]
-            for table, rows in _history(host, own, demo):
+            host_engines = [engine for engine in demo.engines if engine.host is host]
+            for table, rows in _history(host, host_engines, demo):
                 restore(writer, table, rows)
         on_progress("Rolling up", hosts, hosts)
     with Writer(location) as writer:
-        for host in known.values():
-            own = [engine for engine in demo.engines if engine.host is host]
-            writer.commit_all(list(minutes_of(host, own, demo, span.minutes).ticks(own, TICKS_M)))
+        for host in hosts_by_name.values():
+            host_engines = [engine for engine in demo.engines if engine.host is host]
+            writer.commit_all(list(minutes_of(host, host_engines, demo, span.minutes).ticks(host_engines, TICKS_M)))
         writer.roll_up()
     _priced(location, demo)
     if location.folder is not None:
@@ -298,7 +317,7 @@ def _history(
     yield from minutes.hours((until - span.minutes_ts) // HOUR_S)
 
 
-def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: buckets.Steps) -> Minutes:
+def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: Steps) -> Minutes:
     """Return the columns of one host over `steps`."""
     epochs = [
         epoch
@@ -313,12 +332,12 @@ def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps:
 class Minutes:
     """All columns of one host over its steps."""
 
-    def __init__(self, host: HostRows, epochs: Sequence[SimulatedEpoch], steps: buckets.Steps, seed: int) -> None:
+    def __init__(self, host: HostRows, epochs: Sequence[SimulatedEpoch], steps: Steps, seed: int) -> None:
         self.host_rows, self.epochs, self.steps = host, epochs, steps
-        self.devices: dict[int, list[buckets.Columns]] = defaultdict(list)
+        self.devices: dict[int, list[Columns]] = defaultdict(list)
         for device_id, part, shown in devices_of(host, epochs, steps, seed):
-            self.devices[device_id].append(buckets.device_columns(part, shown, activity=host.shows_activity))
-        self.deployments = {epoch.epoch_id: buckets.deployment_columns(epoch.steps, epoch.course) for epoch in epochs}
+            self.devices[device_id].append(device_columns(part, shown, activity=host.shows_activity))
+        self.deployments = {epoch.epoch_id: deployment_columns(epoch.steps, epoch.course) for epoch in epochs}
         self.histograms = {
             epoch.epoch_id: histograms(
                 epoch.runs.engine,
@@ -329,7 +348,7 @@ class Minutes:
             )
             for epoch in epochs
         }
-        self.counters = {epoch.epoch_id: buckets.counter_columns(epoch.course, epoch.runs.engine) for epoch in epochs}
+        self.counters = {epoch.epoch_id: counter_columns(epoch.course, epoch.runs.engine) for epoch in epochs}
         self.host = _host_columns(host, epochs, steps, seed)
 
     def rows(self, seconds: int, until: int = 2**62) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
@@ -342,46 +361,46 @@ class Minutes:
             table = t.deployment_rollup[seconds]
             yield table, _rows(table, epoch_id, _before(columns, until))
             ts = _ts(columns)
-            some = ts < until
+            selected = ts < until
             yield (
                 t.histogram_rollup[seconds],
-                buckets.histogram_rows(
+                histogram_rows(
                     epoch_id,
-                    ts[some],
+                    ts[selected],
                     [
-                        type(histogram)(histogram.metric, histogram.bounds, histogram.counts[some])
+                        type(histogram)(histogram.metric, histogram.bounds, histogram.counts[selected])
                         for histogram in self.histograms[epoch_id]
                     ],
                 ),
             )
-            counted = {name: deltas[some] for name, deltas in self.counters[epoch_id].items()}
-            yield t.engine_counter_rollup[seconds], buckets.counter_rows(epoch_id, ts[some], counted)
+            counted = {name: deltas[selected] for name, deltas in self.counters[epoch_id].items()}
+            yield t.engine_counter_rollup[seconds], counter_rows(epoch_id, ts[selected], counted)
 
     def hours(self, n: int) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
         """Yield the rows of the first `n` whole hours, summed from minutes."""
         if not n:
             return
-        host = buckets.hourly(self.host, 0, n)
+        host = hourly(self.host, 0, n)
         yield t.host_rollup[HOUR_S], _rows(t.host_rollup[HOUR_S], self.host_rows.host_id, host)
         for device_id, (part, *_) in self.devices.items():
             table = t.device_rollup[HOUR_S]
-            yield table, _rows(table, device_id, buckets.hourly(part, 0, n))
+            yield table, _rows(table, device_id, hourly(part, 0, n))
         for epoch_id, columns in self.deployments.items():
             table = t.deployment_rollup[HOUR_S]
-            hourly = buckets.hourly(columns, 0, n)
-            yield table, _rows(table, epoch_id, hourly)
-            ts = _ts(hourly)
+            hours = hourly(columns, 0, n)
+            yield table, _rows(table, epoch_id, hours)
+            ts = _ts(hours)
             together = [
                 type(histogram)(
                     histogram.metric, histogram.bounds, histogram.counts[: 60 * n].reshape(n, 60, -1).sum(axis=1)
                 )
                 for histogram in self.histograms[epoch_id]
             ]
-            yield t.histogram_rollup[HOUR_S], buckets.histogram_rows(epoch_id, ts, together)
+            yield t.histogram_rollup[HOUR_S], histogram_rows(epoch_id, ts, together)
             counted = {
                 name: deltas[: 60 * n].reshape(n, 60).sum(axis=1) for name, deltas in self.counters[epoch_id].items()
             }
-            yield t.engine_counter_rollup[HOUR_S], buckets.counter_rows(epoch_id, ts, counted)
+            yield t.engine_counter_rollup[HOUR_S], counter_rows(epoch_id, ts, counted)
 
     def ticks(self, engines: Sequence[EngineRows], minutes: int) -> Iterator[Any]:
         """Yield the ticks of the last minutes."""
@@ -403,17 +422,17 @@ class Minutes:
         return host_minutes.ticks()
 
 
-def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: buckets.Steps, seed: int) -> buckets.Columns:
+def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: Steps, seed: int) -> Columns:
     rng = np.random.default_rng((seed, host.host_id & (2**63 - 1), steps.seconds, int(steps.ts[0])))
     busy, tokens_s = np.zeros(len(steps.ts)), np.zeros(len(steps.ts))
     for epoch in epochs:
-        at = np.searchsorted(steps.ts, epoch.steps.ts)
-        busy[at] += epoch.course.busy
-        tokens_s[at] += epoch.course.generated_tokens / steps.seconds
+        step_index = np.searchsorted(steps.ts, epoch.steps.ts)
+        busy[step_index] += epoch.course.busy
+        tokens_s[step_index] += epoch.course.generated_tokens / steps.seconds
     cpus, memory = host.drawn.host_type.cpus, host.drawn.host_type.memory_gib * 2**30
     cpu = np.clip(0.015 + 2.2 * busy / cpus + 0.004 * rng.standard_normal(len(busy)), 0.001, 1.0)
     used = memory * np.clip(0.08 + 0.25 * (len(epochs) > 0) + 0.004 * rng.standard_normal(len(busy)), 0.02, 0.95)
-    return buckets.host_columns(steps, cpu, cpus, used, tokens_s)
+    return host_columns(steps, cpu, cpus, used, tokens_s)
 
 
 def _drift_of(engine: EngineRows, demo: Demo) -> Drift:
@@ -444,7 +463,9 @@ def _priced(location: StoreLocation, demo: Demo) -> None:
                 ).text
                 repository.add_owned(connection, host=drawn_host.name, terms=terms, from_ts=0, set_ts=ts, set_by=SET_BY)
         for name, by_uuid in rates.items():
-            alike = len(set(by_uuid.values())) == 1 and not any(name in other for other in rates if other != name)
+            alike = len(set(by_uuid.values())) == 1 and not any(
+                name in other_name for other_name in rates if other_name != name
+            )
             for selector, nano in [(name, next(iter(by_uuid.values())))] if alike else by_uuid.items():
                 price: dict[str, Any] = {
                     "selector": selector,
@@ -465,8 +486,8 @@ def write_settings(folder: Path, fleet: DrawnFleet) -> None:
 
 def restore(writer: Writer, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
     """Write rows of a table unchanged, in batches of `SLICE_ROWS`."""
-    left = iter(rows)
-    while part := list(islice(left, SLICE_ROWS)):
+    remaining = iter(rows)
+    while part := list(islice(remaining, SLICE_ROWS)):
         writer.restore_new(CHECKSUMMED[table.name], part)
 
 
@@ -478,18 +499,18 @@ def _row(table: Table, values: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(values.get(column.name) for column in table.columns)
 
 
-def _rows(table: Table, owner: int, columns: buckets.Columns) -> Iterator[tuple[Any, ...]]:
-    return buckets.table_rows(table, owner, columns)
+def _rows(table: Table, owner: int, columns: Columns) -> Iterator[tuple[Any, ...]]:
+    return table_rows(table, owner, columns)
 
 
-def _ts(columns: buckets.Columns) -> Any:
+def _ts(columns: Columns) -> Any:
     return columns["ts"]
 
 
-def _before(columns: buckets.Columns, until: int) -> buckets.Columns:
-    some = _ts(columns) < until
-    return {name: value[some] if isinstance(value, np.ndarray) else value for name, value in columns.items()}
+def _before(columns: Columns, until: int) -> Columns:
+    selected = _ts(columns) < until
+    return {name: value[selected] if isinstance(value, np.ndarray) else value for name, value in columns.items()}
 
 
-def _last(columns: buckets.Columns, minutes: int) -> buckets.Columns:
+def _last(columns: Columns, minutes: int) -> Columns:
     return {name: value[-minutes:] if isinstance(value, np.ndarray) else value for name, value in columns.items()}

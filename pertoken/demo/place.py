@@ -83,5 +83,5 @@ def _has_tables(connection: Connection, schema: str) -> bool:
 
 
 def _real_hosts(connection: Connection) -> list[str]:
-    known = connection.execute(select(t.host.c.name, t.host.c.machine_id)).all()
-    return [row.name for row in known if not is_demo(row.machine_id)]
+    hosts = connection.execute(select(t.host.c.name, t.host.c.machine_id)).all()
+    return [row.name for row in hosts if not is_demo(row.machine_id)]

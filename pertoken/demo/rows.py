@@ -82,19 +82,21 @@ class Histogram:
     counts: Ints
 
 
-def histograms(engine: str, course: Course, trace: str, prompt_len: Floats, generated_len: Floats) -> list[Histogram]:
+def histograms(
+    engine: str, course: Course, trace_name: str, prompt_len: Floats, generated_len: Floats
+) -> list[Histogram]:
     """Return the histograms that an engine exposes, for each step."""
     n, tokens = course.requests, course.generated_tokens
-    known = traces()[trace]
+    lengths = traces()[trace_name]
     makers = {
         "ttft_s": lambda: _times("ttft_s", _TTFT, course.ttft_s, n, FLAT),
         "tpot_s": lambda: _times("tpot_s", _TPOT, course.tpot_s, tokens, STEEP),
         "e2e_s": lambda: _times("e2e_s", _LONG, course.e2e_s, n, FLAT),
         "queue_s": lambda: _times("queue_s", _LONG, np.maximum(course.queue_s, 1e-3), n, FLAT),
-        "prompt_len": lambda: _lengths("prompt_len", known.prompt_len, prompt_len, n),
-        "generated_len": lambda: _lengths("generated_len", known.generated_len, generated_len, n),
+        "prompt_len": lambda: _lengths("prompt_len", lengths.prompt_len, prompt_len, n),
+        "generated_len": lambda: _lengths("generated_len", lengths.generated_len, generated_len, n),
         "max_tokens": lambda: _lengths(
-            "max_tokens", np.full(2, ALLOWED * float(np.quantile(known.generated_len, 0.99))), generated_len, n
+            "max_tokens", np.full(2, ALLOWED * float(np.quantile(lengths.generated_len, 0.99))), generated_len, n
         ),
     }
     return [makers[name]() for name in OF_ENGINE.get(engine, ())]
@@ -116,8 +118,8 @@ def _lengths(metric: str, quantiles: Floats, mean: Floats, n: Floats) -> Histogr
 
 def _counts(below: Floats, n: Floats) -> Ints:
     """Return counts by bucket with the sum `n`, from the share below each bound."""
-    whole = np.round(below * n[:, None]).astype(np.int64)
-    edges = np.column_stack((np.zeros(len(n), np.int64), whole, n.astype(np.int64)))
+    rounded = np.round(below * n[:, None]).astype(np.int64)
+    edges = np.column_stack((np.zeros(len(n), np.int64), rounded, n.astype(np.int64)))
     return np.diff(edges, axis=1)
 
 
@@ -271,17 +273,17 @@ class EngineRows:
     @cached_property
     def epochs(self) -> tuple[EpochRow, ...]:
         """Its epochs, oldest first."""
-        now = self.drawn.runs
+        deployment = self.drawn.runs
         if self.drawn.before is None or self.changed_ts is None:
-            return (self.epoch(now, self.start_ts),)
+            return (self.epoch(deployment, self.start_ts),)
         earlier = self.epoch(self.drawn.before, self.start_ts, self.changed_ts)
-        return earlier, self.epoch(now, self.changed_ts)
+        return earlier, self.epoch(deployment, self.changed_ts)
 
     def epoch(self, runs: Deployment, start_ts: int, end_ts: int | None = None) -> EpochRow:
         """Return the row of an epoch with the knobs and devices of `runs`."""
-        known = {name: value for name in _KNOBS if (value := getattr(runs, name)) is not None}
-        text = json.dumps({**known, "driver_version": DRIVER_VERSION}, sort_keys=True)
-        allocated = tuple(self.host.devices[at].device_id for at in runs.device_ids)
+        knobs = {name: value for name in _KNOBS if (value := getattr(runs, name)) is not None}
+        text = json.dumps({**knobs, "driver_version": DRIVER_VERSION}, sort_keys=True)
+        allocated = tuple(self.host.devices[device_index].device_id for device_index in runs.device_ids)
         version = runs.engine_version
         epoch_id = stable_id("epoch", self.deployment_id, start_ts, text, version or "", *allocated)
         return EpochRow(epoch_id, self.deployment_id, start_ts, end_ts, version, text, allocated)
@@ -290,11 +292,11 @@ class EngineRows:
 def host_rows(fleet: DrawnFleet, market: Market, start_ts: int) -> dict[str, HostRows]:
     """Return the rows of each host, by its name."""
     rows = {}
-    for at, drawn in enumerate(fleet.hosts):
+    for index, drawn in enumerate(fleet.hosts):
         accelerator = market.accelerator(drawn.host_type.accelerator)
         if accelerator is None:
             raise ValueError(f"fleet.toml: the catalog has no accelerator {drawn.host_type.accelerator}")
-        rows[drawn.name] = HostRows(drawn, accelerator, 1000 * (start_ts - 86_400 * (2 + at % 40)))
+        rows[drawn.name] = HostRows(drawn, accelerator, 1000 * (start_ts - 86_400 * (2 + index % 40)))
     return rows
 
 
@@ -317,7 +319,7 @@ def _links(accelerator: Accelerator, uuids: list[str]) -> dict[str, str]:
     if len(uuids) < 2:
         return {}
     kind = "nvlink" if "NVLink" in accelerator.interconnect else "pcie"
-    return {uuid: json.dumps({kind: [other for other in uuids if other != uuid]}) for uuid in uuids}
+    return {uuid: json.dumps({kind: [peer for peer in uuids if peer != uuid]}) for uuid in uuids}
 
 
 Rows = Iterator[tuple[Any, ...]]
@@ -456,18 +458,18 @@ def table_rows(table: Table, owner: int, columns: Columns) -> Rows:
 def histogram_rows(epoch_id: int, ts: Ints, histograms: Sequence[Histogram]) -> Rows:
     """Yield rows of the roll-up of histograms, without empty buckets."""
     for histogram in histograms:
-        at, bucket = np.nonzero(histogram.counts)
-        counts = histogram.counts[at, bucket]
+        step_index, bucket = np.nonzero(histogram.counts)
+        counts = histogram.counts[step_index, bucket]
         names, set_id = histogram.metric, bucket_set_id(histogram.bounds)
-        for step, bucket_index, count in zip(ts[at].tolist(), bucket.tolist(), counts.tolist(), strict=True):
+        for step, bucket_index, count in zip(ts[step_index].tolist(), bucket.tolist(), counts.tolist(), strict=True):
             yield epoch_id, step, names, set_id, bucket_index, count, 1
 
 
 def counter_rows(epoch_id: int, ts: Ints, counters: Mapping[str, Ints]) -> Rows:
     """Yield rows of the roll-up of other counters, without zero increments."""
     for name, deltas in counters.items():
-        some = np.flatnonzero(deltas)
-        for step, delta in zip(ts[some].tolist(), deltas[some].tolist(), strict=True):
+        nonzero = np.flatnonzero(deltas)
+        for step, delta in zip(ts[nonzero].tolist(), deltas[nonzero].tolist(), strict=True):
             yield epoch_id, step, name, delta, 1
 
 
@@ -504,53 +506,56 @@ class HostMinutes:
 
     def ticks(self) -> Iterator[Tick]:
         """Yield the ticks of all minutes, oldest first."""
-        known = tuple(engine.row for engine in self._engines)
+        engine_rows = tuple(engine.row for engine in self._engines)
         sets = {
             bucket_set_id(histogram.bounds): histogram.bounds
             for observed in self.histograms.values()
             for histogram in observed
         }
-        for at, minute in enumerate(self._minutes.tolist()):
+        for minute_index, minute in enumerate(self._minutes.tolist()):
             for part in range(PER_MINUTE):
                 ts = minute + INTERVAL_S * (part + 1)
                 yield Tick(
                     ts=ts,
                     host=self._of.row,
                     devices=self._of.devices,
-                    engines=known,
+                    engines=engine_rows,
                     deployments=tuple(engine.deployment for engine in self._engines),
-                    samples=tuple(self._samples(at, part, ts)),
+                    samples=tuple(self._samples(minute_index, part, ts)),
                     bucket_sets=sets,
                 )
 
-    def _samples(self, at: int, part: int, ts: int) -> Iterator[Any]:
+    def _samples(self, minute_index: int, part: int, ts: int) -> Iterator[Any]:
         host_id = self._of.host_id
         yield HostSample(
             host_id,
             ts,
             _SPAN_MS,
             _SPAN_MS,
-            **{name: _mean(self.host, f"{name}_sum", at) for name in ("cpu_util_1e4", "load_1e2", "memory_used_bytes")},
-            **{name: _part(self.host, name, at, part) for name in ("network_rx_bytes", "network_tx_bytes")},
+            **{
+                name: _mean(self.host, f"{name}_sum", minute_index)
+                for name in ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
+            },
+            **{name: _part(self.host, name, minute_index, part) for name in ("network_rx_bytes", "network_tx_bytes")},
         )
         yield AgentSample(host_id, ts, _SPAN_MS, _SPAN_MS, 14 + part, 64_000_000, 11 + part % 3, 0, 63)
         for device_id, columns in self.devices.items():
-            energy = _part(columns, "energy_counter_mj", at, part)
+            energy = _part(columns, "energy_counter_mj", minute_index, part)
             yield DeviceSample(
                 device_id,
                 ts,
                 _SPAN_MS,
                 _SPAN_MS,
-                **{name: _mean(columns, f"{name}_sum", at) for name in _GAUGES},
+                **{name: _mean(columns, f"{name}_sum", minute_index) for name in _GAUGES},
                 energy_counter_mj=energy,
-                energy_integral_mj=_part(columns, "energy_integral_mj", at, part),
+                energy_integral_mj=_part(columns, "energy_integral_mj", minute_index, part),
                 memory_clock_mhz=2619,
                 throttle_reasons=0,
                 ecc_corrected=0,
                 ecc_uncorrected=0,
             )
         for epoch_id, columns in self.deployments.items():
-            busy, prefill = (_part(columns, name, at, part) for name in ("busy_ms", "prefill_ms"))
+            busy, prefill = (_part(columns, name, minute_index, part) for name in ("busy_ms", "prefill_ms"))
             yield DeploymentSample(
                 epoch_id,
                 ts,
@@ -558,10 +563,10 @@ class HostMinutes:
                 _SPAN_MS,
                 complete=True,
                 busy_ms=busy,
-                **{name: _part(columns, name, at, part) for name in _TOKENS},
-                running_1e2=_mean(columns, "running_1e2_sum", at),
-                waiting_1e2=_mean(columns, "waiting_1e2_sum", at),
-                kv_use_1e4=_mean(columns, "kv_use_1e4_sum", at),
+                **{name: _part(columns, name, minute_index, part) for name in _TOKENS},
+                running_1e2=_mean(columns, "running_1e2_sum", minute_index),
+                waiting_1e2=_mean(columns, "waiting_1e2_sum", minute_index),
+                kv_use_1e4=_mean(columns, "kv_use_1e4_sum", minute_index),
                 busy_provenance=int(Provenance.COUNTER),
                 split_ms=busy,
                 prefill_ms=prefill,
@@ -569,14 +574,14 @@ class HostMinutes:
             )
             yield from self._shares(epoch_id, ts, busy or 0)
             for histogram in self.histograms.get(epoch_id, ()):
-                for bucket in np.flatnonzero(histogram.counts[at]).tolist():
-                    count = _divided(int(histogram.counts[at, bucket]), part)
+                for bucket in np.flatnonzero(histogram.counts[minute_index]).tolist():
+                    count = _divided(int(histogram.counts[minute_index, bucket]), part)
                     if count:
                         yield HistogramSample(
                             epoch_id, histogram.metric, ts, bucket_set_id(histogram.bounds), bucket, count
                         )
             for name, deltas in self.counters.get(epoch_id, {}).items():
-                delta = _divided(int(deltas[at]), part)
+                delta = _divided(int(deltas[minute_index]), part)
                 if delta:
                     yield EngineCounterSample(epoch_id, name, ts, delta)
 
@@ -588,17 +593,17 @@ class HostMinutes:
             yield DeviceShare(device_id, epoch_id, ts, _SPAN_MS, SHARE, busy_ms, Provenance.REPORTED)
 
 
-def _mean(columns: Columns, name: str, at: int) -> int | None:
+def _mean(columns: Columns, name: str, minute_index: int) -> int | None:
     values = columns.get(name)
-    return int(values[at]) // PER_MINUTE if isinstance(values, np.ndarray) else None
+    return int(values[minute_index]) // PER_MINUTE if isinstance(values, np.ndarray) else None
 
 
-def _part(columns: Columns, name: str, at: int, part: int) -> int | None:
+def _part(columns: Columns, name: str, minute_index: int, part: int) -> int | None:
     values: NDArray[Any] | int | None = columns.get(name)
-    return _divided(int(values[at]), part) if isinstance(values, np.ndarray) else None
+    return _divided(int(values[minute_index]), part) if isinstance(values, np.ndarray) else None
 
 
 def _divided(count: int, part: int) -> int:
     """Return one part of a count; the first parts take the remainder."""
-    whole, over = divmod(count, PER_MINUTE)
-    return whole + (part < over)
+    quotient, remainder = divmod(count, PER_MINUTE)
+    return quotient + (part < remainder)

@@ -64,9 +64,9 @@ class Trace:
 @cache
 def traces() -> dict[str, Trace]:
     """Return the traces by name."""
-    known = tomllib.loads(files("pertoken.demo").joinpath("traces.toml").read_text(encoding="utf-8"))
+    rows = tomllib.loads(files("pertoken.demo").joinpath("traces.toml").read_text(encoding="utf-8"))
     return {name: Trace(row["dispersion"], _shape(row["prompt_tokens"]), _shape(row["generated_tokens"]))
-            for name, row in known.items()}  # fmt: skip
+            for name, row in rows.items()}  # fmt: skip
 
 
 def _shape(quantiles: list[int]) -> Floats:
@@ -110,8 +110,8 @@ def requests(rng: np.random.Generator, shape: Shape, per_s: float, ts: Ints, ste
 def drift(rng: np.random.Generator, hours: int, sd: float, rho: float = 0.8) -> Floats:
     """Return a random hourly logarithm around 0, with the autocorrelation `rho`."""
     values = rng.standard_normal(hours) * sd
-    for at in range(1, hours):
-        values[at] = rho * values[at - 1] + np.sqrt(1 - rho**2) * values[at]
+    for hour in range(1, hours):
+        values[hour] = rho * values[hour - 1] + np.sqrt(1 - rho**2) * values[hour]
     return np.asarray(values)
 
 
@@ -145,13 +145,13 @@ class Truth:
 
 def draw(rng: np.random.Generator, deployment: Deployment, load: Load, market: Market) -> Array:
     """Return a physical deviation of an engine from the table, shape (number of `TERMS`,)."""
-    known = deviation()
+    deviations = deviation()
     c = resolve([deployment], [load], market)
     scale = efficiency().log_scale(c.tags)[0]
     term_s = seconds(c, np.array([max(1.0, load.running)]))[0]
     fitted_s = (term_s * np.exp(scale)).sum()
     bound = intervals().floor
-    drawn = (rng.standard_normal((TRIES, len(known.sd))) * known.sd) @ known.groups
+    drawn = (rng.standard_normal((TRIES, len(deviations.sd))) * deviations.sd) @ deviations.groups
     off = np.log((term_s * np.exp(scale + drawn)).sum(axis=1) / fitted_s)
     likely = np.exp(-0.5 * (off / (bound / Z_80)) ** 2)  # as often as deployments outside the fit deviate as much
     faster = (_LISTED & (term_s > 0) & (scale + drawn < np.minimum(scale, 0.0))).any(axis=1)
@@ -179,7 +179,7 @@ class Engine:
     def prefill_s(self) -> Array:
         """Return the seconds of a request's prefill, alone."""
         parts = prefill_seconds(self.c, 1.0)
-        return np.asarray(sum(part * self.scale[..., at] for part, at in zip(parts, _PREFILL, strict=True)))
+        return np.asarray(sum(part * self.scale[..., index] for part, index in zip(parts, _PREFILL, strict=True)))
 
     @property
     def slots(self) -> Array:
@@ -279,7 +279,7 @@ class Course:
     """Share of busy time."""
 
 
-def course(served_by: Engine, ts: Ints, step_s: int, asked: Floats, silent: Floats | None = None) -> Course:
+def course(served_by: Engine, ts: Ints, step_s: int, arrivals: Floats, silent: Floats | None = None) -> Course:
     """Return the operation of an engine under the requests of each step.
 
     `silent`: share of each step in which the engine is stuck: it serves nothing, and requests keep running.
@@ -287,7 +287,7 @@ def course(served_by: Engine, ts: Ints, step_s: int, asked: Floats, silent: Floa
     prompt_len, generated_len, cached = served_by.c.prompt_len, served_by.c.generated_len, served_by.c.cached_share
     slots = served_by.slots
     peak_s = slots / served_by.token_s(slots) / generated_len  # requests a second of a full batch
-    served, waiting, lost = _queued(asked / step_s, peak_s, slots, step_s)
+    served, waiting, lost = _queued(arrivals / step_s, peak_s, slots, step_s)
     offered, _ = served_by.running(served * generated_len)
     together = np.minimum(slots, np.maximum(1.0, while_any(np.maximum(offered, HARDLY_ANY))))
     busy = np.minimum(1.0, np.where(offered >= slots, 1.0, -np.expm1(-offered)))
@@ -331,11 +331,11 @@ def _queued(rate: Floats, peak: Floats, slots: Floats, step_s: int) -> tuple[Flo
     longest = PATIENCE_S * peak
     waiting = np.minimum(short, longest)
     backlog = 0.0
-    for at in np.flatnonzero(rate >= 0.995 * peak):
-        before = backlog if at and rate[at - 1] >= 0.995 * peak[at - 1] else 0.0
-        backlog = min(before + max(0.0, rate[at] - peak[at]) * step_s, longest[at])
-        lost[at] = max(0.0, before + (rate[at] - peak[at]) * step_s - backlog)
-        waiting[at] = max(waiting[at], (before + backlog) / 2)
+    for step in np.flatnonzero(rate >= 0.995 * peak):
+        backlog_before = backlog if step and rate[step - 1] >= 0.995 * peak[step - 1] else 0.0
+        backlog = min(backlog_before + max(0.0, rate[step] - peak[step]) * step_s, longest[step])
+        lost[step] = max(0.0, backlog_before + (rate[step] - peak[step]) * step_s - backlog)
+        waiting[step] = max(waiting[step], (backlog_before + backlog) / 2)
     return served, waiting, lost
 
 
