@@ -73,8 +73,10 @@ def evidence(*epochs: Epoch, **values: float | Series) -> Evidence:
     Earlier epochs come first: `evidence(earlier("0.31.0", (1.1, 1.2, 1.3)), running=2)`. Raises ValueError for a name
     that is no series.
     """
-    known = {name: value if isinstance(value, Series) else series(float(value)) for name, value in values.items()}
-    return Evidence(known, epochs=epochs)
+    series_by_name = {
+        name: value if isinstance(value, Series) else series(float(value)) for name, value in values.items()
+    }
+    return Evidence(series_by_name, epochs=epochs)
 
 
 def earlier(
@@ -99,10 +101,10 @@ def earlier(
 
 def model(name: str) -> Model:
     """Return a model of the catalog. Raises ValueError if the catalog does not know it."""
-    known = load_market().model(name)
-    if known is None:
+    catalog_model = load_market().model(name)
+    if catalog_model is None:
         raise ValueError(f"{name!r} is no model of the catalog: make a Model(...) of its shape")
-    return known
+    return catalog_model
 
 
 def deployment(served: Model | str = "Llama-3.1-8B", **fields: Any) -> Deployment:
@@ -111,7 +113,7 @@ def deployment(served: Model | str = "Llama-3.1-8B", **fields: Any) -> Deploymen
     Its name is that of the model, its devices follow from `tp`, and `fleet` sets its id and host.
     """
     shape = model(served) if isinstance(served, str) else served
-    known = Deployment(
+    base = Deployment(
         shape,
         "vllm",
         engine_version="0.32.0",
@@ -130,7 +132,7 @@ def deployment(served: Model | str = "Llama-3.1-8B", **fields: Any) -> Deploymen
         served_model=shape.name,
         placement=ON_DEMAND_H100,
     )
-    return replace(known, **fields)
+    return replace(base, **fields)
 
 
 def service(
@@ -169,13 +171,13 @@ def fleet(
     """
     ids = count(1)
     placed = tuple(
-        replace(service, deployments=tuple(_placed(one, service, ids) for one in service.deployments))
+        replace(service, deployments=tuple(_placed(replica, service, ids) for replica in service.deployments))
         for service in services
     )
     by_host: dict[int, dict[int, Placement]] = {}
-    for one in (one for service in placed for one in service.deployments):
-        for device_id in one.device_ids:
-            by_host.setdefault(device_id // 10, {})[device_id] = one.placement
+    for replica in (replica for service in placed for replica in service.deployments):
+        for device_id in replica.device_ids:
+            by_host.setdefault(device_id // 10, {})[device_id] = replica.placement
     first_idle = max(by_host, default=0) + 1
     for number in range(first_idle, first_idle + idle_hosts):
         by_host[number] = {10 * number: ON_DEMAND_H100, 10 * number + 1: ON_DEMAND_H100}
@@ -187,10 +189,10 @@ def fleet(
     return Fleet(placed, tuple(hosts), tuple(devices), commitments)
 
 
-def _placed(one: Deployment, of: Service, ids: Iterator[int]) -> Deployment:
-    number = one.deployment_id or next(ids)
-    devices = one.device_ids or tuple(10 * number + at for at in range(one.n_devices or 1))
-    return replace(one, deployment_id=number, device_ids=devices, serves=one.serves or ((of.name, None),))
+def _placed(replica: Deployment, owner: Service, ids: Iterator[int]) -> Deployment:
+    number = replica.deployment_id or next(ids)
+    devices = replica.device_ids or tuple(10 * number + index for index in range(replica.n_devices or 1))
+    return replace(replica, deployment_id=number, device_ids=devices, serves=replica.serves or ((owner.name, None),))
 
 
 def _device(device_id: int, host: Host, placement: Placement, link: str | None) -> Device:
@@ -249,10 +251,10 @@ class Regime:
         """Return this regime without these series; without `epochs` there are no earlier epochs."""
         measured = {
             subject: Evidence(
-                {name: evidence for name, evidence in known.items() if name not in names},
-                epochs=() if EPOCHS in names else known.peek_epochs(),
+                {name: evidence for name, evidence in subject_evidence.items() if name not in names},
+                epochs=() if EPOCHS in names else subject_evidence.peek_epochs(),
             )
-            for subject, known in self.measured.items()
+            for subject, subject_evidence in self.measured.items()
         }
         return replace(self, measured=measured)
 
@@ -265,11 +267,13 @@ class Regime:
             return self
         hours = window_s / 3600
         measured = {}
-        for subject, known in self.measured.items():
-            observed = known.peek("observed_h")
+        for subject, subject_evidence in self.measured.items():
+            observed = subject_evidence.peek("observed_h")
             long = observed is not None and observed.mean > hours
             measured[subject] = (
-                Evidence({**dict(known.items()), "observed_h": series(hours, n=1)}) if long else known.fresh()
+                Evidence({**dict(subject_evidence.items()), "observed_h": series(hours, n=1)})
+                if long
+                else subject_evidence.fresh()
             )
         return replace(self, measured=measured)
 
@@ -292,15 +296,21 @@ def regime(
     evidence_by_device: dict[int, Evidence] = {}
     for service in fleet.services:
         given = measured.get(service.name, Evidence({}))
-        alone, before = _by_hour(given), given.peek_epochs()
-        known = dict(alone.items())
+        alone, epochs = _by_hour(given), given.peek_epochs()
+        series_by_name = dict(alone.items())
         together = dict(_together(alone, len(service.deployments)).items())
-        of = {one.deployment_id: _epochs_of(one.deployment_id, before) for one in service.deployments}
-        subjects["service", service.name] = Evidence(together, epochs=tuple(chain.from_iterable(of.values())))
-        for one in service.deployments:
-            subjects["deployment", one.deployment_id] = Evidence(known, epochs=of[one.deployment_id])
+        epochs_by_deployment = {
+            replica.deployment_id: _epochs_of(replica.deployment_id, epochs) for replica in service.deployments
+        }
+        subjects["service", service.name] = Evidence(
+            together, epochs=tuple(chain.from_iterable(epochs_by_deployment.values()))
+        )
+        for replica in service.deployments:
+            subjects["deployment", replica.deployment_id] = Evidence(
+                series_by_name, epochs=epochs_by_deployment[replica.deployment_id]
+            )
             evidence_by_device |= {
-                device_id: _regime_device(alone, len(one.device_ids)) for device_id in one.device_ids
+                device_id: _regime_device(alone, len(replica.device_ids)) for device_id in replica.device_ids
             }
     for device in fleet.devices:
         subjects["device", device.device_id] = _of_device(device, evidence_by_device)
@@ -313,8 +323,8 @@ def regime(
 
 def _epochs_of(deployment_id: int, epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
     """Return the earlier epochs of one replica: epochs without a deployment apply to each replica."""
-    own = (epoch for epoch in epochs if epoch.deployment_id in (0, deployment_id))
-    return tuple(replace(epoch, deployment_id=deployment_id) for epoch in own)
+    matches = (epoch for epoch in epochs if epoch.deployment_id in (0, deployment_id))
+    return tuple(replace(epoch, deployment_id=deployment_id) for epoch in matches)
 
 
 def _of_device(device: Device, evidence_by_device: Mapping[int, Evidence]) -> Evidence:
@@ -324,20 +334,23 @@ def _of_device(device: Device, evidence_by_device: Mapping[int, Evidence]) -> Ev
 
 
 def _regime_device(alone: Evidence, devices: int) -> Evidence:
-    known = dict(alone.items())
-    own = {name: known[name] for name in _OF_DEVICES if name in known}
-    own |= {name: _times(known[name], 1 / devices) for name in _SHARED_BY_DEVICES if name in known}
-    return _by_hour(evidence(held=1, observed_h=known.get("observed_h", OBSERVED_H), **own))
+    series_by_name = dict(alone.items())
+    device_series = {name: series_by_name[name] for name in _OF_DEVICES if name in series_by_name}
+    device_series |= {
+        name: _times(series_by_name[name], 1 / devices) for name in _SHARED_BY_DEVICES if name in series_by_name
+    }
+    return _by_hour(evidence(held=1, observed_h=series_by_name.get("observed_h", OBSERVED_H), **device_series))
 
 
 def _of_host(devices: Sequence[Evidence]) -> Evidence:
     """Return the evidence of a host from its devices: power, energy and memory are sums, other series are means."""
-    known = [dict(device.items()) for device in devices]
+    device_series = [dict(device.items()) for device in devices]
     combined = {}
-    for name in [key for key in known[0] if all(key in one for one in known)]:
-        share = 1.0 if name in _SHARED_BY_DEVICES else 1 / len(known)
+    for name in [key for key in device_series[0] if all(key in series_by_name for series_by_name in device_series)]:
+        share = 1.0 if name in _SHARED_BY_DEVICES else 1 / len(device_series)
         mean, p50, p95, largest = (
-            share * sum(getattr(one[name], statistic) for one in known) for statistic in ("mean", "p50", "p95", "max")
+            share * sum(getattr(series_by_name[name], statistic) for series_by_name in device_series)
+            for statistic in ("mean", "p50", "p95", "max")
         )
         combined[name] = series(mean, p50=p50, p95=p95, max=largest)
     return _by_hour(evidence(**combined))
@@ -347,25 +360,29 @@ def _together(alone: Evidence, replicas: int) -> Evidence:
     return Evidence({name: _times(series, replicas) if name in SUMMED else series for name, series in alone.items()})
 
 
-def _times(known: Series, factor: float) -> Series:
+def _times(original: Series, factor: float) -> Series:
     scaled = series(
-        known.mean * factor, p50=known.p50 * factor, p95=known.p95 * factor, max=known.max * factor, n=known.n
+        original.mean * factor,
+        p50=original.p50 * factor,
+        p95=original.p95 * factor,
+        max=original.max * factor,
+        n=original.n,
     )
-    hours = known.distribution.times(factor) if isinstance(known.distribution, Week) else None
-    return replace(scaled, provenance=known.provenance, distribution=None if hours is None else Week(scaled, hours))
+    hours = original.distribution.times(factor) if isinstance(original.distribution, Week) else None
+    return replace(scaled, provenance=original.provenance, distribution=None if hours is None else Week(scaled, hours))
 
 
-def _by_hour(known: Evidence) -> Evidence:
-    return Evidence({name: series if name in _WITHOUT_HOURS else _with_hours(series) for name, series in known.items()})
+def _by_hour(given: Evidence) -> Evidence:
+    return Evidence({name: series if name in _WITHOUT_HOURS else _with_hours(series) for name, series in given.items()})
 
 
-def _with_hours(known: Series) -> Series:
+def _with_hours(original: Series) -> Series:
     """Return a series with hours that vary around the mean: highest at 15:00 UTC and below p95, lowest at 03:00."""
-    if known.distribution is not None:
-        return known
-    swing = 0.8 * max(0.0, min(known.p95, 2 * known.mean) - known.mean)
-    day = [known.mean + swing * sin(2 * pi * (hour - 9) / 24) for hour in range(24)]
-    return replace(known, distribution=Week(known, tuple(7 * day)))
+    if original.distribution is not None:
+        return original
+    swing = 0.8 * max(0.0, min(original.p95, 2 * original.mean) - original.mean)
+    day = [original.mean + swing * sin(2 * pi * (hour - 9) / 24) for hour in range(24)]
+    return replace(original, distribution=Week(original, tuple(7 * day)))
 
 
 CHAT = "chat"
@@ -428,8 +445,8 @@ class Load:
             values[name] = series(mean, p50=0.9 * mean, p95=1.6 * mean, max=4 * mean, n=requests)
         values["observed_h"] = series(OBSERVED_H, n=1)
         shares = ("kv_use", "dram_active", "tensor_active", "device_util")
-        known = {name: getattr(self, name) for name in (*shares, "preemptions", "power_w", "device_memory")}
-        for name, mean in known.items():
+        means = {name: getattr(self, name) for name in (*shares, "preemptions", "power_w", "device_memory")}
+        for name, mean in means.items():
             if mean is not None:
                 high = min(1.0, 1.1 * mean) if name in shares else 1.1 * mean
                 values[name] = series(mean, p95=high, max=high)
@@ -441,7 +458,7 @@ class Load:
         queue_s = min(self.waiting / self.requests_s, 0.9 * self.ttft_s)
         tokens_s = self.requests_s * (self.prompt_len * (1 - self.cached_share) + self.generated_len)
         step = tokens_s * self.tpot_s / self.busy
-        known = {
+        series_by_name = {
             "queue_s": series(queue_s, p50=0.9 * queue_s, p95=1.6 * queue_s, max=4 * queue_s, n=n),
             "max_tokens": series(4 * self.generated_len, n=n),
             "step_tokens": series(step, p50=0.8 * step, p95=2.5 * step, max=4 * step, n=n),
@@ -454,15 +471,18 @@ class Load:
             "arrival_dispersion": series(1 + 2 * (self.peak - 1)),
         }
         if self.cached_share:
-            known |= {"prefix_hit_rate": series(self.cached_share), "kv_reuse_gap_s": series(60, p95=600, max=3600)}
-        return known
+            series_by_name |= {
+                "prefix_hit_rate": series(self.cached_share),
+                "kv_reuse_gap_s": series(60, p95=600, max=3600),
+            }
+        return series_by_name
 
     def _devices(self) -> dict[str, Series]:
         """Return energy, clocks and memory, if the devices are measured at all."""
-        known = {name: series(value) for name, value in OF_HOSTS.items()}
+        series_by_name = {name: series(value) for name, value in OF_HOSTS.items()}
         if self.power_w is not None:
             power_w, tokens_s = self.power_w, self.requests_s * (self.prompt_len + self.generated_len)
-            known |= {
+            series_by_name |= {
                 "energy_w": series(power_w, p95=1.1 * power_w, max=1.1 * power_w),
                 "j_per_token": series(power_w / tokens_s, p95=1.2 * power_w / tokens_s, max=2 * power_w / tokens_s),
                 "sm_clock_mhz": series(self.sm_clock_mhz),
@@ -473,8 +493,8 @@ class Load:
             }
         if self.tensor_active is not None and self.device_util is not None:
             active = max(self.tensor_active, 0.9 * self.device_util)
-            known |= {"sm_active": series(active), "sm_occupancy": series(0.3 * active)}
-        return known
+            series_by_name |= {"sm_active": series(active), "sm_occupancy": series(0.3 * active)}
+        return series_by_name
 
 
 def service_of(load: Load, replicas: int, like: Deployment, name: str = CHAT, **fields: Any) -> Service:

@@ -82,10 +82,10 @@ def run(rule: Rule, regime: Regime | str, /, **options: Any) -> Result:
     read: dict[str, None] = {}
     silent: list[Target] = []
     for target, seen in _targets(rule, present):
-        known = {"seen": seen, "now": target, "service": target, "fleet": present.fleet, "market": present.market}
+        arguments = {"seen": seen, "now": target, "service": target, "fleet": present.fleet, "market": present.market}
         yielded = 0
         try:
-            for value in configured(**{name: known[name] for name in configured.needs}) or ():
+            for value in configured(**{name: arguments[name] for name in configured.needs}) or ():
                 yielded += 1
                 if yielded > MAX_YIELDS:
                     raise ValueError(f"rule {rule.rule_id} yields more than {MAX_YIELDS:,} values for one target")
@@ -140,13 +140,13 @@ def results_elsewhere(candidate: Rule) -> Mapping[str, Result] | None:
     if module is None or _rule_of(module, candidate.rule_id) is None or getattr(module, "__file__", None) is None:
         return None
     options = None if candidate.options is None else asdict(candidate.options)
-    asked = json.dumps([module.__name__, module.__file__, candidate.rule_id, options, sys.path])
+    request = json.dumps([module.__name__, module.__file__, candidate.rule_id, options, sys.path])
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     try:
         done = subprocess.run(
             [sys.executable, "-c", _CODE],
-            input=asked.encode(),
+            input=request.encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
@@ -300,7 +300,7 @@ def _is_known(regime: Regime, name: str) -> bool:
 def _without_knob(regime: Regime, name: str) -> Regime:
     unknown: Any = {name: None}
     services = tuple(
-        replace(service, deployments=tuple(replace(one, **unknown) for one in service.deployments))
+        replace(service, deployments=tuple(replace(replica, **unknown) for replica in service.deployments))
         for service in regime.fleet.services
     )
     return replace(regime, fleet=replace(regime.fleet, services=services))

@@ -30,8 +30,6 @@ from pertoken.testing.builders import (
     service,
     service_of,
 )
-from pertoken.testing.builders import regime_of as _of
-from pertoken.testing.builders import service_of as _service
 
 STEADY = Load(
     2.0, 1200, 300, 0.12, 0.013, 0.6, cached_share=0.3, kv_use=0.15, preemptions=0, dram_active=0.45,
@@ -67,8 +65,8 @@ def upgraded_other_load() -> Regime:
 def upgraded_one() -> Regime:
     """Return one of two replicas on a newer version that costs less."""
     meaning = "One of two replicas got a newer engine a week ago; at like load it takes a fifth less device time since."
-    before = replace(earlier("0.31.0", (0.77, 0.8, 0.83)), deployment_id=1)
-    return _upgraded("upgraded-one", meaning, before, versions=("0.32.0", "0.31.0"))
+    previous_epoch = replace(earlier("0.31.0", (0.77, 0.8, 0.83)), deployment_id=1)
+    return _upgraded("upgraded-one", meaning, previous_epoch, versions=("0.32.0", "0.31.0"))
 
 
 def unmaintained() -> Regime:
@@ -104,12 +102,12 @@ def _idle() -> Regime:
         device_util=0.02, power_w=170, device_memory=1.54e11, peak=3,
     )  # fmt: skip
     meaning = "Two replicas with hardly any requests, and a host with unused devices."
-    return _of("idle", meaning, load, fleet(_service(load, 2, _large()), idle_hosts=1))
+    return regime_of("idle", meaning, load, fleet(service_of(load, 2, _large()), idle_hosts=1))
 
 
 def _bandwidth_bound() -> Regime:
     meaning = "Two replicas of a 70B decode two or three requests at a time: every step waits on reading weights."
-    return _of("bandwidth-bound", meaning, FEW_LONG, fleet(_service(FEW_LONG, 2, _large())))
+    return regime_of("bandwidth-bound", meaning, FEW_LONG, fleet(service_of(FEW_LONG, 2, _large())))
 
 
 def _compute_bound() -> Regime:
@@ -119,7 +117,7 @@ def _compute_bound() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", weight_dtype="fp8")
     meaning = "An 8B in FP8 decodes about two hundred requests at a time: GEMM limits it, memory bandwidth does not."
-    return _of("compute-bound", meaning, load, fleet(_service(load, 2, like)))
+    return regime_of("compute-bound", meaning, load, fleet(service_of(load, 2, like)))
 
 
 def _kv_bound() -> Regime:
@@ -129,7 +127,7 @@ def _kv_bound() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.3-70B", tp=2, weight_dtype="fp8", max_model_len=32_768)
     meaning = "Long prompts fill the KV cache: requests wait for it and are preempted, far below the batch limit."
-    return _of("kv-bound", meaning, load, fleet(_service(load, 2, like)))
+    return regime_of("kv-bound", meaning, load, fleet(service_of(load, 2, like)))
 
 
 LONG_PROMPTS = Load(
@@ -145,7 +143,7 @@ def _prefill_heavy() -> Regime:
         "Llama-3.1-8B", max_model_len=32_768, enable_prefix_caching=True, attention_backend="generic"
     )  # fmt: skip
     meaning = "Long prompts with short outputs, a third of the tokens cached: nearly all of the time goes into prefill."
-    return _of("prefill-heavy", meaning, load, fleet(_service(load, 2, like)))
+    return regime_of("prefill-heavy", meaning, load, fleet(service_of(load, 2, like)))
 
 
 def _saturated() -> Regime:
@@ -155,7 +153,7 @@ def _saturated() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", max_num_seqs=64)
     meaning = "More requests arrive than are served: the batch limit is reached in every minute and requests queue."
-    present = fleet(_service(load, 2, like))
+    present = fleet(service_of(load, 2, like))
     # Requests in flight run up to the batch limit; the others wait.
     measured = evidence(**{**dict(load.evidence.items()), "running": series(63.4, p95=64, max=64)})
     return regime(present, {CHAT: measured}, name="saturated", meaning=meaning)
@@ -168,7 +166,7 @@ def _moe() -> Regime:
     )  # fmt: skip
     like = deployment("Qwen3-235B-A22B", tp=8, ep=8, max_model_len=32_768)
     meaning = "A MoE model on eight devices: few parameters compute a token, all of them stay in memory."
-    return _of("moe", meaning, load, fleet(_service(load, 1, like)))
+    return regime_of("moe", meaning, load, fleet(service_of(load, 1, like)))
 
 
 def _multi_tenant() -> Regime:
@@ -177,8 +175,8 @@ def _multi_tenant() -> Regime:
         device_util=0.8, power_w=420, device_memory=7.2e10,
     )  # fmt: skip
     quiet = replace(busy, requests_s=0.05, busy=0.1, kv_use=0.02, dram_active=0.06, device_util=0.1, power_w=140)
-    first = _service(busy, 1, deployment(device_ids=(10,)), "acme", isolation="tenant")
-    second = _service(quiet, 1, deployment(device_ids=(11,)), "globex")
+    first = service_of(busy, 1, deployment(device_ids=(10,)), "acme", isolation="tenant")
+    second = service_of(quiet, 1, deployment(device_ids=(11,)), "globex")
     services = [
         replace(service, demand=replace(service.demand, tenants=(service.name,))) for service in (first, second)
     ]
@@ -204,7 +202,7 @@ def _cpu() -> Regime:
     seen = {name: series for name, series in load.evidence.items() if name not in ENGINE_COUNTS}
     meaning = "llama.cpp on the CPUs of a host: four slots, no KV gauge, no latency histograms, no accelerator."
     seen["memory_traffic_bytes_s"] = series(9e10, p95=1.2e11, max=1.3e11)
-    return regime(fleet(_service(load, 1, like)), {CHAT: evidence(**seen)}, name="cpu", meaning=meaning)
+    return regime(fleet(service_of(load, 1, like)), {CHAT: evidence(**seen)}, name="cpu", meaning=meaning)
 
 
 def _spot() -> Regime:
@@ -224,23 +222,25 @@ def _spot() -> Regime:
         sm_clock_mhz=1500,
     )
     meaning = "Three replicas on spot devices, without activity counters."
-    return _of("spot", meaning, load, fleet(_service(load, 3, like)))
+    return regime_of("spot", meaning, load, fleet(service_of(load, 3, like)))
 
 
 def _committed() -> Regime:
     placement = Placement("aws", "us-east-1", "p4de.24xlarge", "A100 80GB SXM4", 8, "reserved")
     load = replace(FEW_LONG, dram_active=None, tensor_active=None, sm_clock_mhz=1290)
     paid = Commitment("aws", "us-east-1", "p4de.24xlarge", 2, 20_000_000_000, PAID_UNTIL)
-    present = fleet(_service(load, 2, _large(placement=placement)), commitments=(paid,))
+    present = fleet(service_of(load, 2, _large(placement=placement)), commitments=(paid,))
     present = replace(present, hosts=tuple(replace(host, paid_until=PAID_UNTIL) for host in present.hosts))
-    return _of("committed", "Two replicas on instances that are paid for until a date, used or not.", load, present)
+    return regime_of(
+        "committed", "Two replicas on instances that are paid for until a date, used or not.", load, present
+    )
 
 
 def _owned() -> Regime:
     placement = Placement(accelerator="A100 80GB SXM4", purchase="owned")
     load = replace(FEW_LONG, dram_active=None, tensor_active=None, power_w=600, sm_clock_mhz=1290)
-    present = fleet(_service(load, 2, _large(placement=placement)))
-    return _of("owned", "Two replicas on owned servers: no provider and no instance type.", load, present)
+    present = fleet(service_of(load, 2, _large(placement=placement)))
+    return regime_of("owned", "Two replicas on owned servers: no provider and no instance type.", load, present)
 
 
 def _owned_decode() -> Regime:
@@ -250,7 +250,7 @@ def _owned_decode() -> Regime:
     )  # fmt: skip
     like = _large(placement=Placement(accelerator="H200 SXM", purchase="owned"))
     meaning = "Owned servers decode a few long outputs at a time: memory is busy, and power far below its limit."
-    return _of("owned-decode", meaning, load, fleet(_service(load, 2, like)))
+    return regime_of("owned-decode", meaning, load, fleet(service_of(load, 2, like)))
 
 
 def _owned_prefill() -> Regime:
@@ -259,7 +259,7 @@ def _owned_prefill() -> Regime:
         "Llama-3.1-8B", max_model_len=32_768, placement=Placement(accelerator="H100 SXM5", purchase="owned")
     )
     meaning = "Owned servers prefill long prompts: GEMM keeps them near their power limit."
-    return _of("owned-prefill", meaning, load, fleet(_service(load, 2, like)))
+    return regime_of("owned-prefill", meaning, load, fleet(service_of(load, 2, like)))
 
 
 def _uncached() -> Regime:
@@ -269,13 +269,13 @@ def _uncached() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", max_model_len=32_768)
     meaning = "Long prompts with short outputs, and a disabled prefix cache: every prompt is computed completely."
-    return _of("uncached", meaning, load, fleet(_service(load, 2, like)))
+    return regime_of("uncached", meaning, load, fleet(service_of(load, 2, like)))
 
 
 def _drafting() -> Regime:
     like = _large(num_speculative_tokens=3)
     load = replace(FEW_LONG, tpot_s=0.016, busy=0.5)
-    present = fleet(_service(load, 2, like))
+    present = fleet(service_of(load, 2, like))
     measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.62, spec_acceptance_length=2.86)
     meaning = "A few long outputs at a time from an engine that drafts: most of its drafted tokens are accepted."
     return regime(present, {CHAT: measured}, name="drafting", meaning=meaning)
@@ -289,7 +289,7 @@ def _drafting_saturated() -> Regime:
     like = deployment("Llama-3.1-8B", weight_dtype="fp8", num_speculative_tokens=3)
     measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.12, spec_acceptance_length=1.36)
     meaning = "An engine drafts for about two hundred requests at a time, and few of its drafted tokens are accepted."
-    return regime(fleet(_service(load, 2, like)), {CHAT: measured}, name="drafting-saturated", meaning=meaning)
+    return regime(fleet(service_of(load, 2, like)), {CHAT: measured}, name="drafting-saturated", meaning=meaning)
 
 
 def _one_at_a_time() -> Regime:
@@ -299,10 +299,10 @@ def _one_at_a_time() -> Regime:
         "Llama-3.1-8B", engine="llama.cpp", max_num_seqs=1, max_model_len=65_536, gpu_memory_utilization=None,
         enable_prefix_caching=True, **unknown,
     )  # fmt: skip
-    known = {name: series for name, series in load.evidence.items() if name not in ENGINE_COUNTS}
-    seen = evidence(**known | {"running": series(1.0), "waiting": series(2.4, p95=6, max=9)})
+    request_series = {name: series for name, series in load.evidence.items() if name not in ENGINE_COUNTS}
+    seen = evidence(**request_series | {"running": series(1.0), "waiting": series(2.4, p95=6, max=9)})
     meaning = "llama.cpp with one slot on a GPU: requests are served one after another while others wait."
-    return regime(fleet(_service(load, 1, like)), {CHAT: seen}, name="one-at-a-time", meaning=meaning)
+    return regime(fleet(service_of(load, 1, like)), {CHAT: seen}, name="one-at-a-time", meaning=meaning)
 
 
 NO_TOKENS = dict.fromkeys(
@@ -335,8 +335,10 @@ def _twins() -> Regime:
         0.1, 700, 250, 0.06, 0.0085, 0.15, kv_use=0.02, preemptions=0, dram_active=0.1, tensor_active=0.01,
         device_util=0.15, power_w=150, device_memory=7.2e10,
     )  # fmt: skip
-    services = [_service(load, 1, deployment("Llama-3.1-8B"), name) for name in ("docs", "code")]
-    return _of("twins", "Two services of one model, each on its own host and mostly idle.", load, fleet(*services))
+    services = [service_of(load, 1, deployment("Llama-3.1-8B"), name) for name in ("docs", "code")]
+    return regime_of(
+        "twins", "Two services of one model, each on its own host and mostly idle.", load, fleet(*services)
+    )
 
 
 OFFICE_HOURS = tuple(7 <= hour % 24 < 19 and hour // 24 < 5 for hour in range(168))
@@ -349,15 +351,15 @@ def _nights() -> Regime:
     )  # fmt: skip
     per_served_hour = 168 / sum(OFFICE_HOURS)
 
-    def by_hour(known: Series) -> Series:
-        by_hour_of_week = tuple(known.mean * per_served_hour * served for served in OFFICE_HOURS)
-        p95 = max(known.p95, 1.1 * max(by_hour_of_week))
-        wider = replace(known, p95=p95, max=max(known.max, p95))
+    def by_hour(flat: Series) -> Series:
+        by_hour_of_week = tuple(flat.mean * per_served_hour * served for served in OFFICE_HOURS)
+        p95 = max(flat.p95, 1.1 * max(by_hour_of_week))
+        wider = replace(flat, p95=p95, max=max(flat.max, p95))
         return replace(wider, distribution=Week(wider, by_hour_of_week))
 
     rates = ("requests_s", "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy", "dram_active", "device_util")
     seen = {name: by_hour(series) if name in rates else series for name, series in load.evidence.items()}
-    served = _service(load, 2, _large())
+    served = service_of(load, 2, _large())
     hours = tuple(2 * load.requests_s * per_served_hour * served for served in OFFICE_HOURS)
     served = replace(served, demand=replace(served.demand, requests_by_hour_of_week=hours))
     meaning = "Two replicas of a 70B that serve an office: no requests at night or at the weekend."
@@ -372,7 +374,7 @@ def _many_ranks() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", tp=4, placement=placement)
     meaning = "An 8B on four devices without NVLink in each of two replicas: the devices wait for each other."
-    return _of("many-ranks", meaning, load, fleet(_service(load, 2, like), link="pcie_host"))
+    return regime_of("many-ranks", meaning, load, fleet(service_of(load, 2, like), link="pcie_host"))
 
 
 def _interfering() -> Regime:
@@ -383,7 +385,7 @@ def _interfering() -> Regime:
     slo = Slo(ttft_p95_ms=1000, tpot_p95_ms=40)
     like = deployment("Llama-3.3-70B", tp=4, weight_dtype="fp8", max_model_len=32_768)
     meaning = "Four large replicas with long prompts that delay decoding: both latency objectives are missed."
-    return _of("interfering", meaning, load, fleet(_service(load, 4, like, slo=slo)))
+    return regime_of("interfering", meaning, load, fleet(service_of(load, 4, like, slo=slo)))
 
 
 def _unbounded() -> Regime:
@@ -400,7 +402,7 @@ def _unbounded() -> Regime:
             "ended_by_length": series(0.004),
         }
     )
-    present = fleet(_service(load, 2, deployment(max_model_len=65_536)))
+    present = fleet(service_of(load, 2, deployment(max_model_len=65_536)))
     meaning = "Requests allow tens of thousands of tokens, most outputs are short, and a few are very long."
     return regime(present, {CHAT: measured}, name="unbounded", meaning=meaning)
 
@@ -411,9 +413,9 @@ def _overcommitted() -> Regime:
         tensor_active=0.18, device_util=1, power_w=1100, device_memory=1.58e11, peak=1.03,
     )  # fmt: skip
     like = _large(weight_dtype="fp8")
-    present = fleet(_service(load, 2, like, slo=Slo(tpot_p95_ms=80)))
+    present = fleet(service_of(load, 2, like, slo=Slo(tpot_p95_ms=80)))
     meaning = "More requests run than the KV cache holds: one of four is preempted, and TPOT misses its objective."
-    return _of("overcommitted", meaning, load, present)
+    return regime_of("overcommitted", meaning, load, present)
 
 
 FOUR_WEEKS_H = 672.0
@@ -425,7 +427,7 @@ def _steady() -> Regime:
         1.5, 1600, 400, 0.12, 0.012, 0.85, kv_use=0.1, preemptions=0, dram_active=0.6, tensor_active=0.06,
         device_util=0.95, power_w=3300, device_memory=5.8e11, peak=1.1,
     )  # fmt: skip
-    present = fleet(_service(load, 3, deployment("Llama-3.3-70B", tp=8, placement=placement)))
+    present = fleet(service_of(load, 3, deployment("Llama-3.3-70B", tp=8, placement=placement)))
     measured = evidence(**{**dict(load.evidence.items()), "observed_h": series(FOUR_WEEKS_H, n=1)})
     meaning = "Three whole on-demand instances that served in every hour of four weeks."
     return regime(present, {CHAT: measured}, name="steady", meaning=meaning)
@@ -443,7 +445,7 @@ def _embedding() -> Regime:
         CHAT, deployment(bge, weight_dtype="fp16", max_model_len=512, placement=placement), requests_s=7.5,
         prompt_len=400.0, output_len=None,
     )  # fmt: skip
-    seen = {name: known for name, known in load.evidence.items() if name not in ("tpot_s", "itl_s")}
+    seen = {name: values for name, values in load.evidence.items() if name not in ("tpot_s", "itl_s")}
     meaning = "An encoder that embeds texts: requests all week, no generated token, and a large host for one GPU."
     return regime(fleet(served), {CHAT: evidence(**seen)}, name="embedding", meaning=meaning)
 
