@@ -1,6 +1,6 @@
-"""Validation of a proposal: its fleet, whether edits can produce it, and whether settings permit it.
+"""Validation of a proposal: possible edits, permission by settings, service objectives and published facts.
 
-Front door: `candidate`, `possible`, `permitted`, `objectives`.
+Front door: `candidate`, `refusal`, `held_again`, `published_refusal`, `notes`.
 """
 
 from __future__ import annotations
@@ -439,7 +439,7 @@ def _neighbours(service: Service, fleet: Fleet) -> set[str]:
 
 
 def _parts(fleet: Fleet, held: Iterable[int]) -> set[int]:
-    """Return devices with all of their partitions; of a partition, those of its whole device."""
+    """Return devices with all of their partitions, and each partition with its whole device."""
     parents = {partition_id: device.device_id for partition_id, (device, _) in fleet.partition_of.items()}
     whole_devices = {parents.get(device_id, device_id) for device_id in held}
     return whole_devices | {partition_id for partition_id, parent in parents.items() if parent in whole_devices}
@@ -506,7 +506,7 @@ def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str |
 def published_refusal(present: Fleet, proposed: Fleet, market: Market, *, accepted: bool = False) -> Refusal | None:
     """Return why published facts refuse a proposal of any rule; None if they do not.
 
-    What runs already is not questioned: a combination of engine, format and accelerator counts where it changes.
+    Running combinations of engine, format and accelerator are accepted: only a changed one is checked.
     `accepted`: a person configured the rule, and so chose its models.
     """
     for deployment in deployments_unlike(proposed, present):
@@ -538,7 +538,7 @@ def notes(present: Fleet, proposed: Fleet, market: Market) -> tuple[str, ...]:
 
 
 def _engine_notes(present: Deployment, deployment: Deployment, market: Market) -> Iterator[str]:
-    """Yield what release notes state since the present version, and the published gain of drafts by an MTP head."""
+    """Yield the release notes since the present version, and the published gain of drafts by an MTP head."""
     if present.engine == deployment.engine and present.engine_version != deployment.engine_version:
         later = market.newer_releases(deployment.engine, deployment.engine_version)
         between = market.newer_releases(present.engine, present.engine_version)
@@ -549,7 +549,7 @@ def _engine_notes(present: Deployment, deployment: Deployment, market: Market) -
 
 
 def _other_models(present: Fleet, deployment: Deployment) -> Iterator[tuple[Deployment, bool]]:
-    """Yield the present deployment whose requests another model would take, and whether that stays beside it."""
+    """Yield the present deployments that would lose requests to another model, and whether they stay."""
     present_deployment = _present(present, deployment)
     if present_deployment is not None:
         if present_deployment.model.name != deployment.model.name:

@@ -1,7 +1,7 @@
 """Configuration that advice belongs to: one database holds the advice of one settings file.
 
-An advice run with other settings would replace the advice that people read, so that a run stores nothing unless its
-configuration is the one that the database names. An edit of the same file is no other configuration.
+An advice run with other settings would replace the advice that people read. A run stores nothing unless the database
+names its configuration. An edit of the same file is no other configuration.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Plans from a store: read the fleet, its advice, and compose the steps that save most together."""
+"""Plans from a store: read the fleet and its advice, compose steps, and price a variant again on request."""
 
 import json
 import time
@@ -156,7 +156,7 @@ class Tested:
 def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> Tested:
     """Price the chosen variant again, with `values` by the names of assumptions.
 
-    Dollars are corrected by the track record of its rule, as those of the recommendation are. Raises BadInput with the
+    Dollars are corrected by the track record of its rule, like the recommendation's. Raises BadInput with the
     reason if the change does not apply any more.
     """
     gathered, variant = ground.gathered, row.chosen

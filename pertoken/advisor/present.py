@@ -130,8 +130,8 @@ def present(
     """Read the last `window_s` seconds, and other windows that end at the same time, in one transaction.
 
     Evidence covers only the present epoch of each deployment. With `dated`, `now_ts` is a whole minute in the past and
-    prices and settings are those of that time. `assumed` prices override the configured ones. Raises StoreError if the
-    database cannot be read, BadInput for an assumed price that names no device.
+    prices and settings are as of then. `assumed` prices override the configured ones. Raises StoreError if the database
+    cannot be read, BadInput for an assumed price that names no device.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
@@ -319,6 +319,6 @@ def _price_texts(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) 
 
 
 def _listed(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, Price]:
-    """Return the list prices in force by device id; none for devices whose price a person set."""
+    """Return the list prices in force by device id, without devices that a person priced."""
     in_force = {device_id: prices.at(device, now_ts) for device_id, device in devices.items()}
     return {device_id: price for device_id, price in in_force.items() if price is not None and price.listed}

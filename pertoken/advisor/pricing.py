@@ -1,4 +1,4 @@
-"""Validate and price the proposals of a rule for one target, and make a recommendation of each result."""
+"""Prices of proposals: one call of a rule becomes a recommendation; a shard prices its calls in batches."""
 
 import json
 import math
@@ -403,7 +403,7 @@ def _saved(money: Estimate) -> str:
 
 
 def _saving(money: Estimate) -> tuple[float, float]:
-    """Return the likely dollars that leave the bill, and those of capacity; 0 where unpriced."""
+    """Return the likely dollars that leave the bill, and dollars of capacity; 0 where unpriced."""
     saving = money.saving or Saving()
     return saving.net[1], saving.capacity[1]
 
@@ -494,7 +494,7 @@ class PricedRun:
 
     rows: Sequence[Sequence[Recommendation]]
     departures: Sequence[Departure]
-    """Those of each service that save most."""
+    """Departures that save most, by service."""
     seconds: float
     """Time to make them."""
 
@@ -522,7 +522,7 @@ class _Pricer:
         self._done, self._batch = 0, 0
         self._reported = 0.0
         self.departures: list[Departure] = []
-        """Those of the last rule."""
+        """Calls of the last rule."""
 
     def rows(self, run: RuleRun) -> Iterator[list[Recommendation]]:
         """Yield the rows of one rule, call by call. A call that cannot be priced becomes a FAILED row."""

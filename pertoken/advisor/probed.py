@@ -1,4 +1,4 @@
-"""Measurements by `pertoken probe` as advice uses them. Front door: `stored`."""
+"""Measurements by `pertoken probe` as advice uses them. Front door: `keep`, `probed_deployment`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def measured_rates(
 
 
 def _batches_s(points: Sequence[OperatingPoint], step_s: float) -> tuple[float | None, float | None]:
-    """Return what a sequence beside one, and four sequences together, add to a step; None where not measured.
+    """Return the seconds that a second sequence, and four together, add to a step; None where not measured.
 
     `step_s`: a step of one sequence. Points at the shortest context count.
     """

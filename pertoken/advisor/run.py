@@ -1,8 +1,8 @@
 """One advice run, in its order: load, read, shard, run the rules, price, merge and keep.
 
 The rules are loaded first, in workers, since they declare the windows that are read. This process reads everything in
-one transaction. Shards, which are forks of it, measure the load of their services, run rules for them, and price what
-these propose; one more shard runs the rules over the fleet. The result does not depend on the number of shards.
+one transaction. Shards, which are forks of it, measure the load of their services, run rules for them, and price the
+proposals; one more shard runs the rules over the fleet. The result does not depend on the number of shards.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pertoken.window.reading import DAY, Window
 
 
 def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Recommendation]:
-    """Return open advice for each host whose services save money if all of them leave it together."""
+    """Return open advice for each host that saves money if all of its services leave together."""
     best, present = best_by_service(departures), gathered.fleet
     services_by_host = {host: names for host in present.hosts if len(names := services_on(present, host)) > 1}
     rows, combined = [], set[frozenset[str]]()
@@ -165,7 +165,7 @@ class Advice:
 class PricedCall:
     """Recommendations of one rule for one target."""
 
-    place: int
+    position: int
     """Position of the target among all targets of the rule."""
     rows: tuple[Recommendation, ...]
     ended: bool
@@ -197,7 +197,7 @@ def advise(
 ) -> Advice:
     """Run the rules of every source over the window ending at `now_ts`. `progress` is called with each phase.
 
-    With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `what_if`
+    With `dated`, `now_ts` is a whole minute in the past and prices and settings are as of then. `what_if`
     replaces measured or configured values. `shards`: their number, by default one for each processor. A broken rule is
     a recommendation in state FAILED. Raises StoreError if the database cannot be read, BadInput if `what_if` names an
     unknown subject.
@@ -234,7 +234,7 @@ def advice_of(
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
     """Run the rules of every source over a gathered fleet; return recommendations, best first.
 
-    A rule whose own window is not among the gathered ones gets the window of the run.
+    A rule gets the window of the run where its own was not gathered.
     """
     limits = limits or Limits()
     plugins = run_plugins(tuple(sources), None, limits, progress)
@@ -297,7 +297,7 @@ def _of_shard(
     limits: Limits,
     progress: Progress,
 ) -> list[list[PricedRule]]:
-    """Measure the load of the targets of a shard, run the rules for them, and price what these propose.
+    """Measure the load of the targets of a shard, run the rules for them, and price the proposals.
 
     Return each rule of each plugin.
     """
@@ -375,7 +375,7 @@ def _merged(
 
 
 def _restart_first(rows: Sequence[Recommendation], fleet: Fleet) -> Iterator[Recommendation]:
-    """Yield recommendations, with those refused that change a service whose replicas all have to be restarted first."""
+    """Yield recommendations; refuse changes of services where every replica has to be restarted first."""
     restarts = [
         (int(edit.target), row)
         for row in rows
@@ -402,7 +402,7 @@ def _restart_first(rows: Sequence[Recommendation], fleet: Fleet) -> Iterator[Rec
 
 def _until_ended(shards: Iterable[PricedRule]) -> Iterator[PricedCall]:
     """Yield the calls of a rule in the order of its targets, up to the first that ended it, as in a single shard."""
-    for call in sorted(chain.from_iterable(shard.calls for shard in shards), key=lambda call: call.place):
+    for call in sorted(chain.from_iterable(shard.calls for shard in shards), key=lambda call: call.position):
         yield call
         if call.ended:
             return
@@ -465,7 +465,7 @@ def keep_advice(
     *,
     adopt: bool = False,
 ) -> tuple[Advice, str | None]:
-    """Store the advice of a run; return what stands then, and a line to report if it belongs to other settings now.
+    """Store the advice of a run; return the standing advice, and a line to report if it belongs to other settings now.
 
     Changes are detected before proposals are stored, so that an applied one is not proposed again. Raises BadInput for
     the advice of another configuration unless `adopt`, StoreError if a database cannot be read or written.

@@ -1,4 +1,4 @@
-"""The advisor as a service: periodic advice runs until it is stopped."""
+"""The advisor as a service: periodic advice runs until it is stopped, and the telemetry before the first one."""
 
 from __future__ import annotations
 
@@ -118,8 +118,10 @@ def _write(where: StoreLocation, states: tuple[JobState, ...]) -> None:
 
 
 FIRST_TELEMETRY_S = 300.0
-"""Telemetry that a service waits for before its first run, where `advisor.every` is not shorter. A run over less
-finds nothing, and the next one is hours away."""
+"""Telemetry that a service waits for before its first run, where `advisor.every` is not shorter.
+
+A run over less finds nothing, and the next one is hours away.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class FirstRun:
         return max(0.0, self.required_s - self.recorded_s)
 
     def sentence(self) -> str:
-        """Return when rules run first, and what to do if nothing runs them."""
+        """Return when rules run first, and how to run them if nothing does."""
         missing = f"{format_duration(self.recorded_s)} of {format_duration(self.required_s)} of telemetry are recorded"
         if self.served:
             due = f"in {format_duration(self.wait_s)}: {missing}" if self.wait_s else "now, which takes up to a minute"
@@ -150,7 +152,7 @@ class FirstRun:
 
 
 def first_run(location: StoreLocation, every_s: float) -> FirstRun | None:
-    """Return what the first run waits for; None if rules have run. Raises StoreError."""
+    """Return the state before the first run; None if rules have run. Raises StoreError."""
     if stored_configuration(location) is not None:
         return None
     return FirstRun(_recorded_s(location), min(FIRST_TELEMETRY_S, every_s), is_served(location))

@@ -1,4 +1,4 @@
 """Description of a difference of two fleets: its title, the commands that apply it, and those that undo it.
 
-Front door: `title`, `commands`. `kubernetes` and `timers` write commands for `commands`.
+Front door: `title`, `commands`; `servers` writes the commands of moves for `commands`.
 """

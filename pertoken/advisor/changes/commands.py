@@ -1,7 +1,7 @@
-"""Commands that apply and undo a change, or sentences where no command exists. Nothing here runs them.
+"""Commands that apply and undo a change: options, Kubernetes, timers, devices; a sentence where none exists.
 
-Their order is safe to follow line by line: start what is new with its flags, check that it serves, move the traffic,
-and only then stop or give back what ran before.
+Nothing here runs them. Their order is safe to follow line by line: start the new servers, check that they serve, move
+the traffic, and only then stop or give back the old ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pertoken.state.service import FEWEST, HOURS_OF_WEEK, Quantity, Schedule
 from pertoken.units import counted
 
 LAST_COUNTS = ("vllm", "sglang", "llama.cpp", "trtllm", "lmdeploy")
-"""Engines whose parsers accept a repeated option (argparse, click, llama.cpp's own); TGI's rejects it."""
+"""Engines with parsers that accept a repeated option (argparse, click, llama.cpp's own); TGI's rejects it."""
 
 
 Versions = tuple[str | None, str]

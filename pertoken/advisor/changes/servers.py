@@ -1,4 +1,4 @@
-"""Commands that start servers in another place, and stop the previous ones once the new ones serve."""
+"""Commands of instances and servers: buy, order, release, start, and move to another place."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _term(commitment: Commitment) -> str:
 def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = False) -> Step:
     """Return the commands that drain and return a host; `host` is None where only its name is known.
 
-    `nvidia`: whether its devices are all of NVIDIA, whose tool shows that no process uses them.
+    `nvidia`: whether all its devices are NVIDIA's, so that nvidia-smi shows remaining processes.
     """
     count = len(
         [device for device in present.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
@@ -106,7 +106,7 @@ _MODELS = "/v1/models"
 
 
 def health_check(engine: str, servers: str) -> str:
-    """Return the command that fails until a server serves; `servers` names whose address is to be filled in."""
+    """Return the command that fails until a server serves; `servers` names the address to fill in."""
     page = health_page(engine) or health_page(like(engine)) or _MODELS
     return f"curl --fail --silent --show-error http://ADDRESS{page}  # ADDRESS: host:port of {servers}"
 
@@ -127,7 +127,7 @@ def new_server_options(deployment: Deployment) -> str:
 
 
 def start_options(group: Group) -> tuple[str, str]:
-    """Return the flags of the servers that replace a group elsewhere, and those of the present ones, as text."""
+    """Return the flags of the servers that replace a group elsewhere, and of the present ones, as text."""
     first = group.deployments[0]
     old, new = group.changes.get("engine", (first.engine, first.engine))
     changes = {
@@ -185,7 +185,7 @@ def move(
 ) -> Step:
     """Return the lines that start servers in a new place, check them and move the traffic before the old ones stop.
 
-    `changes` are those of the placement; `devices` name the old and new devices where it stays.
+    `changes`: of the placement; `devices`: names of the old and new devices where it stays.
     """
     first = group.deployments[0]
     present, name, lead = first.placement, first.name, prefix and f"{first.name}: "

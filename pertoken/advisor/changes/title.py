@@ -1,4 +1,4 @@
-"""Title of a difference, its changes field by field, and its edits as they are stored."""
+"""A difference of fleets as text: title, changed fields, stored edits, subjects, risk and effort."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PricingChoices:
     """Choices of pricing where the proposal leaves them open."""
 
     resized: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Replicas before and after of each service whose number changes, by service name."""
+    """Replicas before and after of each service with a changed number, by service name."""
     released: tuple[str, ...] = ()
     """Names of hosts."""
     priced: bool = False
@@ -195,7 +195,7 @@ DEMAND = {
 
 
 def title(difference: Diff, present: Fleet, chosen: PricingChoices) -> str:
-    """Return the changes as one line, most important first. `chosen` is what pricing decided."""
+    """Return the changes as one line, most important first. `chosen`: decisions of pricing."""
     parts = list(_hosts(difference))
     changed = groups(difference, present)
     several = len({group.service.name for group in changed}) > 1 and not difference.removed
@@ -484,7 +484,7 @@ def _risks(difference: Diff) -> Iterator[str]:
 
 
 def _touched_services(difference: Diff, present: Fleet) -> list[str]:
-    """Return the services whose deployments or demand change, in the order of the fleet."""
+    """Return the services with changed deployments or demand, in the order of the fleet."""
     changed = {int(change.target) for change in difference.changes if change.kind == "deployment"}
     changed |= {deployment.deployment_id for deployment in difference.removed}
     named = {change.target for change in difference.changes if change.kind == "service"}

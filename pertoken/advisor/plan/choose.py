@@ -1,4 +1,4 @@
-"""Choose the levers of a plan, group by group, for each possible set of commitments."""
+"""Choice of the levers of a plan: search in each group, for each possible set of commitments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compose recommendations into one plan: the best subset and order, each step priced on the state before it."""
+"""Composition of one plan: the best subset of recommendations, its order, and each step priced after the previous."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Levers of a plan: variants of recommendations, the subjects that each touches, and their conflicts.
+"""Levers of a plan: variants of recommendations, their subjects, their conflicts and their groups.
 
-Front door: `lever` (`Lever`, `levers`), `reach` (`covers`), `groups` (`groups`), and
-`conflicts`.
+Front door: `levers`, `covers`, `reapplied` (a lever after others), `conflicts` and `groups`.
 """
 
 from __future__ import annotations
@@ -441,7 +440,7 @@ def conflict(first: Lever, second: Lever) -> str | None:
 
 
 def _of_one_service(first: Lever, second: Lever) -> bool:
-    """Return whether both change the same single service, whose parts are priced together."""
+    """Return whether both change the same single service: its parts are priced together."""
     services = [{name for name in lever.touches if name.startswith("service:")} for lever in (first, second)]
     return len(services[0]) == 1 and services[0] == services[1] and not second.change.diff.released
 

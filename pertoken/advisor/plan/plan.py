@@ -1,4 +1,4 @@
-"""Plan: steps in order, each priced on the state after the previous step, and totals."""
+"""A plan as values: limits, steps in order, left-out proposals and totals."""
 
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class Step:
     where: str
     """Name of the service, deployment or host for people."""
     risk: str
-    """What it may harm: `none`, `latency`, `availability` or `quality`."""
+    """Possible harm: `none`, `latency`, `availability` or `quality`."""
     effort: str
     """`minutes`, `hours` or `days`."""
     spend_before: int
@@ -78,7 +78,7 @@ class Step:
     conflicts: tuple[str, ...] = ()
     """Proposals that conflict with it, each with the reason."""
     tier: Tier | None = None
-    """What its forecast rests on; None without a forecast."""
+    """Basis of its forecast; None without one."""
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
 
@@ -116,7 +116,7 @@ class Plan:
     mtok_per_month: float | None = None
     """Prompt (with cached) and generated Mtok of all services at the present load, which a plan does not change.
 
-    None if those of a service are not known or it does not generate.
+    None if a service's are not known or it does not generate.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Price combinations of levers, each forecast as one change of the present fleet."""
+"""Prices of combinations of levers, each one change of the present fleet; track records; the power budget."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class States:
 
 
 def held(price: Estimate) -> Estimate | str:
-    """Return an estimate whose latency is known and kept where an objective is set; else the reason why it is not."""
+    """Return an estimate with known latency that keeps the objectives; else the reason why it does not."""
     try:
         word, sentence = price.verdict
     except Abstained as reason:

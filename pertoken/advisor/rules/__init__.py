@@ -2,10 +2,8 @@
 
 Front door:
 
-- `rules.discovery`: `find_rules`, the installed plugins and whether each may be loaded. It runs no code of a plugin.
-- `rules.load`: `load` runs a plugin's module; `source_of` makes a `Source` that a worker loads.
-- `rules.discovery`: `disabled`, `enable` and `disable`, for rules that a person switched off.
-- `rules.listing`: one entry for each rule, and the page of one; plugins are loaded in workers.
-- `rules.check`: runs the conformity suite and the regimes on the rules of a file.
-- `rules.scaffold`: the files of a new rule.
+- `rules.discovery`: `find_rules`, the installed plugins and whether each may be loaded, without running their code;
+  `load` runs a plugin's module; `source_of` makes a `Source` that a worker loads; `disabled`, `enable` and `disable`.
+- `rules.listing`: one entry for each rule, and the page of one, loaded in workers; `check` runs the conformity suite
+  and the regimes on the rules of a file; `new_rule` writes the files of a new rule.
 """

@@ -1,4 +1,4 @@
-"""Discovery of plugins, and whether each may be loaded: a person may have switched it off. No code of a plugin runs."""
+"""Discovery of plugins, permission to load each, and loading of their rules. Only `load` runs code of a plugin."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def source_of(plugin: Plugin, settings: Settings) -> Source:
 
 
 def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """Return one line for each table `[rules.ID]` whose id is not among `names`."""
+    """Return one line for each table `[rules.ID]` with an id outside `names`."""
     rule_ids = set(names)
     lines = []
     for row in settings.rules:

@@ -1,4 +1,4 @@
-"""List of all rules with their states, and the page of one rule as text."""
+"""Commands on rules: list them with their states, explain one, check the rules of a file, and scaffold a new one."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Front door:
 
 - `worker.run`: `run_plugins` loads plugins and runs their rules; without `Inputs` it only loads them. `run_job` runs
   any other job under the same restrictions.
-- `worker.child`: `Source`, a plugin as a worker loads it; inputs of rules, and their resource limits.
-- `worker.child`: `Confinement`, the kernel restrictions of a plugin's rules.
+- `worker.child`: `Source`, a plugin as a worker loads it; inputs of rules, resource limits, and `Confinement`, the
+  kernel restrictions of a plugin's rules.
 - `worker.wire`: states as JSON, and texts as they can be stored.
 """

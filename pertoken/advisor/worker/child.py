@@ -3,10 +3,10 @@
     advisor ─ supervisor ─ keeper ─ plugin ─ rule, rule, ...
                                   └ plugin ─ ...
 
-The supervisor creates namespaces, whose first process is the keeper; neither runs code of a plugin. The plugin process
-is restricted by the kernel and by limits before it imports anything. Each rule runs in a fork of it, so that no rule
-sees the changes of another; the rules that this program ships share a plugin process as long as none of them ends it.
-When the keeper ends, all its descendants end. Every process exits with `os._exit`; its only open files are standard
+The supervisor creates namespaces with the keeper as their first process; neither runs code of a plugin. The plugin
+process is restricted by the kernel and by limits before it imports anything. Each rule runs in a fork of it, so that no
+rule sees the changes of another; the rules that this program ships share a plugin process as long as none of them ends
+it. When the keeper ends, all its descendants end. Every process exits with `os._exit`; its only open files are standard
 input, output and the pipe to the advisor.
 """
 
@@ -201,7 +201,7 @@ class Inputs:
     measured: Measured
     """Evidence of the window of the run."""
     windows: Mapping[int, Measured] = field(default_factory=dict)
-    """Evidence of windows of rules, by length in seconds. A rule whose window is not there gets that of the run."""
+    """Evidence of windows of rules, by length in seconds. Other rules get the window of the run."""
     shard: Shard = field(default_factory=Shard)
 
     def over(self, window_s: int | None) -> Measured:
@@ -213,7 +213,7 @@ class Inputs:
         return self._targets[scope]
 
     def place(self, target: Target) -> int:
-        """Return the position of a target among those of its scope in all shards."""
+        """Return the position of a target in its scope across all shards."""
         return 0 if target is None else self._places[subject_key(target)]
 
     def count(self, scope: str) -> int:
@@ -601,7 +601,7 @@ def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
 
 
 def _messages(rule: Rule, inputs: Inputs, limits: Limits) -> Iterator[dict[str, Any]]:
-    """Run a rule for each of its targets, and yield what to report."""
+    """Run a rule for each of its targets, and yield the reports."""
     for target in inputs.targets(rule.scope):
         yield {"call": _call(rule, target, inputs, limits) | {"output": _printed(limits)}}
 

@@ -238,7 +238,7 @@ def _changed_list(present_records: Iterable[Any], sent: Any, kind: type, where: 
         if _key(record_key, where) not in records:
             raise InvalidEdit(f"{where} has no {record_key}")
         record = records[record_key]
-        # Replicas change alike as a rule: then the values of one are those of the next.
+        # Replicas change alike as a rule: then one has the same values as the next.
         if read is None or changes != read[1] or not _same_parts(record, read[0], changes):
             read = record, changes, _values(record, changes, kind.__name__.lower())
         records[record_key] = _with(record, read[2])
