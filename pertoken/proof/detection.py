@@ -1,8 +1,8 @@
-"""Detection: changes of configuration that were recorded since the last look, as moves and verdicts.
+"""Detection of new changes of configuration, as moves and verdicts; the journal of a recommendation.
 
-Each change of an epoch gets a verdict row, recommended or not. A change that brings about what a recommendation
-proposes moves it to APPLIED, accepted or not, and one that takes it back moves it to ROLLED_BACK. Whoever looks first
-stores them: a second look at the same time finds the verdict there and stores nothing.
+Each change of an epoch gets a verdict row, recommended or not. A change that applies a recommendation moves it to
+APPLIED, accepted or not; a change that undoes it moves it to ROLLED_BACK. The first look
+stores them: a second look at the same time finds the verdict and stores nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CANDIDATES = (State.APPLIED, State.VERIFYING, State.ACCEPTED, State.OPEN, *PUT_
 _APPLIED = (State.APPLIED, State.VERIFYING)
 _UNDOABLE = (*_APPLIED, *JUDGED, State.DECAYED)
 Edits = tuple[tuple[str, int | str, str, str], ...]
-"""What a variant sets: two that set the same are one change."""
+"""Edits of a variant; variants with equal edits are one change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Detected:
 
 
 def detect(store: Store, target: AdviceRepository, market: Market, settings: Settings, now_ts: int) -> int:
-    """Compare recorded epochs with recommendations, and store what follows. Return how many changes were new.
+    """Compare recorded epochs with recommendations, store the moves and verdicts, and return the number of new changes.
 
     Raises AdviceChanged if somebody else acted on one of the recommendations meanwhile, StoreError if the database
     cannot be read or written.
@@ -90,13 +90,13 @@ def detected(
 ) -> Detected:
     """Return the effect of new changes on recommendations, given the present verdicts.
 
-    A recommendation for several deployments is applied with the last of them: it gets the earlier changes, too. What
-    changes within a trial that runs applies and undoes nothing; once it ended, what stayed is applied.
+    A recommendation for several deployments is applied with the last of them: it gets the earlier changes, too. A
+    change during a trial applies and undoes nothing; once the trial ended, a change that stayed is applied.
     """
     tried, on_trial = _on_trial(trials)
     moves: list[Moved] = []
     owner: dict[int, int] = {}  # recommendations by the epoch of a change
-    taken: dict[Edits, str] = {}  # what was applied, and as which recommendation
+    taken: dict[Edits, str] = {}  # recommendation by applied edits
     fresh = {change.epoch_id for change in new}
     changes = [*(_as_change(verdict) for verdict in stored_verdicts if verdict.recommendation_id is None), *new]
     changes = [change for change in changes if change.deployment_id not in on_trial]
@@ -127,7 +127,7 @@ def detected(
         ]
         caused = bringing(variant, later)
         if not fresh & {change.epoch_id for change in caused} and recommendation.state is not State.ACCEPTED:
-            continue  # nothing new: a person who accepted it set what no epoch shows, or the engine just stopped
+            continue  # nothing new: a person set a field that no epoch shows, or the engine just stopped
         taken[_edits(variant)] = short_id(recommendation)
         owner |= {change.epoch_id: recommendation.recommendation_id for change in caused}
         if recommendation.state not in _APPLIED:
@@ -188,7 +188,7 @@ JUDGED_EVERY_S = 600
 class ChangeWatch:
     """Detection at every refresh of a screen that finds a new epoch, and verdicts now and then.
 
-    Who may not write advice sees what others stored.
+    Without the right to write advice, show the stored ones.
     """
 
     def __init__(self, location: StoreLocation, settings: Settings) -> None:
@@ -197,7 +197,7 @@ class ChangeWatch:
         self._judged_ts: int | None = None
 
     def look(self, store: Store, now_ts: int) -> None:
-        """Detect and judge what is due. Raises StoreError if telemetry cannot be read."""
+        """Detect new changes and judge due ones. Raises StoreError if telemetry cannot be read."""
         newest = newest_epoch(store)
         if store.advice is None:
             return
@@ -213,7 +213,7 @@ class ChangeWatch:
                 detect(store, target, market, self._settings, now_ts)
             judge_changes(store, target, self._settings, now_ts)
         except AdviceChanged:
-            self._seen = self._judged_ts = None  # at the next refresh, with what somebody else just stored
+            self._seen = self._judged_ts = None  # at the next refresh, after another writer's rows
         except StoreError:
             return
 
@@ -228,7 +228,7 @@ class Entry:
     who: str
     why: str
     edits: tuple[Edit, ...] = ()
-    """What changed; empty for a move."""
+    """Changed fields; empty for a move."""
 
     def values(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -1,4 +1,4 @@
-"""State machine of recommendations: every legal move is one row of `MOVES`; all others are refused with a reason."""
+"""State machine of recommendations and the acts of a person. Each legal move is one row of `MOVES`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Move:
     """States it starts from; None: there is no recommendation yet."""
     after: State
     verb: str
-    """What is done to a recommendation, as in `it cannot be …`."""
+    """Participle of the act, as in `it cannot be …`."""
     command: str | None = None
     """The command by which a person makes it; None for moves of runs and verdicts."""
 
@@ -113,7 +113,7 @@ def commands(state: State) -> tuple[str, ...]:
 
 
 def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **changes: Any) -> Moved:
-    """Make one move of the table, with other fields that change. Raises IllegalMove with what is possible instead."""
+    """Make one move of the table, with other fields that change. Raises IllegalMove with the possible moves."""
     move = _BY_CODE[code]
     if recommendation.state not in move.before:
         raise IllegalMove(refusal(recommendation, code))
@@ -122,7 +122,7 @@ def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **ch
 
 
 def refusal(recommendation: Recommendation, code: str) -> str:
-    """Return why a move cannot be made, or a trial not begun, and what can be done instead."""
+    """Return why a move cannot be made, or a trial not begun, and the possible moves."""
     verb = "tried" if code == "trial" else _BY_CODE[code].verb
     what = f"{short_id(recommendation)} ({recommendation.change}) is {described(recommendation)} and cannot be {verb}"
     if names := commands(recommendation.state):
@@ -173,7 +173,7 @@ def dismiss(recommendation: Recommendation, now_ts: int, until_ts: int, why: str
 def reopen(recommendation: Recommendation, now_ts: int, why: str | None = None) -> Sequence[Moved]:
     """End a snooze or dismissal, or withdraw an acceptance. Raises BadInput.
 
-    What was accepted keeps its estimate and ends; its proposal goes on as the next life, an open recommendation.
+    An accepted recommendation keeps its estimate and ends; its proposal becomes an open recommendation, the next life.
     """
     why = why or "reopened"
     if recommendation.state is not State.ACCEPTED:
@@ -232,7 +232,7 @@ def undo_commands(recommendation: Recommendation) -> Variant:
 
 
 def _variant(recommendation: Recommendation, key: str | None) -> Variant:
-    """Return the variant whose key begins so, or the best. Raises BadInput if it is not exactly one."""
+    """Return the variant with this prefix of its key, or the best. Raises BadInput if it is not exactly one."""
     if not recommendation.variants:
         raise BadInput(f"{short_id(recommendation)}: an older pertoken stored it; run `pertoken advise` first")
     if key is None:

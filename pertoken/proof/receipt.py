@@ -1,4 +1,4 @@
-"""The receipt of a change: promised and realised saving, each in its own numbers, and all that a reader can check."""
+"""The receipt of a change, its question and their JSON: promised and realised saving, and every checkable input."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Change:
     target: str
     """Service or deployment."""
     before: str
-    """What ran before, so that one can go back to it."""
+    """Previous values, to go back to."""
     rule: str | None = None
     regime: str | None = None
     recommendation: str | None = None

@@ -35,9 +35,9 @@ class State(StrEnum):
     REGRESSED = "REGRESSED"
     """Tokens cost more than before."""
     OUTPUT_CHANGED = "OUTPUT_CHANGED"
-    """Outputs are not what they were: nothing counts as saved until their quality is checked."""
+    """Outputs changed: nothing counts as saved until their quality is checked."""
     INCONCLUSIVE = "INCONCLUSIVE"
-    """What was measured decides nothing; the reason is with the verdict."""
+    """Measurements decide nothing; the reason is with the verdict."""
     DECAYED = "DECAYED"
     """A saving that was measured once is not there any more."""
     ROLLED_BACK = "ROLLED_BACK"
@@ -106,7 +106,7 @@ class ChangeLine:
 
 @dataclass(frozen=True)
 class Edit:
-    """One field that a variant changes, as JSON values: what detection compares with what runs."""
+    """One field that a variant changes, as JSON values. Detection compares it with the present fleet."""
 
     kind: str
     """`service`, `deployment`, `device`, `host` or `fleet`."""
@@ -144,7 +144,7 @@ class Variant:
     """One proposal of a rule for a target, priced. Money is nano-USD per month of 730 h, as (low, likely, high)."""
 
     key: str
-    """Hash of what changes, whatever it costs (`Diff.key`)."""
+    """Hash of the changes, without their costs (`Diff.key`)."""
     title: str
     changes: tuple[ChangeLine, ...] = ()
     edits: tuple[Edit, ...] = ()
@@ -169,11 +169,11 @@ class Variant:
     released: tuple[str, ...] = ()
     """Hosts that pricing gives back."""
     moving: tuple[str, ...] = ()
-    """Costs of a change of provider or region: data that leaves, both sides running, terms, and what is not known."""
+    """Costs of a change of provider or region: data that leaves, both sides running, terms, and unknown costs."""
     moving_once: Money | None = None
     """The part of them that is paid once, nano-USD; None without such a change, or where a part is not known."""
     risk: str = "none"
-    """What it can harm: `none`, `latency`, `availability` or `quality`."""
+    """Possible harm: `none`, `latency`, `availability` or `quality`."""
     effort: str = "low"
     """`low`, `medium` or `high`."""
     requires: tuple[str, ...] = ()
@@ -188,13 +188,13 @@ class Variant:
     break_even: str | None = None
     """From which value of an unmeasured number it pays."""
     tier: Tier | None = None
-    """What its forecast rests on; None without a forecast, and in advice of an older pertoken."""
+    """Basis of its forecast; None without a forecast, and in advice of an older pertoken."""
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     record: RecordLine | None = None
     """Track record that its figures are corrected by; None where its rule has no receipts."""
     proposal: str = ""
-    """What changes, as JSON that `checks.candidate` reads, for a plan. Empty in older advice."""
+    """Changes as JSON, which `checks.candidate` reads for a plan. Empty in older advice."""
 
     @property
     def net(self) -> Money | None:
@@ -223,10 +223,10 @@ class Variant:
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """Sort key, the largest first: by what is sure of the saving, then of the bill that falls once confirmed.
+        """Sort key, the largest first: by the sure saving, then by the bill that falls once confirmed.
 
-        A variant without a saving is between those that save and those that pay more. Capacity to confirm ranks
-        nothing: a test that costs minutes comes before another model that leaves the bill as it is.
+        A variant without a saving is between savings and losses. Capacity to confirm does not count: a test of minutes
+        comes before another model with the same bill.
         """
         forecast = self.tier is not None
         saving, confirmed = self.saving or Saving(), self.if_confirmed or Saving()
@@ -267,7 +267,7 @@ class Recommendation:
     prices: tuple[str, ...] = ()
     """Present price of an hour of each kind of device that it is about, with its origin and date."""
     output: str = ""
-    """What the rule printed and logged, its end where that is long."""
+    """Output and log of the rule; the end of a long one."""
     unconfirmed: str | None = None
     """Why the last run did not propose it again, while it stays open for one more run and is in no total."""
     until_ts: int | None = None
@@ -312,7 +312,7 @@ class Recommendation:
 
     @property
     def change(self) -> str:
-        """Title of the variant that was accepted or applied; else of what is proposed."""
+        """Title of the accepted or applied variant; else of the proposal."""
         return self.title if self.estimate is None else self.estimate.title
 
     @property
@@ -437,4 +437,4 @@ offers that the recommendation names.
 """,
     ),
 }
-"""What `pertoken rules explain` and details show of them, by rule id."""
+"""Text of `pertoken rules explain` and of details, by rule id."""

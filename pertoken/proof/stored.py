@@ -36,9 +36,9 @@ _GONE = (State.EXPIRED, State.SUPERSEDED)
 
 
 def standing(store: Store, as_of: int | None = None) -> tuple[Recommendation, ...]:
-    """Return all advice as it stands, without what expired or was superseded; empty where no rules ever ran.
+    """Return all standing advice, none of it expired or superseded; empty where no rules ever ran.
 
-    With `as_of` that which has stood unchanged since then: what changed advice was before is not kept.
+    With `as_of`: advice unchanged since then, because earlier versions are not kept.
     """
     if store.advice is None:
         return ()
@@ -139,7 +139,7 @@ def newest(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
 
 
 def stored(connection: Connection) -> tuple[Recommendation, ...]:
-    """Return every recommendation, those of earlier lives included."""
+    """Return every recommendation, earlier lives included."""
     refusals: dict[int, list[Refusal]] = defaultdict(list)
     for row in repository.refusals(connection):
         refusals[row.recommendation_id].append(Refusal(row.code, row.reason))
@@ -169,12 +169,12 @@ def _to_row(recommendation: Recommendation) -> dict[str, Any]:
 
 
 def _encoded(value: object) -> str:
-    """Return records, and what they hold, as JSON: `asdict` would copy every value before."""
+    """Return nested records as JSON: `asdict` would copy every value before."""
     return _ENCODER.encode(value)
 
 
 def _values(record: Any) -> dict[str, Any]:
-    """Return the fields of a record. Raises TypeError for what is none."""
+    """Return the fields of a record. Raises TypeError for any other value."""
     if not is_dataclass(record):
         raise TypeError(f"not a record: {record!r}")
     return vars(record)
@@ -228,7 +228,7 @@ def keep(
 ) -> tuple[Recommendation, ...]:
     """Store the results of an advice run. `ran`: ids of the rules that ran.
 
-    Returns what stands then. Raises StoreError if the database cannot be written.
+    Returns the standing advice. Raises StoreError if the database cannot be written.
     """
     with target.writing() as connection:
         rows = newest(stored(connection))
@@ -257,7 +257,7 @@ def merged(
 
 
 def _change(row: Recommendation | None, recommendation: Recommendation | None, ran: bool, now_ts: int) -> Moved | None:
-    """Return what a run changes in one row; None if it stays as it is."""
+    """Return the move that a run makes of one row; None if it stays."""
     if recommendation is None:
         return None if row is None or row.state not in SET_BY_RUN else _missing(row, ran, now_ts)
     is_open = recommendation.state is State.OPEN
@@ -297,5 +297,5 @@ def _next_life(row: Recommendation, recommendation: Recommendation) -> Recommend
 
 
 def _undated(recommendation: Recommendation) -> Recommendation:
-    """Return advice without what changes from run to run: a rule may print the time."""
+    """Return advice without its dates and output: a rule may print the time."""
     return replace(recommendation, output="", created_ts=0, updated_ts=0, version=0)

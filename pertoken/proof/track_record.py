@@ -17,8 +17,11 @@ from pertoken.savings.saving import Saving
 from pertoken.window.like_for_like import Z95
 
 PRIOR_SD = 0.3
-"""Standard deviation of the ratio among rules. A judgement, until there are receipts of many rules: a rule that was
-wrong by a third is usual, one wrong by a factor of two is rare."""
+"""Standard deviation of the ratio among rules.
+
+A judgement, until there are receipts of many rules: a rule that was wrong by a third is usual, one wrong by a factor of
+two is rare.
+"""
 REGIME_SD = 0.2
 """The same among regimes of one rule."""
 SPREAD = 0.3
@@ -47,7 +50,7 @@ class Outcome:
 
     @property
     def variance(self) -> float:
-        """Of the ratio, by the uncertainty of what was measured."""
+        """Of the ratio, by the uncertainty of the measurement."""
         return (self.realised.half_width / Z95 / self.promised) ** 2
 
 
@@ -74,9 +77,8 @@ NO_RECORD = Record(0, 1.0, PRIOR_SD, SPREAD)
 
 
 def outcome(rule: str, regime: str | None, promise: Promise | None, finding: Finding) -> Outcome | None:
-    """Return what a finding adds to the record; None where nothing was promised or the baseline failed a gate.
-
-    Inconclusive ones with a wide interval count, by their width: to leave them out would keep the lucky ones.
+    """Return the outcome that a finding adds to the record; None without a promise or where the baseline failed a gate.
+    Inconclusive findings count, weighted by the width of their interval: without them only lucky ones would.
     """
     measured = finding.saving_90
     judged = finding.code in (None, "wide-interval")
@@ -108,7 +110,7 @@ def corrected(promise: Promise, rule_record: Record) -> Promise:
 
 
 def corrected_money(money: Money, ratio: float, widening: float) -> Money:
-    """Return dollars whose likely figure is corrected by a ratio, and whose interval is wider by `widening` besides."""
+    """Return dollars with the likely figure corrected by a ratio, and the interval wider by `widening`."""
     low, likely, high = money
     middle, scale = likely * ratio, ratio * widening
     return round(middle - scale * (likely - low)), round(middle), round(middle + scale * (high - likely))

@@ -41,11 +41,10 @@ _OBJECTIVES = (
 
 
 def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_of: int | None = None) -> FleetReport:
-    """Return a report with what is wrong at its end, the most urgent first. Raises StoreError.
+    """Return a report with the troubles at its end, the most urgent first.
 
-    Troubles are those of the last `WINDOW_S` seconds, whatever window the report has.
-
-    `as_of`: the past time that the report is of. States of alerts are those of the present, and left out then.
+    Raises StoreError. Troubles cover the last `WINDOW_S` seconds, independent of the report's window. `as_of`: past
+    time of the report; alerts are left out then, because only their present states are stored.
     """
     alerts: Sequence[Any] = ()
     if store.advice is not None and as_of is None:
@@ -60,7 +59,7 @@ def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_
 def troubles(
     report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[Any] = ()
 ) -> tuple[Trouble, ...]:
-    """Return what is wrong at the end of a report: by kind, and of one kind the dearest first.
+    """Return the troubles at the end of a report: by kind, and of one kind the dearest first.
 
     `verdicts`: newest change first; `alerts`: stored rows of alerts.
     """
@@ -168,7 +167,7 @@ def _silent_hosts(report: FleetReport) -> Iterator[Trouble]:
 
 
 def _regressions(lines: Mapping[int, DeploymentLine], verdicts: Iterable[Verdict]) -> Iterator[Trouble]:
-    """Yield the deployments of which the newest change made tokens dearer, or altered outputs that nobody checked."""
+    """Yield the deployments where the newest change made tokens dearer, or altered outputs that nobody checked."""
     newest: dict[int, Verdict] = {}
     for verdict in verdicts:
         newest.setdefault(verdict.deployment_id, verdict)

@@ -1,4 +1,4 @@
-"""Verdicts on changes of configuration: the cost of a token after a change against before, at like load."""
+"""Recorded changes of configuration, the recommendations that they apply or undo, and their verdicts, as stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EpochChange:
     name: str
     """Deployment and host as people call them."""
     edits: tuple[Edit, ...]
-    """What differs from the previous epoch, the driver included."""
+    """Differences from the previous epoch, the driver included."""
     version_before: str | None
     version_after: str | None
 
@@ -106,7 +106,7 @@ def epoch_fleet(row: Any, inventory: Inventory, market: Market, settings: Settin
 
 
 def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochChange, ...]:
-    """Return the changes that set a field to what a variant proposes.
+    """Return the changes that set a field to a value proposed by a variant.
 
     A deployment that only stopped running is no such change: it may have crashed.
     """
@@ -188,7 +188,7 @@ class Result(StrEnum):
     DEARER = "DEARER"
     NO_EFFECT = "NO_EFFECT"
     OUTPUT_CHANGED = "OUTPUT_CHANGED"
-    """Whatever a token costs: its outputs are not what they were."""
+    """Outputs changed; the cost of a token does not count."""
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
@@ -275,7 +275,7 @@ OUTCOMES = ("regressed", "output-changed", "inconclusive", "no-effect", "partial
 def outcome(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | None:
     """Return the reason code of the move that the verdicts on a recommendation's changes make; None while one is open.
 
-    Of several deployments the least favourable one counts. The rules are those of `verification.verdict`.
+    Of several deployments the least favourable one counts, by the rules of `verification.estimate.judge`.
     """
     codes = [_outcome(estimate, judgement) for judgement in verdicts]
     if not codes or None in codes:
@@ -299,7 +299,7 @@ def _outcome(estimate: Variant | None, judgement: Judgement) -> str | None:
 
 
 def promise_of(estimate: Variant | None) -> Promise | None:
-    """Return what an estimate promises of the device-seconds per token; None where it is no speed-up."""
+    """Return the promised change of the device-seconds per token; None where the estimate is no speed-up."""
     if estimate is None or estimate.throughput_ratio is None:
         return None
     low, likely, high = (1 - 1 / ratio for ratio in estimate.throughput_ratio)
@@ -309,7 +309,7 @@ def promise_of(estimate: Variant | None) -> Promise | None:
 def standing_verdicts(store: Store, as_of: int | None = None) -> tuple[Verdict, ...]:
     """Return every verdict, newest change first; none where no advice is stored. Raises StoreError.
 
-    With `as_of` those on changes that were noted by then; what was judged later is pending, as it was then.
+    With `as_of`: verdicts on changes noted by then; those judged later are pending, as they were then.
     """
     if store.advice is None:
         return ()

@@ -1,10 +1,9 @@
-"""Judging: when a change is verified, what its verdict moves, and the receipts that are stored of it.
+"""Judging: verification of due changes, the moves that verdicts make, and stored receipts.
 
 Front door:
 
 - `judging.judge`: `judge_changes`, which an advisor run calls; `judge_pending` with any `Judge`.
-- `judging.verifier`: `Verifier`, the judge that verifies changes by stored hours.
-- `judging.receipts`: `StoredReceipt`, in the database beside the hours it was made of, and its `Check`.
-- `judging.prospect`: what could be proven of a recommendation before it is accepted.
-- `judging.record`: the track record of each rule, from stored receipts.
+- `judging.verifier`: `Verifier`, the judge that verifies changes by stored hours; `prospects`, the provable saving of a
+  recommendation before it is accepted.
+- `judging.receipts`: `StoredReceipt`, in the database beside its hours, and its `Check`; `records` of each rule.
 """

@@ -1,4 +1,4 @@
-"""Judging: verdicts on changes whose time has come, the moves that follow, and re-checks of proven savings."""
+"""Judging: verdicts on due changes and releases, the moves that follow, re-checks, and advice to go back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Gone:
     extra: int
     """Devices of replicas that were promised to go without being named."""
     models: frozenset[str]
-    """What was served on them."""
+    """Models that they served."""
 
 
 def releases(variant: Variant) -> bool:
@@ -71,7 +71,7 @@ def releases(variant: Variant) -> bool:
 
 
 def due_releases(connection: Connection, rows: Iterable[Recommendation], now_ts: int, day_s: int) -> dict[int, int]:
-    """Return the recommendations whose release is judged now, with the time at which they were applied."""
+    """Return the recommendations with a release to judge now, and when they were applied."""
     released = {}
     for row in rows:
         if row.state in (State.APPLIED, State.VERIFYING) and row.estimate is not None and releases(row.estimate):
@@ -98,7 +98,7 @@ class Releases:
         self._now_ts, self._cycle = now_ts, cycle
 
     def receipt(self, row: Recommendation, applied_ts: int, kind: Kind = Kind.VERDICT) -> tuple[Receipt, StoredReceipt]:
-        """Return the receipt of a release by what is known now, also as it is stored."""
+        """Return the receipt of a release by the present telemetry, and its stored form."""
         minute = applied_ts // MINUTE * MINUTE
         window_before = Window(self._connection, minute - MAX_BASELINE_DAYS * self._cycle.day_s, minute, dated=True)
         window_after = Window(self._connection, applied_ts, self._now_ts)
@@ -131,7 +131,7 @@ class Releases:
             moving=row.estimate.moving,
         )
         made = receipt(question, change, self._now_ts, None, levels, agreed)
-        stored = receipts.of(
+        stored = receipts.to_stored(
             question, made, kind, deployment_id=None, epoch_id=None, recommendation_id=row.recommendation_id
         )
         return made, stored
@@ -341,7 +341,7 @@ def recheck_all(
     rows: Mapping[int, Recommendation],
     now_ts: int,
 ) -> None:
-    """Check proven savings again, store the receipts, and move what decayed."""
+    """Check proven savings again, store the receipts, and move decayed recommendations."""
     made: list[StoredReceipt] = []
     moves: dict[int, Moved] = {}
     for due_recheck in due:
@@ -379,7 +379,7 @@ def _again(
 
 
 def _lost(first: Receipt, later: Receipt) -> str | None:
-    """Return what became of a saving that decayed; None if it did not."""
+    """Return the present state of a decayed saving; None if it did not decay."""
     if first.release is not None and later.release is not None:
         if later.finding.verdict is EffectVerdict.REGRESSED:
             return str(later.finding.reason)
@@ -481,7 +481,7 @@ def _judged(stored_verdicts: Iterable[Verdict], rows: Iterable[Recommendation], 
         if not mine or row.state not in _UNDER_WAY:
             continue
         if row.estimate is not None and releases(row.estimate):
-            continue  # its dollars are those of the devices, whatever a token costs on the others
+            continue  # its dollars are those of the devices, not of the tokens on the others
         if row.state is State.APPLIED:
             begun = moved(row, "verifying", "hours after the change are collected", now_ts)
             yield begun
@@ -528,7 +528,7 @@ def go_back(
     inventory: Inventory,
     now_ts: int,
 ) -> tuple[Recommendation, ...]:
-    """Return a recommendation for each deployment that runs what made it worse. `rows`: recommendations by id."""
+    """Return a recommendation for each deployment that runs a change for the worse. `rows`: by id."""
     made = {
         (receipt.deployment_id, receipt.epoch_id): receipt.read()
         for receipt in receipts

@@ -1,4 +1,4 @@
-"""Receipts in the database, stored with their hours, so that they can be recomputed."""
+"""Receipts in the database with their hours, for recomputation; track records and corrections of advice from them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from pertoken.window.reading import Window
 SAME = 1e-9
 """Difference of two figures, relative or absolute, that rounding causes."""
 _NO_FIGURES = ("version", "sha256", "inputs_sha256")
-"""Fields of a receipt that name what made it, and hashes that are checked before its figures."""
+"""Fields with the maker of a receipt, and hashes that are checked before its figures."""
 
 
 class Kind(StrEnum):
@@ -156,7 +156,7 @@ class StoredReceipt:
         )
 
 
-def of(
+def to_stored(
     question: Question | ReleaseQuestion,
     made: Receipt,
     kind: Kind,
@@ -227,10 +227,9 @@ def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> Store
 
 
 def _same(stated: Any, again: Any) -> bool:
-    """Return whether every figure that is stated is the same again: older receipts lack what was added since.
-
-    A reason is no figure: later versions word it otherwise. Dollars are equal to the last digit; other numbers may
-    differ by what processors round otherwise.
+    """Return whether every stated figure is the same again: older receipts lack later fields. A reason is no figure:
+    later versions word it otherwise. Dollars are equal to the last digit; other numbers may differ by the rounding of
+    processors.
     """
     if isinstance(stated, dict) and isinstance(again, dict):
         return all(_same(value, again.get(name)) for name, value in stated.items() if name != "reason")
@@ -321,7 +320,7 @@ MAX_SAVING = 0.99
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """Promises of one rule against what was realised."""
+    """Promised against realised savings of one rule."""
 
     rule: str
     record: Record
@@ -343,10 +342,9 @@ def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleRecord, ...]:
 
 
 def outcomes(receipts: Iterable[StoredReceipt]) -> tuple[Outcome, ...]:
-    """Return what each first verdict on a recommendation adds to the record of its rule.
+    """Return the outcome that each first verdict on a recommendation adds to the record of its rule.
 
-    A promise counts as its rule made it, without the correction by earlier receipts: else a record that is believed
-    would lead back to 1.
+    Promises count without the correction by earlier receipts: corrected ones would lead the record back to 1.
     """
     outcomes_of_rules = []
     for stored_receipt in receipts:
@@ -418,9 +416,9 @@ def _corrected(
 
 
 def corrected_variant(variant: Variant, line: RecordLine, rule_record: Record) -> Variant:
-    """Return a variant whose saving of device time, and the dollars that follow from it, are corrected by a record.
+    """Return a variant with its saving of device time and the resulting dollars corrected by a record.
 
-    What promises no device time, such as another price, stays: receipts do not measure it.
+    Other savings, such as another price, stay: receipts do not measure them.
     """
     promise = promise_of(variant)
     if promise is None or promise.likely < MIN_PROMISE:
@@ -443,7 +441,7 @@ def _corrected_saving(saving: Saving | None, line: RecordLine) -> Saving | None:
 PROVEN = (Result.CHEAPER, Result.DEARER, Result.NO_EFFECT)
 """Results with a known effect: an interval that is too wide to decide is too wide to correct a forecast."""
 NO_SPEED = ("driver",)
-"""What an epoch shows and no forecast looks at."""
+"""Fields of an epoch that no forecast reads."""
 
 
 def proven_verdicts(store: Store) -> tuple[Verdict, ...]:

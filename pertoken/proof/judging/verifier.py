@@ -1,4 +1,4 @@
-"""A judge of changes that verifies them by stored hours, once enough of them were recorded, with a receipt each."""
+"""The judge that verifies changes by stored hours, with a receipt each, and the provable saving of open advice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pertoken.window.like_for_like import compare
 from pertoken.window.reading import Window
 
 MIN_MEASURED = 0.9
-"""Part of the device time of which energy must have been measured."""
+"""Minimum share of the device time with measured energy."""
 P95 = 0.95
 
 
@@ -52,7 +52,7 @@ def service_level(window: Window, deployment_ids: Sequence[int]) -> ServiceLevel
 
 
 def limits(served_model: str, settings: Settings) -> ServiceLevel:
-    """Return the objectives for the service of a model; what none is set for is None."""
+    """Return the objectives for the service of a model, with None where none is set."""
     slo = objectives(served_model, settings)
     ttft, tpot = (None if value is None else value / 1000 for value in (slo.ttft_p95_ms, slo.tpot_p95_ms))
     return ServiceLevel(ttft, tpot)
@@ -71,8 +71,11 @@ def _j_per_token(window: Window, deployment_ids: Iterable[int]) -> float | None:
 
 
 FIRST_AFTER_DAYS = 7
-"""Days after a change at which it is judged; `benchmarks.proof` measures verdicts of that day. To look again and again
-until something shows would prove savings where there are none, so that there is one more look at most."""
+"""Days after a change at which it is judged; `benchmarks.proof` measures verdicts of that day.
+
+To look again and again until something shows would prove savings where there are none, so that there is one more look
+at most.
+"""
 LAST_AFTER_DAYS = 28
 """Days after a change at which it is judged again where more hours may decide it. Later hours are not used."""
 MORE_HOURS_HELP = frozenset(
@@ -84,7 +87,7 @@ LAST_DAYS = 7
 MAX_SIBLINGS = 8
 """Deployments that a change is compared with: more of them add little, and each is read."""
 MAX_WINDOWS = 4
-"""Windows whose inventory is kept in memory."""
+"""Windows with their inventory kept in memory."""
 
 
 class Verifier:
@@ -236,7 +239,7 @@ class Verifier:
         return self._trials.get((verdict.recommendation_id or 0, verdict.deployment_id))
 
     def _to_store(self, question: Question, made: Receipt, verdict: Verdict, kind: Kind) -> StoredReceipt:
-        return receipts.of(
+        return receipts.to_stored(
             question,
             made,
             kind,
@@ -265,9 +268,9 @@ class Verifier:
         )
 
     def _payers(self, window: Window, verdict: Verdict) -> Sequence[Priced]:
-        """Return the devices that a deployment is paid by: those of its newest epoch, whole ones for their parts.
+        """Return the priced devices of a deployment's newest epoch: whole devices in place of partitions.
 
-        Those of the servers that share its requests are among them.
+        Devices of the servers that share its requests are among them.
         """
         inventory = window.inventory
         served_by = verdict.deployment_id, *self._halves(verdict)
@@ -349,12 +352,12 @@ def siblings_of(window: Window, deployment_id: int) -> tuple[int, ...]:
 
 
 def edits_text(edits: Iterable[Edit]) -> str:
-    """Return what was changed in words: `tp 1 → 2`."""
+    """Return the changed fields as text: `tp 1 → 2`."""
     return ", ".join(f"{edit.field} {_value(edit.before)} → {_value(edit.after)}" for edit in edits) or "configuration"
 
 
 def ran_before(verdict: Verdict) -> str:
-    """Return what ran before a change, as far as it was changed: `engine 0.31.0, tp 1`."""
+    """Return the previous values of the changed fields: `engine 0.31.0, tp 1`."""
     values = [f"{edit.field} {_value(edit.before)}" for edit in verdict.edits if edit.field != "engine_version"]
     return ", ".join([f"engine {verdict.version_before or 'of an unknown version'}", *values])
 
@@ -398,7 +401,10 @@ class Prospect:
 
 
 def prospects(store: Store, row: Recommendation, now_ts: int) -> tuple[Prospect, ...]:
-    """Return what could be proven of an open recommendation at each deployment it changes. Raises StoreError."""
+    """Return the provable saving of an open recommendation at each deployment it changes.
+
+    Raises StoreError.
+    """
     variant = row.chosen
     if variant is None or row.state not in (State.OPEN, *PUT_OFF):
         return ()

@@ -4,10 +4,8 @@ pertoken executes no change: a person restarts engines by printed commands, and 
 
 Front door:
 
-- `trials.trial`: `Trial` with its `Design`, `Status` and result, as stored.
-- `trials.plan`: `planned`, the design of a trial by what runs.
-- `trials.progress`: `observe`, what telemetry shows of a trial, and `advanced`, the trial after that.
-- `trials.compare`: the difference between both arms, from minutes alone.
-- `trials.quality`: the quality check of a person, run as a command.
-- `trials.stored`: trials in the database.
+- `trials.trial`: `Trial` with its `Design`, `Status` and result, and trials in the database.
+- `trials.look`: `planned`, the design of a trial; `observe`, its telemetry; `advanced`, the trial after that;
+  `check_quality`, the quality check of a person, run as a command.
+- `trials.endpoint`: `paired` and `switched`, the difference between both arms; comparison of live servers.
 """

@@ -1,7 +1,7 @@
-"""Comparison of live servers by blocks of equal work: cheaper, dearer, or no winner beyond what noise shows.
+"""Comparison of servers by blocks: arms of a trial, live servers under equal work, and their answers.
 
-The regression and the verdict are those of a switchback trial. Blocks of one unchanged server, labelled in turn as if
-every second one had a change, widen the interval where they show a difference.
+The regression and the verdict are the same as for a switchback trial. Blocks of one unchanged server, labelled in turn
+as if every second one had a change, widen the interval where they show a difference.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def paired(
 ) -> Effect | Refused:
     """Return the log cost per token of one replica over another's in the same minutes, at equal load and mix.
 
-    `without`: what the change is meant to alter, which is not made equal.
+    `without`: covariates that the change is meant to alter, which are not made equal.
     """
     _, of_canary, of_control = np.intersect1d(canary.ts, control.ts, return_indices=True)
     if len(of_canary) < MIN_BASELINE_MINUTES:
@@ -80,7 +80,7 @@ def less(after: Effect, baseline: Effect) -> Effect:
 def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset()) -> Effect | Refused:
     """Return the log cost per token with a change over that without, from blocks that follow each other.
 
-    A drift over time and what load, mix and cached share differ by are taken out.
+    A drift over time and differences of load, mix and cached share are taken out.
     """
     if len(blocks) < MIN_BLOCKS:
         return Refused("few-blocks", f"{len(blocks)} blocks, {MIN_BLOCKS} are needed")
@@ -174,7 +174,7 @@ class AnswerCheck:
     """Comparison of the answers of two servers."""
 
     agreement: float
-    """Share of the prompts whose answers begin alike."""
+    """Share of the prompts with answers that begin alike."""
     self_agreement: float
     """The same of a server asked twice: below 1 where it is not deterministic."""
     degenerate_before: float
@@ -305,7 +305,7 @@ class BlockCost:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One server as it was measured: what a baseline file holds."""
+    """Measurement of one server, as a baseline file holds it."""
 
     name: str
     """Its address and model."""

@@ -1,4 +1,4 @@
-"""Start and evaluation of a trial, and its stored state after each evaluation."""
+"""Design, start and evaluation of a trial, its quality check, and its stored state after each evaluation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def planned(
     minutes: int | None = None,
     blocks: int | None = None,
 ) -> Trial:
-    """Return the trial of an accepted recommendation by what runs. Raises BadInput where none would show anything."""
+    """Return the trial of an accepted recommendation. Raises BadInput where none would show anything."""
     assert row.estimate is not None
     edits = [edit for edit in seen_edits(row.estimate) if edit.kind == "deployment" and edit.field != "running"]
     targets = [
@@ -153,7 +153,7 @@ class Observed:
     control_ts: int | None
     """Since when the control runs again; None: not seen yet, or there is none."""
     disturbed: str | None
-    """What else changed, so that nothing can be compared any more."""
+    """Other changes, after which nothing can be compared."""
     minutes: int
     """Minutes that count so far, of both arms or of all blocks."""
     blocks: tuple[Block, ...] = ()
@@ -164,12 +164,12 @@ class Observed:
     """When the block under way is complete."""
     after: tuple[HourlyOutcomes, HourlyOutcomes] | None = None
     """Minutes of canary and control since both are warm."""
-    before: tuple[HourlyOutcomes, HourlyOutcomes] | None = None
+    baselines: tuple[HourlyOutcomes, HourlyOutcomes] | None = None
     """Minutes of both before the trial."""
 
 
 def needs_quality(trial: Trial) -> bool:
-    """Return whether what changes can alter outputs."""
+    """Return whether the changes can alter outputs."""
     return any(edit.field in QUALITY_FIELDS for edit in trial.edits)
 
 
@@ -202,7 +202,7 @@ def observe(trial: Trial, window: Window, market: Market, settings: Settings) ->
     after = _within(measured_arms[0], warm_ts, window.end), _within(measured_arms[1], warm_ts, window.end)
     baselines = tuple(_within(outcomes, trial.started_ts - BASELINE_S, trial.started_ts) for outcomes in measured_arms)
     common = len(set(after[0].ts.tolist()) & set(after[1].ts.tolist()))
-    return Observed(canary_ts, control_ts, None, common, after=after, before=(baselines[0], baselines[1]))
+    return Observed(canary_ts, control_ts, None, common, after=after, baselines=(baselines[0], baselines[1]))
 
 
 def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[Any]:
@@ -263,10 +263,10 @@ def advanced(trial: Trial, seen: Observed, promise: Promise | None, now_ts: int)
     if seen.after is None or seen.minutes < trial.minutes:
         return trial
     compared = paired(*seen.after, through)
-    base = paired(*seen.before, through) if seen.before is not None else None
+    base = paired(*seen.baselines, through) if seen.baselines is not None else None
     baseline_minutes = 0
-    if isinstance(compared, Effect) and isinstance(base, Effect) and seen.before is not None:
-        compared, baseline_minutes = less(compared, base), min(map(len, seen.before))
+    if isinstance(compared, Effect) and isinstance(base, Effect) and seen.baselines is not None:
+        compared, baseline_minutes = less(compared, base), min(map(len, seen.baselines))
     return _ended(trial, compared, promise, seen.minutes, baseline_minutes, now_ts)
 
 
@@ -375,7 +375,7 @@ def begin_or_look(
 ) -> tuple[Recommendation, Trial, Observed]:
     """Begin the trial of a recommendation, or look at the one that runs, without waiting and without a quality check.
 
-    Raises BadInput as `begin` does, and for a trial whose quality check has to be run: it needs a terminal of its own.
+    Raises BadInput as `begin` does, and for a trial with a quality check to run: it needs a terminal of its own.
     """
     with store.read("advice") as connection:
         current = next(iter(running(read_trials(connection, row.recommendation_id))), None)
@@ -395,7 +395,7 @@ def begin_or_look(
 def last_trial(
     store: Store, row: Recommendation, settings: Settings, now_ts: int
 ) -> tuple[Trial | None, Observed | None]:
-    """Return the last trial of a recommendation, with what telemetry shows of it while it runs. It stores nothing."""
+    """Return the last trial of a recommendation, with its telemetry while it runs. It stores nothing."""
     with store.read("advice") as connection:
         trials = read_trials(connection, row.recommendation_id)
     if not trials or trials[-1].status is not Status.RUNNING:

@@ -1,4 +1,4 @@
-"""A trial of a recommendation as it is stored and shown."""
+"""A trial of a recommendation, and trials in the database."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Trial:
     control: Arm | None
     """None: the canary itself, switched back."""
     edits: tuple[Edit, ...]
-    """What changes on the canary."""
+    """Changes on the canary."""
     minutes: int
     """Minutes to compare; of a switchback in each block."""
     warm_up_s: int

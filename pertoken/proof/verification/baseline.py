@@ -112,8 +112,10 @@ def grid_of(
 
 
 DRIFT_PER_WEEK = 0.003
-"""Standard deviation of the weekly drift of log cost without a known cause. A judgement; a baseline with clearly more
-drift keeps its own."""
+"""Standard deviation of the weekly drift of log cost without a known cause.
+
+A judgement; a baseline with clearly more drift keeps its own.
+"""
 UPTIME_SD = (0.01, 0.001)
 """Standard deviation of the change of log cost with the time since the start: by the logarithm of a day and the days,
 and by the days. Like the drift, a baseline in which the cost clearly changes with it keeps its own. A judgement."""
@@ -143,8 +145,11 @@ class Noise:
     """Scatter of the costs of one deployment about its baseline."""
 
     autocovariance: Floats
-    """By lag in buckets, from 0 on, with Bartlett weights. This is the limit of a block bootstrap with blocks of this
-    length (Politis and Romano 1992) over infinitely many samples."""
+    """By lag in buckets, from 0 on, with Bartlett weights.
+
+    This is the limit of a block bootstrap with blocks of this length (Politis and Romano 1992) over infinitely many
+    samples.
+    """
     phase_variance: float
     """Variance of the effects of the buckets of the week."""
     within_variance: float
@@ -279,7 +284,7 @@ class Fit:
     def visible(self, fitted: Baseline, noise: Noise) -> tuple[float, tuple[float, ...]]:
         """Return the squares of the drift and of the coefficients of uptime that noise does not explain.
 
-        They are those of a fit without penalties.
+        The fit has no penalties.
         """
         errors = noise.long_run_variance * np.diag(self._inverse)
         uptime = [fitted.covariates[column - 1] ** 2 - errors[column] for column in self._uptime]
@@ -295,9 +300,9 @@ class Fit:
         return covariance
 
     def variance(self, weights: Floats, noise: Noise) -> float:
-        """Return the variance of the sum of costs with these weights, without what differs between processes.
+        """Return the variance of the sum of costs with these weights, without the differences between processes.
 
-        It is that of the noise, the drift, the time since the start and the buckets of the week.
+        Its parts are noise, drift, time since the start and buckets of the week.
         """
         lags = _autocorrelation(weights, len(noise.autocovariance))
         noise_variance = lags[0] * noise.autocovariance[0] + 2 * float(lags[1:] @ noise.autocovariance[1:])
@@ -309,7 +314,7 @@ class Fit:
         return float(max(noise_variance, 0.0) + fit_variance + float(by_phase @ by_phase) * noise.phase_variance)
 
     def between_processes(self, weights: Floats) -> float:
-        """Return the standard deviation of the sum of costs with these weights, in those of levels of processes."""
+        """Return the standard deviation of the sum of costs with these weights, in units of process levels."""
         return float(np.linalg.norm(np.bincount(self._grid.process, weights))) if self._processes > 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Effect of a change on log cost against a baseline, with its uncertainty."""
+"""Effect of a change on log cost against a baseline and siblings, its verdict, and held-out and placebo tests."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Effect:
 
     log_ratio: float
     standard_error: float
-    """Without what the restart adds."""
+    """Without the effect of the restart."""
     degrees: float
     """Degrees of freedom of `standard_error`."""
     restart: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
-    """What the restart adds: the probability of each standard deviation."""
+    """Effect of the restart: the probability of each standard deviation."""
 
     @property
     def half_width_90(self) -> float:
@@ -45,7 +45,7 @@ class Effect:
 
     @property
     def half_width_99(self) -> float:
-        """Half the width of the 99 % interval, widened like that of 90 %: what a proven effect exceeds.
+        """Half the width of the 99 % interval, widened like the 90 % one; a proven effect exceeds it.
 
         It matters where a restart rarely adds much: twice the half-width of 90 % leaves out less than 0.1 % of a normal
         distribution, and much more of such a mixture.
@@ -54,7 +54,7 @@ class Effect:
 
     @property
     def total_error(self) -> float:
-        """Standard error with what the restart adds."""
+        """Standard error with the effect of the restart."""
         return math.sqrt(self.standard_error**2 + sum(odds * sd**2 for odds, sd in self.restart))
 
     def _half_width(self, z: float, widened_z: float) -> float:
@@ -162,7 +162,7 @@ class Siblings:
     moved: bool = False
     """Whether their cost changed clearly at the change, for a cause that the deployment may share or not."""
     dropped: int = 0
-    """Siblings left out because their costs changed otherwise than those of the others."""
+    """Siblings left out because their costs changed unlike the others'."""
 
 
 NONE = Siblings(0, 0.0, np.zeros(0), np.zeros(0, bool))
@@ -186,8 +186,8 @@ class Sibling:
 def siblings(hours: Sequence[HourlyOutcomes], within: Windows, method: Method = PRESENT) -> Siblings:
     """Return the mean excess of the siblings over the windows of a deployment.
 
-    Siblings are compared with each other: one whose cost changed otherwise than that of most others is left out, and
-    of two that differ both.
+    Siblings are compared with each other: a sibling with a change unlike most others' is left out, and of two that
+    differ both.
     """
     measured = [made for sibling in hours if (made := _sibling(sibling, within)) is not None]
     used = [sibling for sibling in measured if not method.compares_siblings or _is_confirmed(sibling, measured)]
@@ -263,13 +263,13 @@ class EffectVerdict(StrEnum):
     REGRESSED = "REGRESSED"
     INCONCLUSIVE = "INCONCLUSIVE"
     OUTPUT_CHANGED = "OUTPUT_CHANGED"
-    """Outputs are not what they were, so that no saving counts until their quality is checked: see `guard`."""
+    """Outputs changed, so that no saving counts until their quality is checked: see `guard`."""
     DECAYED = "DECAYED"
     """Result of a re-check: a proven saving that is gone or clearly smaller."""
 
 
 def judge(effect: Effect, promise: Promise | None) -> EffectVerdict:
-    """Return the verdict on an effect whose baseline passed all gates."""
+    """Return the verdict on an effect, after its baseline passed all gates."""
     interval = saving(effect, effect.half_width_90)
     if proves_change(effect):
         if interval.likely < 0:
@@ -287,7 +287,7 @@ def margin_of(promise: Promise | None) -> float:
 
 
 def kept(interval: Interval, promise: Promise | None) -> bool:
-    """Return whether the interval of a proven saving reaches the low end of what was promised."""
+    """Return whether the interval of a proven saving reaches the low end of the promise."""
     return promise is None or interval.high >= promise.low
 
 

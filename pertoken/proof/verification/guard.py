@@ -1,4 +1,4 @@
-"""Output guard: whether outputs after a change differ from those before it, by what the pages of engines count.
+"""Output guard: whether outputs after a change differ from outputs before it, by counters of engines.
 
 Each signal is an hourly value. A regression on prompt length, load and the hour of the week, fitted before the change,
 predicts it after the change. The mean difference is an alarm beyond a limit that the history itself sets: the largest
@@ -94,7 +94,7 @@ class Guard:
 
     @property
     def sentence(self) -> str:
-        """What changed, for people: `outputs are terser: mean length of outputs 212 → 96.1`."""
+        """Changed signals as text: `outputs are terser: mean length of outputs 212 → 96.1`."""
         figures = ", ".join(_figures(change) for change in self.alarms)
         return f"{self.name}: {figures}" + ("; their quality was checked" if self.checked else "")
 
@@ -206,7 +206,7 @@ def guard(question: Question) -> Guard | None:
 
 
 class _Split:
-    """Hours of outputs before and after a change, and what explains their values beside it."""
+    """Hours of outputs before and after a change, and the covariates that explain their values."""
 
     def __init__(self, question: Question, counts: OutputCounts) -> None:
         cycle, changed, ts = question.cycle, question.changed_at, counts.ts
@@ -258,7 +258,7 @@ class _Split:
         return SignalChange(signal, label, shown(mean - difference), shown(mean), limit, is_alarm)
 
     def _like_prompts(self, mask_before: Mask) -> Mask:
-        """Return the hours whose mean prompt is like that of enough hours before the change."""
+        """Return the hours with a mean prompt as long as in enough hours before the change."""
         assert self._prompt is not None
         earlier = np.sort(self._prompt[mask_before])
         low, high = (np.searchsorted(earlier, self._prompt + step) for step in _PROMPT_STEPS)

@@ -109,7 +109,7 @@ class Covariate(StrEnum):
 
 
 class Signal(StrEnum):
-    """Signals of the output guard: what the pages of engines show of outputs."""
+    """Signals of the output guard, from metrics of engines."""
 
     LENGTH = "length"
     """Generated tokens per request; per prompt token where the engine counts no requests."""
@@ -158,8 +158,10 @@ class Question:
     events: Sequence[Event] = ()
     """Other changes of the deployment, without this one."""
     acts_through: frozenset[Covariate] = frozenset()
-    """Covariates that the change is meant to alter; hours are not matched in them. Prefix caching alters the cached
-    share."""
+    """Covariates that the change is meant to alter; hours are not matched in them.
+
+    Prefix caching alters the cached share.
+    """
     cycle: Cycle = WEEK_OF_HOURS
     outputs: Outputs | None = None
     """Counts of its outputs over the same time; None where none are known."""
@@ -193,7 +195,7 @@ FIRST = Method(
     compares_siblings=False,
 )
 
-# The level was chosen on machines that nobody changed, whose levels jump by about a percent for no recorded reason.
+# The level was chosen on unchanged machines: their levels jump by about a percent for no recorded reason.
 SECOND = Method(2, level_sd=0.005)
 
 # In public benchmarks repeated on one engine version, half of the repeats differ by less than 1 %, and one in ten by

@@ -1,4 +1,7 @@
-"""Verification of one question: match hours, subtract siblings, estimate the effect, test the gates, judge."""
+"""Verification of a question or a release, its re-check, and the smallest saving that a history can prove.
+
+Its steps: match hours, subtract siblings, estimate the effect, test the gates, judge.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ from pertoken.proof.verification.windows import (
     WASHOUT_DAYS,
     Refused,
     Windows,
-    before,
+    baseline_buckets,
     restart_refusal,
     single_restart,
     windows,
@@ -104,7 +107,7 @@ class Finding:
     not_matched: tuple[Covariate, ...] = ()
     """Covariates that were not measured, or that the change is meant to alter."""
     guard: Guard | None = None
-    """What became of the outputs; None where none were counted."""
+    """Comparison of the outputs; None where none were counted."""
 
 
 def verify(question: Question, method: Method = PRESENT) -> Finding:
@@ -332,8 +335,10 @@ POWER_Z = 0.8416212335729143
 """80 % quantile of the normal distribution: four of five savings of the reported size are proven."""
 
 UNKNOWN_DAYS = 1.05
-"""Factor on the standard error, because load and mix of the days after may differ from those before. A judgement: in
-histories of `benchmarks.proof` intervals were 2 % wider, in one of ten 5 %."""
+"""Factor on the standard error, because load and mix of the days after may differ from those before.
+
+A judgement: in histories of `benchmarks.proof` intervals were 2 % wider, in one of ten 5 %.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +352,7 @@ class Detectable:
     """Days until the promised saving is proven; None also if `MAX_DAYS` are too few."""
     code: str | None = None
     reason: str | None = None
-    """Why a value is unknown. Where the promise takes more than `MAX_DAYS`, what could shorten that."""
+    """Why a value is unknown. Where the promise takes more than `MAX_DAYS`: a way to shorten that."""
 
     def after(self, days: int) -> float | None:
         """Return the smallest saving that this number of days proves."""
@@ -361,7 +366,7 @@ def detectable(question: Question) -> Detectable:
     """
     cycle = question.cycle
     days = max(1, cycle.buckets // 7)
-    prior = before(question, question.changed_at + MAX_DAYS * days * cycle.bucket_s)
+    prior = baseline_buckets(question, question.changed_at + MAX_DAYS * days * cycle.bucket_s)
     if isinstance(prior, Refused):
         return Detectable(code=prior.code, reason=prior.reason)
     grid = _continued(prior.grid, prior.base)

@@ -66,7 +66,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Before:
+class BaselineBuckets:
     """Buckets before a change, on a grid that continues after it."""
 
     grid: Grid
@@ -75,7 +75,7 @@ class Before:
     expected: int
 
 
-def before(question: Question, end: int) -> Before | Refused:
+def baseline_buckets(question: Question, end: int) -> BaselineBuckets | Refused:
     """Return the buckets before the change on a grid up to `end`, or the reason why there are too few.
 
     They begin after the last other change, so that its effect is not attributed to this change.
@@ -98,14 +98,14 @@ def before(question: Question, end: int) -> Before | Refused:
             last = max(earlier, key=lambda event: event.ts)
             return Refused("other-change", f"{text}, since another change came before it: {last.text}")
         return Refused("short-history", text)
-    return Before(grid, base, start, int(past.sum()))
+    return BaselineBuckets(grid, base, start, int(past.sum()))
 
 
 def windows(question: Question) -> Windows | Refused:
     """Return the comparable buckets before and after the change, or the reason why there are too few."""
     later = [event for event in question.events if event.kind.splits and event.ts > question.changed_at]
     end = min([question.until, *(event.ts for event in later)])
-    prior = before(question, end)
+    prior = baseline_buckets(question, end)
     if isinstance(prior, Refused):
         return prior
     grid, cycle = prior.grid, question.cycle

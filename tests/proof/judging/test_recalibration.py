@@ -62,7 +62,7 @@ def test_the_receipt_of_a_change_corrects_the_estimate_of_the_next_one_and_is_na
     mine = verdict(deployment.deployment_id)
     question = asked(1)
     made = receipt(question, Change("weights", mine.name, "fp8"), END, None)
-    stored = receipts.of(
+    stored = receipts.to_stored(
         question,
         made,
         Kind.VERDICT,

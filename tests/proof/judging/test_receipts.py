@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, of, read_receipts, resealed
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, read_receipts, resealed, to_stored
 from pertoken.proof.receipt import receipt, signed
 from pertoken.store.repository import AdviceRepository
 from tests.proof.histories import UNTIL
@@ -47,7 +47,7 @@ def test_text_that_is_no_receipt_is_not_intact() -> None:
 
 
 def test_a_receipt_whose_texts_were_replaced_is_intact_and_reproduced_after_it_was_sealed_again() -> None:
-    stored = of(question(), made(), Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=None)
+    stored = to_stored(question(), made(), Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=None)
     text = stored.text.replace(made().change.target, "another target")
     assert text != stored.text and not replace(stored, text=text).check().intact
     body = json.loads(resealed(json.dumps({"receipt": text, "inputs": stored.inputs})))
@@ -62,7 +62,7 @@ def test_a_receipt_is_reproduced_whatever_words_its_version_had_for_the_reason()
     worded, coded = replace(known.finding, reason="other words"), replace(known.finding, code="wide-interval")
     for finding, reproduced in ((worded, True), (coded, False)):
         written = signed(replace(known, finding=finding))
-        check = of(asked, written, Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=None).check()
+        check = to_stored(asked, written, Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=None).check()
         assert (check.intact, check.reproduced) == (True, reproduced)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, of, outcomes, records
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, outcomes, records, to_stored
 from pertoken.proof.receipt import Change, receipt
 from pertoken.proof.track_record import NO_RECORD
 from pertoken.proof.verification.question import Promise
@@ -23,7 +23,7 @@ def stored(rule: str | None, promised: float | None, kind: Kind = Kind.VERDICT) 
     promise = None if promised is None else Promise(promised / 2, promised, promised * 1.5)
     question = asked(1, -0.10, promise=promise)
     made = receipt(question, Change("change", "chat", "vllm", rule=rule), UNTIL, None)
-    return of(question, made, kind, deployment_id=8, epoch_id=9, recommendation_id=None if rule is None else 1)
+    return to_stored(question, made, kind, deployment_id=8, epoch_id=9, recommendation_id=None if rule is None else 1)
 
 
 def test_a_rule_that_promised_twice_the_realised_saving_gets_a_ratio_below_one() -> None:
@@ -65,5 +65,5 @@ def test_a_record_that_is_believed_does_not_lead_back_to_one() -> None:
     believed = Change("change", "chat", "vllm", rule="half", correction=0.5)
     question = asked(1, -0.10, promise=Promise(0.05, 0.1, 0.15))
     made = receipt(question, believed, UNTIL, None)
-    kept = of(question, made, Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=1)
+    kept = to_stored(question, made, Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=1)
     assert outcomes([kept])[0].ratio == pytest.approx(0.5, abs=0.1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.judging.receipts import Check, Kind, of
+from pertoken.proof.judging.receipts import Check, Kind, to_stored
 from pertoken.proof.receipt import Change, from_text, receipt, to_text
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import FIRST, METHODS, PRESENT, SECOND, Question
@@ -52,7 +52,7 @@ def test_methods_differ_in_what_a_restart_adds() -> None:
 @pytest.mark.parametrize("number", METHODS)
 def test_a_receipt_is_made_again_by_its_own_method(question: Question, number: int) -> None:
     made = receipt(question, CHANGE, UNTIL, None, method=METHODS[number])
-    stored = of(question, made, Kind.VERDICT, deployment_id=1, epoch_id=2, recommendation_id=None)
+    stored = to_stored(question, made, Kind.VERDICT, deployment_id=1, epoch_id=2, recommendation_id=None)
     assert stored.check() == Check(intact=True, reproduced=True)
     assert stored.read() == made
 

@@ -8,7 +8,7 @@ import pytest
 from pertoken.proof.verification.baseline import MIN_ALIKE_PROCESSES
 from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
 from pertoken.proof.verification.verify import verify
-from pertoken.proof.verification.windows import WAY_OUT, Refused, Windows, before, single_restart, windows
+from pertoken.proof.verification.windows import WAY_OUT, Refused, Windows, baseline_buckets, single_restart, windows
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history, restarted
 from tests.window.test_like_for_like import WEEK_H
 
@@ -100,7 +100,7 @@ def test_a_recheck_looks_at_the_last_weeks_alone() -> None:
 def test_the_hours_before_are_read_without_any_after() -> None:
     question = asked(1)
     past = question.deployment.ts < CHANGED
-    hours_before = before(question, CHANGED + DAY_S)
+    hours_before = baseline_buckets(question, CHANGED + DAY_S)
     assert not isinstance(hours_before, Refused)
     assert (hours_before.base.sum(), len(hours_before.grid)) == (past.sum() - 6 * 6, past.sum() + 24)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.proof.judging.receipts import Kind, of
+from pertoken.proof.judging.receipts import Kind, to_stored
 from pertoken.proof.judging.receipts import add as add_receipts
 from pertoken.proof.lifecycle import Moved
 from pertoken.proof.recommendation import State, full_id
@@ -36,7 +36,9 @@ def pages_of(where: StoreLocation) -> TeamPages:
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
     where = with_advice(tmp_path / "db", OWN, OTHER, REFUSED, TAKEN)
-    stored = of(question(), made(), Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=OWN.recommendation_id)
+    stored = to_stored(
+        question(), made(), Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=OWN.recommendation_id
+    )
     with AdviceRepository(where).writing() as connection:
         add_receipts(connection, [stored])
     return where
