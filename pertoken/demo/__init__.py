@@ -4,9 +4,8 @@ Front door:
 
 - `making`: `make`, a fleet in a database of its own.
 - `place`: whether a database may be replaced by a demo, and where a demo's settings are.
-- `truth`: what was planted, as `pertoken demo --truth` writes it.
-- `later`: `advance`, which continues a demo after a change.
-- `live`: ticks written while the screens of a demo are open.
+- `fleet`: `truth`, the planted problems, as `pertoken demo --truth` writes them.
+- `live`: `advance`, which continues a demo after a change; ticks written while the screens of a demo are open.
 
 The `simulator` shares only the catalog and the forecast's term formulas with the rules.
 """

@@ -1,4 +1,4 @@
-"""A drawn fleet as values: hosts, engines with their true efficiencies, and planted problems."""
+"""A drawn fleet as values: hosts, engines with their true efficiencies, planted problems and their true savings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pertoken.units import HOURS_PER_MONTH, NANO_USD
 HEALTHY = "healthy"
 """Kind of a scene without a planted problem."""
 FOLLOWED = "followed"
-"""Kind of the scene whose problem was mended a week before the end, as the advisor proposed."""
+"""Kind of the scene with a problem that was fixed a week before the end, as the advisor proposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class HostType:
 class Severity:
     """Quantity that is drawn log-uniformly and sets how large the problem of a scene is."""
 
-    of: str
+    kind: str
     """`knob`, `share`, `version` or `silent`."""
     name: str
     low: float
@@ -82,7 +82,7 @@ class Scene:
     kind: str
     host_types: tuple[str, ...]
     rules: tuple[str, ...] = ()
-    """Ids of the rules whose proposal counts as finding the problem."""
+    """Ids of the rules that find the problem if they propose anything."""
     model: str | None = None
     """None for hosts that serve nothing."""
     names: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class DrawnEngine:
     runs: Deployment
     client_load: ClientLoad
     truth: Truth
-    before: Deployment | None = None
+    previous_runs: Deployment | None = None
     """Its deployment in the first part of the history; None without a change."""
     changed_share: float = 0.5
     """Share of the history before the change from `before` to `runs`."""
@@ -250,7 +250,7 @@ class Worth:
 
 
 def worth(problem: Problem, hosts: Sequence[DrawnHost], engines: Sequence[DrawnEngine], market: Market) -> Worth:
-    """Return the saving of fixing a problem; `hosts` and `engines` are those of the problem."""
+    """Return the saving of fixing a problem; `hosts` and `engines`: of the problem."""
     fix, spend = problem.scene.fix, sum(usd_per_hour(host.host_type, market) for host in hosts)
     per_hour = spend / len(hosts)
     saved, bankable = 0.0, True
@@ -506,14 +506,14 @@ def _engines(
     drawn = scene.severity
     if drawn is not None:
         severity = float(np.exp(rng.uniform(np.log(drawn.low), np.log(drawn.high))))
-        if drawn.of == "knob":
+        if drawn.kind == "knob":
             severity = float(round(severity))
             knobs[drawn.name] = int(severity)
-        elif drawn.of == "share" and drawn.name == "cached":
+        elif drawn.kind == "share" and drawn.name == "cached":
             cached = severity
-        elif drawn.of == "version":
+        elif drawn.kind == "version":
             versions.append((drawn.name, float(np.log1p(severity))))
-        elif drawn.of == "silent":
+        elif drawn.kind == "silent":
             shape = replace(shape, silent=_around_midnight(round(severity)))
     runs = deployment(scene, service, host_type, knobs, scene.version, market)
     lengths = (

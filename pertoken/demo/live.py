@@ -1,4 +1,4 @@
-"""Ticks of a demo's hosts, written as they come due while the screens are open."""
+"""A demo after its making: ticks written while the screens are open, changes, and accepted advice on followed ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Live:
         self._failed: str | None = None
 
     def start(self) -> None:
-        """Write what is due since the demo ended, and start the thread that goes on: no host looks stale meanwhile."""
+        """Write the ticks since the end of the demo, and start the thread that continues them: no host looks stale."""
         self._written(self.step)
         self._thread.start()
 
@@ -122,7 +122,7 @@ def advance(location: StoreLocation, demo: Demo, seconds: int, changes: Mapping[
 
 def _changed(drawn: DrawnEngine, knobs: Knobs) -> DrawnEngine:
     """Return an engine with other knobs and no earlier epoch."""
-    return replace(drawn, runs=resized(drawn.runs, knobs), before=None, stuck_h=0.0)
+    return replace(drawn, runs=resized(drawn.runs, knobs), previous_runs=None, stuck_h=0.0)
 
 
 def _write(writer: Writer, host: HostRows, engines: list[EngineRows], demo: Demo, start: int) -> None:
@@ -160,14 +160,14 @@ ACCEPTED_S = HOUR_S // 2
 def follow(location: StoreLocation, demo: Demo, settings: Settings) -> int:
     """Store the advice on every followed problem as of an hour earlier than its change, accept it, and detect changes.
 
-    Return how many recommendations were accepted: none for a problem whose change no rule proposed. Raises StoreError.
+    Return the number of accepted recommendations: none for a problem that no rule solves. Raises StoreError.
     """
     changed = [(problem, _changed_ts(demo, problem)) for problem in demo.fleet.followed]
     if not changed:
         return 0
     upgrade(location, "advice")
     accepted = sum(_accept(location, settings, demo, problem, ts) for problem, ts in changed)
-    # Telemetry of a demo ends later than the changes: those of all its engines are detected at once.
+    # Telemetry of a demo ends later than the changes: changes of all its engines are detected at once.
     last_ts = max(engine.changed_ts for engine in demo.engines if engine.changed_ts is not None)
     market = market_of(open_store(location), settings.market_provider, settings.market_region)
     detect(open_store(location), AdviceRepository(location), market, settings, last_ts + HOUR_S)

@@ -58,7 +58,7 @@ LENGTHS_SD = 0.03
 class SimulatedEpoch:
     """One epoch of an engine over its steps."""
 
-    of: EngineRows
+    engine: EngineRows
     runs: Deployment
     epoch_id: int
     steps: Steps
@@ -164,7 +164,7 @@ def devices_of(
                     (share + 0.012) * host.accelerator.memory_bytes,
                     len(epoch.runs.device_ids),
                     clock,
-                    epoch.of.drawn.truth.power,
+                    epoch.engine.drawn.truth.power,
                 ),
             )
         if not allocated:
@@ -172,7 +172,7 @@ def devices_of(
 
 
 def _runs(drawn: DrawnEngine) -> tuple[Deployment, ...]:
-    return (drawn.runs,) if drawn.before is None else (drawn.before, drawn.runs)
+    return (drawn.runs,) if drawn.previous_runs is None else (drawn.previous_runs, drawn.runs)
 
 
 HOUR_S, DAY_S = 3600, 86_400
@@ -342,7 +342,7 @@ class Minutes:
             epoch.epoch_id: histograms(
                 epoch.runs.engine,
                 epoch.course,
-                epoch.of.drawn.client_load.shape.trace,
+                epoch.engine.drawn.client_load.shape.trace,
                 epoch.prompt_len,
                 epoch.generated_len,
             )

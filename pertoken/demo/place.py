@@ -1,4 +1,4 @@
-"""Place of a demo: what it may replace, its removal, and the folder of its settings.
+"""Place of a demo: databases it may replace, its removal, and the folder of its settings.
 
 A demo replaces only an earlier demo. On a server that is the whole content of the schemas `telemetry` and `advice`.
 """

@@ -1,9 +1,9 @@
 """Rows of a demo, as an agent would have stored them: identities, roll-ups of the past, and the newest ticks.
 
-- `identities`: hosts, devices, engines, deployments and epochs.
 - `histograms`: counts by bucket of each engine's histograms.
-- `buckets`: roll-ups by the minute and by the hour.
-- `ticks`: the samples of the newest minutes, which the store rolls up itself.
+- `host_rows` and `engine_rows`: hosts, devices, engines, deployments and epochs.
+- `Steps` and the functions after it: roll-ups by the minute and by the hour.
+- `HostMinutes`: the samples of the newest minutes, which the store rolls up itself.
 """
 
 from __future__ import annotations
@@ -274,9 +274,9 @@ class EngineRows:
     def epochs(self) -> tuple[EpochRow, ...]:
         """Its epochs, oldest first."""
         deployment = self.drawn.runs
-        if self.drawn.before is None or self.changed_ts is None:
+        if self.drawn.previous_runs is None or self.changed_ts is None:
             return (self.epoch(deployment, self.start_ts),)
-        earlier = self.epoch(self.drawn.before, self.start_ts, self.changed_ts)
+        earlier = self.epoch(self.drawn.previous_runs, self.start_ts, self.changed_ts)
         return earlier, self.epoch(deployment, self.changed_ts)
 
     def epoch(self, runs: Deployment, start_ts: int, end_ts: int | None = None) -> EpochRow:
@@ -305,7 +305,9 @@ def engine_rows(fleet: DrawnFleet, hosts: dict[str, HostRows], start_ts: int, en
     rows = []
     for drawn in fleet.engines:
         changed = start_ts + round(drawn.changed_share * (end_ts - start_ts)) // 3600 * 3600
-        rows.append(EngineRows(hosts[drawn.host], drawn, start_ts, changed if drawn.before is not None else None))
+        rows.append(
+            EngineRows(hosts[drawn.host], drawn, start_ts, changed if drawn.previous_runs is not None else None)
+        )
     return rows
 
 

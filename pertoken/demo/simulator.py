@@ -3,10 +3,10 @@
 It shares only the catalog and the forecast's term formulas with the advisor: no rule, price estimate, calibration or
 interval is imported, so that comparing advice with it is not circular.
 
-- `physics`: the true speed of an engine, drawn from the uncertainty of the fitted table.
-- `arrivals`: requests and their lengths over time, shaped by two production traces.
+- `requests` and `drift`: arrivals and their lengths over time, shaped by two production traces.
+- `draw` and `engine`: the true speed of an engine, drawn from the uncertainty of the fitted table.
 - `course`: operation of an engine under arrivals: tokens, busy time, latencies.
-- `devices`: power and activity of its devices meanwhile.
+- `working` and `idling`: power and activity of its devices meanwhile.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _shape(quantiles: list[int]) -> Floats:
 
 
 def weekly(shape: Shape, ts: Ints) -> Floats:
-    """Return the expected requests at instants, divided by those of the mean hour of a week."""
+    """Return the expected requests at instants, relative to the mean hour of a week."""
     mean = _relative(shape, np.arange(WEEK_H) * HOUR_S).mean()
     return np.asarray(_relative(shape, ts) / mean)
 
@@ -257,7 +257,7 @@ class Course:
     requests: Floats
     """Finished requests."""
     lost: Floats
-    """Requests whose client stopped waiting."""
+    """Requests of clients that stopped waiting."""
     prompt_tokens: Floats
     cached_tokens: Floats
     generated_tokens: Floats
