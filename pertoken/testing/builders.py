@@ -90,7 +90,7 @@ def earlier(
     """Return an earlier epoch of one week, which ended a week ago when the present one began.
 
     `ratio` is the device time per token now over then (low, likely, high); None for one that cannot be compared, for
-    this `code` and `reason`. `changed` is what differs now.
+    this `code` and `reason`. `changed`: names of the changed fields.
     """
     start, end = PRESENT_SINCE - WEEK_S, PRESENT_SINCE
     if ratio is None:
@@ -210,7 +210,7 @@ SUMMED = (
     "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy_generated_tok_s", "requests_s", "running", "waiting",
     "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free", "host_memory_used", "host_cpus_used",
 )  # fmt: skip
-"""Series of a service that are sums over its replicas; the others equal those of each replica."""
+"""Series of a service that are sums over its replicas; the others are the same for each replica."""
 OF_HOSTS = {"host_memory_free": 5e11, "host_memory_used": 6e10, "host_cpus_used": 4.0}
 """Series of a host that its devices and deployments have too: memory in bytes, and CPUs."""
 _SHARED_BY_DEVICES = ("power_w", "energy_w", "device_memory")

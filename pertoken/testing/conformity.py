@@ -1,4 +1,4 @@
-"""Conformity suite: what an advice run expects of every rule, tested in every regime."""
+"""Conformity suite: the contract between rules and advice runs, tested in every regime."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Result:
     proposals: tuple[Proposed, ...] = ()
     refusals: tuple[Skip, ...] = ()
     blocked: tuple[str, ...] = ()
-    """Series that were not measured and whose reading ended a call."""
+    """Unmeasured series that ended a call by being read."""
     read: tuple[str, ...] = ()
     """Series that it read."""
     silent: tuple[Target, ...] = ()
@@ -211,7 +211,7 @@ _DIFFERS_ELSEWHERE = (
 
 
 def faults(candidate: Rule) -> tuple[str, ...]:
-    """Return what is wrong with a rule, a line for each fault with the regimes that show it; nothing if it conforms.
+    """Return the faults of a rule, one line each with the regimes that show it; nothing if it conforms.
 
     In every regime a rule must run without an exception, yield a proposal or a refusal for each target, propose nothing
     that equals the present, leave its inputs unchanged, and yield the same when it runs again, here and in a process
@@ -269,7 +269,7 @@ def _pickled() -> Mapping[str, bytes]:
 
 
 def _tried(candidate: Rule, regime: Regime, unchanged: Regime | None = None) -> Result | str:
-    """Return the result of a rule in a regime, or its fault; `unchanged`: what the regime must equal afterwards."""
+    """Return the result of a rule in a regime, or its fault; `unchanged`: the regime as it must be afterwards."""
     try:
         result = run(candidate, regime)
     except (Exception, SystemExit) as error:
