@@ -266,9 +266,7 @@ def shards_of(fleet: Fleet, count: int) -> tuple[Shard, ...]:
         smallest = sizes.index(min(sizes))
         names[smallest].add(service.name)
         sizes[smallest] += len(service.deployments)
-    return Shard(frozenset(), fleet=True), *(
-        Shard(frozenset(shard_names), fleet=False) for shard_names in names if shard_names
-    )
+    return Shard(frozenset(), fleet=True), *(Shard(frozenset(shard), fleet=False) for shard in names if shard)
 
 
 def _advice(

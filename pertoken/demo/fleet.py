@@ -527,21 +527,14 @@ def _engines(
     )
     per_s = _rate(scene, rng, runs, truth, lengths, cached, mean_running, market)
     client_load = ClientLoad(shape, per_s, *lengths, cached)
-    previous_runs = _before(runs, scene)
+    old_runs = _before(runs, scene)
     stuck = float(np.exp(rng.uniform(*np.log(scene.stuck_h)))) if scene.stuck_h else 0.0
     device_ids = tuple(range(runs.n_devices or 1))
     runs = replace(runs, device_ids=device_ids)
     changed = float(rng.uniform(0.71, 0.75))  # about three weeks of 30 days are before the change, and one is after it
     return [
         DrawnEngine(
-            host,
-            8000,
-            runs,
-            client_load,
-            truth,
-            previous_runs and replace(previous_runs, device_ids=device_ids),
-            changed,
-            stuck,
+            host, 8000, runs, client_load, truth, old_runs and replace(old_runs, device_ids=device_ids), changed, stuck
         )
         for host in hosts
     ], severity

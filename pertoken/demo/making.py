@@ -89,10 +89,7 @@ def drift(service: str, seed: int, first_ts: int, hours: int) -> Drift:
     # One generator for each series, so that more hours do not change the earlier ones.
     return Drift(
         first_ts,
-        *(
-            simulator.drift(np.random.default_rng((seed, service_id, index)), hours, sd)
-            for index, sd in enumerate(spreads)
-        ),
+        *(simulator.drift(np.random.default_rng((seed, service_id, i)), hours, sd) for i, sd in enumerate(spreads)),
     )
 
 
@@ -463,9 +460,7 @@ def _priced(location: StoreLocation, demo: Demo) -> None:
                 ).text
                 repository.add_owned(connection, host=drawn_host.name, terms=terms, from_ts=0, set_ts=ts, set_by=SET_BY)
         for name, by_uuid in rates.items():
-            alike = len(set(by_uuid.values())) == 1 and not any(
-                name in other_name for other_name in rates if other_name != name
-            )
+            alike = len(set(by_uuid.values())) == 1 and not any(name in longer for longer in rates if longer != name)
             for selector, nano in [(name, next(iter(by_uuid.values())))] if alike else by_uuid.items():
                 price: dict[str, Any] = {
                     "selector": selector,

@@ -82,12 +82,10 @@ class Histogram:
     counts: Ints
 
 
-def histograms(
-    engine: str, course: Course, trace_name: str, prompt_len: Floats, generated_len: Floats
-) -> list[Histogram]:
+def histograms(engine: str, course: Course, trace: str, prompt_len: Floats, generated_len: Floats) -> list[Histogram]:
     """Return the histograms that an engine exposes, for each step."""
     n, tokens = course.requests, course.generated_tokens
-    lengths = traces()[trace_name]
+    lengths = traces()[trace]
     makers = {
         "ttft_s": lambda: _times("ttft_s", _TTFT, course.ttft_s, n, FLAT),
         "tpot_s": lambda: _times("tpot_s", _TPOT, course.tpot_s, tokens, STEEP),

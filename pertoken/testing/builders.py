@@ -73,10 +73,8 @@ def evidence(*epochs: Epoch, **values: float | Series) -> Evidence:
     Earlier epochs come first: `evidence(earlier("0.31.0", (1.1, 1.2, 1.3)), running=2)`. Raises ValueError for a name
     that is no series.
     """
-    series_by_name = {
-        name: value if isinstance(value, Series) else series(float(value)) for name, value in values.items()
-    }
-    return Evidence(series_by_name, epochs=epochs)
+    measured = {name: value if isinstance(value, Series) else series(float(value)) for name, value in values.items()}
+    return Evidence(measured, epochs=epochs)
 
 
 def earlier(
@@ -267,13 +265,11 @@ class Regime:
             return self
         hours = window_s / 3600
         measured = {}
-        for subject, subject_evidence in self.measured.items():
-            observed = subject_evidence.peek("observed_h")
+        for subject, seen in self.measured.items():
+            observed = seen.peek("observed_h")
             long = observed is not None and observed.mean > hours
             measured[subject] = (
-                Evidence({**dict(subject_evidence.items()), "observed_h": series(hours, n=1)})
-                if long
-                else subject_evidence.fresh()
+                Evidence({**dict(seen.items()), "observed_h": series(hours, n=1)}) if long else seen.fresh()
             )
         return replace(self, measured=measured)
 
@@ -299,15 +295,13 @@ def regime(
         alone, epochs = _by_hour(given), given.peek_epochs()
         series_by_name = dict(alone.items())
         together = dict(_together(alone, len(service.deployments)).items())
-        epochs_by_deployment = {
+        epochs_of = {
             replica.deployment_id: _epochs_of(replica.deployment_id, epochs) for replica in service.deployments
         }
-        subjects["service", service.name] = Evidence(
-            together, epochs=tuple(chain.from_iterable(epochs_by_deployment.values()))
-        )
+        subjects["service", service.name] = Evidence(together, epochs=tuple(chain.from_iterable(epochs_of.values())))
         for replica in service.deployments:
             subjects["deployment", replica.deployment_id] = Evidence(
-                series_by_name, epochs=epochs_by_deployment[replica.deployment_id]
+                series_by_name, epochs=epochs_of[replica.deployment_id]
             )
             evidence_by_device |= {
                 device_id: _regime_device(alone, len(replica.device_ids)) for device_id in replica.device_ids
@@ -334,22 +328,20 @@ def _of_device(device: Device, evidence_by_device: Mapping[int, Evidence]) -> Ev
 
 
 def _regime_device(alone: Evidence, devices: int) -> Evidence:
-    series_by_name = dict(alone.items())
-    device_series = {name: series_by_name[name] for name in _OF_DEVICES if name in series_by_name}
-    device_series |= {
-        name: _times(series_by_name[name], 1 / devices) for name in _SHARED_BY_DEVICES if name in series_by_name
-    }
-    return _by_hour(evidence(held=1, observed_h=series_by_name.get("observed_h", OBSERVED_H), **device_series))
+    measured = dict(alone.items())
+    device_series = {name: measured[name] for name in _OF_DEVICES if name in measured}
+    device_series |= {name: _times(measured[name], 1 / devices) for name in _SHARED_BY_DEVICES if name in measured}
+    return _by_hour(evidence(held=1, observed_h=measured.get("observed_h", OBSERVED_H), **device_series))
 
 
 def _of_host(devices: Sequence[Evidence]) -> Evidence:
     """Return the evidence of a host from its devices: power, energy and memory are sums, other series are means."""
-    device_series = [dict(device.items()) for device in devices]
+    measured = [dict(device.items()) for device in devices]
     combined = {}
-    for name in [key for key in device_series[0] if all(key in series_by_name for series_by_name in device_series)]:
-        share = 1.0 if name in _SHARED_BY_DEVICES else 1 / len(device_series)
+    for name in [key for key in measured[0] if all(key in series_by_name for series_by_name in measured)]:
+        share = 1.0 if name in _SHARED_BY_DEVICES else 1 / len(measured)
         mean, p50, p95, largest = (
-            share * sum(getattr(series_by_name[name], statistic) for series_by_name in device_series)
+            share * sum(getattr(series_by_name[name], statistic) for series_by_name in measured)
             for statistic in ("mean", "p50", "p95", "max")
         )
         combined[name] = series(mean, p50=p50, p95=p95, max=largest)
@@ -360,16 +352,12 @@ def _together(alone: Evidence, replicas: int) -> Evidence:
     return Evidence({name: _times(series, replicas) if name in SUMMED else series for name, series in alone.items()})
 
 
-def _times(original: Series, factor: float) -> Series:
+def _times(given: Series, factor: float) -> Series:
     scaled = series(
-        original.mean * factor,
-        p50=original.p50 * factor,
-        p95=original.p95 * factor,
-        max=original.max * factor,
-        n=original.n,
+        given.mean * factor, p50=given.p50 * factor, p95=given.p95 * factor, max=given.max * factor, n=given.n
     )
-    hours = original.distribution.times(factor) if isinstance(original.distribution, Week) else None
-    return replace(scaled, provenance=original.provenance, distribution=None if hours is None else Week(scaled, hours))
+    hours = given.distribution.times(factor) if isinstance(given.distribution, Week) else None
+    return replace(scaled, provenance=given.provenance, distribution=None if hours is None else Week(scaled, hours))
 
 
 def _by_hour(given: Evidence) -> Evidence:
@@ -458,7 +446,7 @@ class Load:
         queue_s = min(self.waiting / self.requests_s, 0.9 * self.ttft_s)
         tokens_s = self.requests_s * (self.prompt_len * (1 - self.cached_share) + self.generated_len)
         step = tokens_s * self.tpot_s / self.busy
-        series_by_name = {
+        measured = {
             "queue_s": series(queue_s, p50=0.9 * queue_s, p95=1.6 * queue_s, max=4 * queue_s, n=n),
             "max_tokens": series(4 * self.generated_len, n=n),
             "step_tokens": series(step, p50=0.8 * step, p95=2.5 * step, max=4 * step, n=n),
@@ -471,11 +459,8 @@ class Load:
             "arrival_dispersion": series(1 + 2 * (self.peak - 1)),
         }
         if self.cached_share:
-            series_by_name |= {
-                "prefix_hit_rate": series(self.cached_share),
-                "kv_reuse_gap_s": series(60, p95=600, max=3600),
-            }
-        return series_by_name
+            measured |= {"prefix_hit_rate": series(self.cached_share), "kv_reuse_gap_s": series(60, p95=600, max=3600)}
+        return measured
 
     def _devices(self) -> dict[str, Series]:
         """Return energy, clocks and memory, if the devices are measured at all."""

@@ -304,9 +304,9 @@ class Chooser:
         rules = sorted({self._levers[index].row.rule_id for index in items})
         deep = 2 ** len(rules) <= MAX_WITHOUT
         for rule_id in rules if len(rules) > 1 else ():
-            remaining = [index for index in items if self._levers[index].row.rule_id != rule_id]
+            others = [index for index in items if self._levers[index].row.rule_id != rule_id]
             parts = [
-                self.solved(group) if deep else self._shallow(group) for group in self._groups([*remaining, *accepted])
+                self.solved(group) if deep else self._shallow(group) for group in self._groups([*others, *accepted])
             ]
             alternative = replayed(self.problem, Chosen(index for part in parts for index in part.steps), accepted)
             if better(self.problem, alternative, best):
@@ -374,9 +374,7 @@ class Chooser:
         lever = self._levers[index]
         levers = [self._levers[chosen_index] for chosen_index in chosen]
         for rule_id in lever.variant.requires:
-            if not any(
-                chosen_lever.row.rule_id == rule_id and chosen_lever.touches & lever.touches for chosen_lever in levers
-            ):
+            if not any(taken.row.rule_id == rule_id and taken.touches & lever.touches for taken in levers):
                 return rule_id
         return None
 

@@ -168,17 +168,15 @@ class States:
 
     def _interned(self, fleet: Fleet) -> Fleet:
         """Return an equal fleet that reuses known services and deployments: forecasts are cached by identity."""
-        services_by_name: dict[str, Service] = {}
+        services: dict[str, Service] = {}
         for service in services_unlike(fleet, self.base):
             deployments = tuple(
                 self._deployments.setdefault(deployment, deployment) for deployment in service.deployments
             )
-            services_by_name[service.name] = self._services.setdefault(
-                service, replace(service, deployments=deployments)
-            )
+            services[service.name] = self._services.setdefault(service, replace(service, deployments=deployments))
         return (
-            replace(fleet, services=tuple(services_by_name.get(service.name, service) for service in fleet.services))
-            if services_by_name
+            replace(fleet, services=tuple(services.get(service.name, service) for service in fleet.services))
+            if services
             else fleet
         )
 
@@ -316,11 +314,8 @@ class PowerBudget:
             stays = base is not None and base.accelerator == deployment.accelerator
             watts = self._limit_w(deployment, capped=stays)
             count = deployment.n_devices or len(deployment.device_ids)
-            device_ids = deployment.device_ids if stays else ()
-            devices = [
-                device_ids[index] if index < len(device_ids) else (deployment.deployment_id, index)
-                for index in range(count)
-            ]
+            ids = deployment.device_ids if stays else ()
+            devices = [ids[index] if index < len(ids) else (deployment.deployment_id, index) for index in range(count)]
             watts_by_device |= {device: max(watts, watts_by_device.get(device, 0.0)) for device in devices}
         return watts_by_device
 

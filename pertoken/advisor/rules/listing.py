@@ -95,11 +95,9 @@ def _entries(item: Listed) -> Iterator[Entry]:
         yield Entry(plugin.name, None, origin, version, _STATES[plugin.permission], plugin.reason, None)
         return
     confinement = run.confinement.label
-    for loaded_rule in run.rules:
-        window_s = loaded_rule.rule.window_s or item.window_s
-        yield Entry(
-            loaded_rule.rule.rule_id, loaded_rule.rule.title, origin, version, "loaded", None, confinement, window_s
-        )
+    for loaded in run.rules:
+        window_s = loaded.rule.window_s or item.window_s
+        yield Entry(loaded.rule.rule_id, loaded.rule.title, origin, version, "loaded", None, confinement, window_s)
     for rule in run.disabled:
         reason = f"switched off; `pertoken rules enable {rule.rule_id}` switches it on"
         window_s = rule.window_s or item.window_s
@@ -125,9 +123,7 @@ def page(name: str, plugins: Iterable[Listed]) -> str:
 
 def _page(item: Listed, entry: Entry) -> str:
     rules = () if item.run is None else item.run.known
-    rule = next(
-        (loaded_rule for loaded_rule in rules if loaded_rule.rule_id == entry.id and entry.state != "broken"), None
-    )
+    rule = next((loaded for loaded in rules if loaded.rule_id == entry.id and entry.state != "broken"), None)
     if rule is not None:
         return _page_of(rule, entry)
     errors = () if item.run is None else item.run.errors

@@ -383,12 +383,8 @@ def _lost(first: Receipt, later: Receipt) -> str | None:
     if first.release is not None and later.release is not None:
         if later.finding.verdict is EffectVerdict.REGRESSED:
             return str(later.finding.reason)
-        first_devices, later_devices = first.release.released_devices, later.release.released_devices
-        return (
-            f"{later_devices} of {first_devices} released devices are still released"
-            if later_devices < first_devices
-            else None
-        )
+        n_first, n_later = first.release.released_devices, later.release.released_devices
+        return f"{n_later} of {n_first} released devices are still released" if n_later < n_first else None
     if recheck(first.finding, later.finding) is not EffectVerdict.DECAYED:
         return None
     saving = later.finding.saving_90

@@ -418,11 +418,11 @@ def prospects(store: Store, row: Recommendation, now_ts: int) -> tuple[Prospect,
         for deployment_id in [deployment_id for deployment_id in ids if deployment_id in newest][:MAX_DEPLOYMENTS]:
             others = siblings_of(window, deployment_id)
             question = prospect(window, deployment_id, siblings=others, promise=promise, through=through)
-            detectability = (
+            result = (
                 Detectable(code=question.code, reason=question.reason)
                 if isinstance(question, Refused)
                 else detectable(question)
             )
             name = f"{newest[deployment_id].served_model} on {newest[deployment_id].host_name}"
-            rows.append(Prospect(name, detectability, None if promise is None else promise.likely))
+            rows.append(Prospect(name, result, None if promise is None else promise.likely))
     return tuple(rows)

@@ -80,8 +80,8 @@ def grid_of(
     index = (hours.ts - start) // cycle.bucket_s
     inside = (index >= 0) & (index < len(ts))
     index = index[inside]
-    measured_mask = np.zeros(len(ts), bool)
-    measured_mask[index] = True
+    measured = np.zeros(len(ts), bool)
+    measured[index] = True
     load = np.log(hours.tokens_per_s)
     load = load - (load.mean() if len(load) else 0.0)
     columns: list[tuple[Covariate, Floats | None]] = [
@@ -106,9 +106,7 @@ def grid_of(
     if hours.started_ts is not None:
         started_ts = np.zeros(len(ts), np.int64)
         started_ts[index] = hours.started_ts[inside]
-    return Grid(
-        ts, cycle.phase(ts), measured_mask, cost, covariates, tuple(name for name, _ in used), cycle, started_ts
-    )
+    return Grid(ts, cycle.phase(ts), measured, cost, covariates, tuple(name for name, _ in used), cycle, started_ts)
 
 
 DRIFT_PER_WEEK = 0.003

@@ -234,8 +234,8 @@ class _Split:
 
     def compared(self, signal: Signal, spec: Spec, values: Floats) -> SignalChange | str:
         """Return a signal before and after the change, or why it cannot be compared."""
-        measured_mask = ~np.isnan(values)
-        mask_before, mask_after = self._before & measured_mask, self._after & measured_mask
+        measured = ~np.isnan(values)
+        mask_before, mask_after = self._before & measured, self._after & measured
         needed = self._cycle.buckets_of(MIN_BASELINE_DAYS), self._cycle.buckets_of(MIN_AFTER_DAYS)
         if mask_before.sum() < needed[0]:
             return f"{mask_before.sum()} hours before the change have it, {needed[0]} are needed"

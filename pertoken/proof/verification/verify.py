@@ -313,13 +313,13 @@ def _served(served: Served, question: ReleaseQuestion, method: Method) -> Interv
     ts = np.arange(start, until, cycle.bucket_s, dtype=np.int64)
     index = (served.ts - start) // cycle.bucket_s
     inside = (index < len(ts)) & (served.tokens_per_s > 0)
-    measured_mask = np.zeros(len(ts), bool)
-    measured_mask[index[inside]] = True
+    measured = np.zeros(len(ts), bool)
+    measured[index[inside]] = True
     tokens = np.zeros(len(ts))
     tokens[index[inside]] = np.log(served.tokens_per_s[inside])
-    grid = Grid(ts, cycle.phase(ts), measured_mask, tokens, np.zeros((len(ts), 0)), (), cycle)
-    base = measured_mask & (ts + cycle.bucket_s <= changed_at)
-    after = measured_mask & (ts >= changed_at)
+    grid = Grid(ts, cycle.phase(ts), measured, tokens, np.zeros((len(ts), 0)), (), cycle)
+    base = measured & (ts + cycle.bucket_s <= changed_at)
+    after = measured & (ts >= changed_at)
     if base.sum() < MIN_MEASURED * cycle.buckets_of(MIN_PLACEBO_BASELINE_DAYS):
         return None
     if after.sum() < cycle.buckets_of(MIN_AFTER_DAYS):
@@ -404,8 +404,8 @@ def _continued(grid: Grid, base: Mask) -> Grid:
     for column in range(covariates.shape[1]):
         mean = np.bincount(grid.phase[base], grid.covariates[base, column], grid.cycle.buckets) / np.maximum(count, 1)
         covariates[future, column] = mean[grid.phase[future]]
-    measured_mask = np.where(future, count[grid.phase] > 0, base)
-    return replace(grid, known=measured_mask, covariates=covariates, cost=np.where(future, 0.0, grid.cost))
+    measured = np.where(future, count[grid.phase] > 0, base)
+    return replace(grid, known=measured, covariates=covariates, cost=np.where(future, 0.0, grid.cost))
 
 
 def _smallest(none: Effect) -> float:
