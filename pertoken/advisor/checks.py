@@ -140,7 +140,6 @@ def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market:
 
 
 def _has_device(fleet: Fleet, device_id: int) -> bool:
-    """Return whether the fleet has this device or partition."""
     return device_id in fleet.device_ids or device_id in fleet.partition_of
 
 

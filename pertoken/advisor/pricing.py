@@ -391,7 +391,6 @@ def _against(money: Estimate) -> Refusal | None:
 
 
 def _saved(money: Estimate) -> str:
-    """Return why a proposal saves nothing, with its figures."""
     text = "the forecast shows no saving"
     if money.saving is not None:
         net, capacity = money.saving.rank

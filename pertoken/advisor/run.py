@@ -354,7 +354,6 @@ def _priced(run: RuleRun, priced: PricedRun, inputs: Inputs) -> PricedRule:
 def _merged(
     plugins: Sequence[PluginRun], shards: Sequence[list[list[PricedRule]]], gathered: Present
 ) -> tuple[tuple[Recommendation, ...], tuple[RuleRecord, ...]]:
-    """Return the recommendations of all shards, and a record of each rule."""
     rows: list[Recommendation] = []
     records: list[RuleRecord] = []
     for plugin, of_plugin in zip(plugins, zip(*shards, strict=True), strict=True):

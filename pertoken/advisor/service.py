@@ -118,10 +118,8 @@ def _write(where: StoreLocation, states: tuple[JobState, ...]) -> None:
 
 
 FIRST_TELEMETRY_S = 300.0
-"""Telemetry that a service waits for before its first run, where `advisor.every` is not shorter.
-
-A run over less finds nothing, and the next one is hours away.
-"""
+"""Telemetry that a service waits for before its first run, where `advisor.every` is not shorter. A run over less
+finds nothing, and the next one is hours away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,6 @@ class WhatIf:
         return replace(context, energy=EnergyPrice(round(self.tariff_usd_per_kwh * NANO_USD), pue))
 
     def _measured(self, evidence_by_key: Mapping[K, Evidence]) -> Mapping[K, Evidence]:
-        """Return evidence scaled to the assumed load."""
         return {key: under_load(evidence, self.traffic) for key, evidence in evidence_by_key.items()}
 
     def _with_slo(self, fleet: Fleet) -> Fleet:

@@ -263,7 +263,6 @@ class Worker:
         return () if self._inputs is None else self._inputs.targets(run.rule.scope)
 
     def _leave(self, plugin: PluginRun, reason: str, output: str = "") -> None:
-        """Record that a plugin ended early."""
         if not plugin.loaded:
             plugin.errors.append((plugin.source.name, f"the plugin {reason} before it was loaded"))
             plugin.output = output

@@ -93,7 +93,6 @@ def _edited(state: Deployment | Service | Fleet) -> dict[str, None]:
 
 
 def _changes(present: Any, proposed: Any) -> dict[str, Any]:
-    """Return the fields of a record that differ."""
     kind: Any = type(present)
     names, values = _fields(kind)
     changed: dict[str, Any] = {}
@@ -199,7 +198,6 @@ _DECLARED: Mapping[str, Any] = {
 
 
 def _changed(present: Any, sent: Any, where: str) -> Any:
-    """Return a record with the received fields."""
     return _with(present, _values(present, sent, where))
 
 
@@ -208,7 +206,6 @@ def _with(record: Any, values: dict[str, Any]) -> Any:
 
 
 def _values(record: Any, sent: Any, where: str) -> dict[str, Any]:
-    """Return the values of the received fields of a record."""
     kind: Any = type(record)
     hints = _hints(kind)
     values: dict[str, Any] = {}
