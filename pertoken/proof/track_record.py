@@ -17,11 +17,8 @@ from pertoken.savings.saving import Saving
 from pertoken.window.like_for_like import Z95
 
 PRIOR_SD = 0.3
-"""Standard deviation of the ratio among rules.
-
-A judgement, until there are receipts of many rules: a rule that was wrong by a third is usual, one wrong by a factor of
-two is rare.
-"""
+"""Standard deviation of the ratio among rules. A judgement, until there are receipts of many rules: a rule that was
+wrong by a third is usual, one wrong by a factor of two is rare."""
 REGIME_SD = 0.2
 """The same among regimes of one rule."""
 SPREAD = 0.3
@@ -134,7 +131,6 @@ def _posterior(outcomes: Sequence[Outcome], mean: float, sd: float) -> Record:
 
 
 def _shrunk(outcomes: Sequence[Outcome], mean: float, sd: float, spread: float) -> tuple[float, float]:
-    """Return mean and precision of the posterior."""
     weights = [1 / (outcome.variance + spread**2) for outcome in outcomes]
     precision = sum(weights) + 1 / sd**2
     total = sum(weight * outcome.ratio for weight, outcome in zip(weights, outcomes, strict=True)) + mean / sd**2

@@ -52,35 +52,33 @@ def epoch_changes(
 ) -> tuple[EpochChange, ...]:
     """Return the changes of configuration in an inventory, oldest first, except those of `known_epoch_ids`."""
     changes = (
-        _change(epoch_before, epoch_after, inventory, market, settings)
+        _change(old, new, inventory, market, settings)
         for rows in inventory.epochs_of.values()
-        for epoch_before, epoch_after in pairwise(rows)
-        if epoch_after.epoch_id not in known_epoch_ids
+        for old, new in pairwise(rows)
+        if new.epoch_id not in known_epoch_ids
     )
     return tuple(sorted(changes, key=lambda change: (change.changed_ts, change.epoch_id)))
 
 
-def _change(
-    epoch_before: Any, epoch_after: Any, inventory: Inventory, market: Market, settings: Settings
-) -> EpochChange:
-    fleets = [epoch_fleet(row, inventory, market, settings) for row in (epoch_before, epoch_after)]
+def _change(old: Any, new: Any, inventory: Inventory, market: Market, settings: Settings) -> EpochChange:
+    fleets = [epoch_fleet(row, inventory, market, settings) for row in (old, new)]
     edits = [
         Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
         for change in diff(*fleets).changes
         if change.kind == "deployment"
     ]
-    drivers = [json.loads(row.knobs).get(DRIVER) for row in (epoch_before, epoch_after)]
+    drivers = [json.loads(row.knobs).get(DRIVER) for row in (old, new)]
     if drivers[0] != drivers[1]:
-        edits.append(Edit("deployment", epoch_after.deployment_id, "driver", *drivers))
+        edits.append(Edit("deployment", new.deployment_id, "driver", *drivers))
     return EpochChange(
-        deployment_id=epoch_after.deployment_id,
-        epoch_id=epoch_after.epoch_id,
-        previous_epoch_id=epoch_before.epoch_id,
-        changed_ts=epoch_after.start_ts,
-        name=f"{epoch_after.served_model} on {epoch_after.host_name}",
+        deployment_id=new.deployment_id,
+        epoch_id=new.epoch_id,
+        previous_epoch_id=old.epoch_id,
+        changed_ts=new.start_ts,
+        name=f"{new.served_model} on {new.host_name}",
         edits=tuple(edits),
-        version_before=epoch_before.engine_version,
-        version_after=epoch_after.engine_version,
+        version_before=old.engine_version,
+        version_after=new.engine_version,
     )
 
 

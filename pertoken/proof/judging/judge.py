@@ -156,11 +156,9 @@ class Releases:
         rates = [tokens[ts] / self._cycle.bucket_s for ts in ordered]
         return Served(np.array(ordered, np.int64), np.array(rates, np.float64))
 
-    def _nano_usd_per_hour(self, devices: Iterable[int], window_before: Window, applied_ts: int) -> int | None:
-        prices = Bill(self._store, self._connection, window_before).prices
-        rates = prices.rates(
-            (window_before.inventory.devices[device_id] for device_id in sorted(devices)), applied_ts - 1
-        )
+    def _nano_usd_per_hour(self, devices: Iterable[int], window: Window, applied_ts: int) -> int | None:
+        prices = Bill(self._store, self._connection, window).prices
+        rates = prices.rates((window.inventory.devices[device_id] for device_id in sorted(devices)), applied_ts - 1)
         known_rates = [nano_usd for nano_usd in rates if nano_usd is not None]
         return sum(known_rates) if len(known_rates) == len(rates) else None
 
@@ -196,36 +194,29 @@ def promised(row: Recommendation, variant: Variant, inventory: Inventory, applie
     return Gone(frozenset(devices & set(inventory.devices)), frozenset(hosts), extra, frozenset(models))
 
 
-def released(
-    gone: Gone, inventory_before: Inventory, inventory_after: Inventory, silent_ts: int
-) -> tuple[frozenset[int], frozenset[int]]:
+def released(gone: Gone, old: Inventory, new: Inventory, silent_ts: int) -> tuple[frozenset[int], frozenset[int]]:
     """Return the devices that were released with their host, and those that no epoch holds any more.
 
     A host is gone if it has reported nothing since `silent_ts`: one that reports is paid for, whatever runs on it.
     """
-    newest = {row.host_id: row.newest_ts for row in inventory_after.hosts}
-    held = {
-        device_id
-        for row in inventory_after.running.values()
-        for device_id in inventory_after.epoch_devices.get(row.epoch_id, ())
-    }
-    host_of = {device: inventory_before.devices[device].host_id for device in gone.devices}
+    newest = {row.host_id: row.newest_ts for row in new.hosts}
+    held = {device_id for row in new.running.values() for device_id in new.epoch_devices.get(row.epoch_id, ())}
+    host_of = {device: old.devices[device].host_id for device in gone.devices}
     with_host = frozenset(device_id for device_id, host in host_of.items() if (newest.get(host) or 0) < silent_ts)
     unheld = {device_id for device_id, host in host_of.items() if device_id not in held and host not in gone.hosts}
     return with_host, frozenset(unheld) - with_host
 
 
 def _stops(variant: Variant) -> Iterator[int | str]:
-    """Yield the deployments that a variant stops."""
     for edit in variant.edits:
         if edit.kind == "deployment" and edit.field == "running" and edit.after is False:
             yield edit.target
 
 
-def _unheld(models: frozenset[str], inventory_before: Inventory, inventory_after: Inventory) -> int:
+def _unheld(models: frozenset[str], old: Inventory, new: Inventory) -> int:
     """Return how many devices fewer hold the models of a release."""
     counts = []
-    for inventory in (inventory_before, inventory_after):
+    for inventory in (old, new):
         held: set[int] = set()
         for row in inventory.running.values():
             held |= set(inventory.epoch_devices.get(row.epoch_id, ())) if row.served_model in models else set()
@@ -467,7 +458,6 @@ def judge_pending(target: AdviceRepository, judge: Judge, now_ts: int) -> int:
 
 
 def _judged(stored_verdicts: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int) -> Iterator[Moved]:
-    """Yield the moves of recommendations that verdicts belong to."""
     verdicts_by_recommendation: dict[int, list[Verdict]] = {}
     for verdict in stored_verdicts:
         if verdict.recommendation_id is not None:

@@ -50,7 +50,7 @@ from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
 from pertoken.window.inventory import Inventory
-from pertoken.window.reading import Window
+from pertoken.window.reading import DAY, Window
 
 SAME = 1e-9
 """Difference of two figures, relative or absolute, that rounding causes."""
@@ -313,7 +313,6 @@ def readable(stored: StoredReceipt) -> Receipt | None:
         return None
 
 
-DAY_S = 86_400
 MAX_SAVING = 0.99
 """Part of the device time that a corrected promise can save."""
 
@@ -400,7 +399,7 @@ def corrected_by_receipts(
     if not receipt_outcomes:
         return tuple(recommendations)
     with store.read() as connection:
-        return corrected_by(recommendations, receipt_outcomes, Window(connection, now_ts - DAY_S, now_ts).inventory)
+        return corrected_by(recommendations, receipt_outcomes, Window(connection, now_ts - DAY, now_ts).inventory)
 
 
 def _corrected(

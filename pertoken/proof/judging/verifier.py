@@ -31,7 +31,7 @@ from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
 from pertoken.window.epochs import HISTORY_S
 from pertoken.window.like_for_like import compare
-from pertoken.window.reading import Window
+from pertoken.window.reading import DAY, Window
 
 MIN_MEASURED = 0.9
 """Minimum share of the device time with measured energy."""
@@ -71,17 +71,15 @@ def _j_per_token(window: Window, deployment_ids: Iterable[int]) -> float | None:
 
 
 FIRST_AFTER_DAYS = 7
-"""Days after a change at which it is judged; `benchmarks.proof` measures verdicts of that day.
-
-To look again and again until something shows would prove savings where there are none, so that there is one more look
-at most.
-"""
+"""Days after a change at which it is judged; `benchmarks.proof` measures verdicts of that day. To look again and again
+until something shows would prove savings where there are none, so that there is one more look at most."""
 LAST_AFTER_DAYS = 28
 """Days after a change at which it is judged again where more hours may decide it. Later hours are not used."""
 MORE_HOURS_HELP = frozenset(
     {"wide-interval", "few-hours", "not-measured", "load-differs", "mix-differs", "cache-differs"}
 )
 """Codes that a later check may change; all others depend on the hours before the change alone."""
+LOOKS_DAYS = (FIRST_AFTER_DAYS, LAST_AFTER_DAYS)
 LAST_DAYS = 7
 """Days that a re-check looks at."""
 MAX_SIBLINGS = 8
@@ -370,9 +368,6 @@ def _source(price: Any) -> str:
     return str(price.note or f"set for {price.selector}")
 
 
-DAY_S = 86_400
-LOOKS_DAYS = (7, 28)
-"""Days after a change at which it is judged."""
 MAX_DEPLOYMENTS = 4
 """Maximum number of deployments of a recommendation that are examined."""
 
@@ -413,7 +408,7 @@ def prospects(store: Store, row: Recommendation, now_ts: int) -> tuple[Prospect,
     promise, through = promise_of(variant), acts_through(names(variant.edits))
     rows = []
     with store.read() as connection:
-        window = Window(connection, now_ts - MAX_BASELINE_DAYS * DAY_S, now_ts)
+        window = Window(connection, now_ts - MAX_BASELINE_DAYS * DAY, now_ts)
         newest = window.inventory.newest
         for deployment_id in [deployment_id for deployment_id in ids if deployment_id in newest][:MAX_DEPLOYMENTS]:
             others = siblings_of(window, deployment_id)

@@ -206,7 +206,6 @@ def observe(trial: Trial, window: Window, market: Market, settings: Settings) ->
 
 
 def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[Any]:
-    """Return the epochs of a deployment that began since the trial did."""
     rows = window.inventory.epochs_of.get(deployment_id, ())
     return [row for row in rows if trial.started_ts <= row.start_ts < window.end]
 

@@ -110,10 +110,8 @@ def grid_of(
 
 
 DRIFT_PER_WEEK = 0.003
-"""Standard deviation of the weekly drift of log cost without a known cause.
-
-A judgement; a baseline with clearly more drift keeps its own.
-"""
+"""Standard deviation of the weekly drift of log cost without a known cause. A judgement; a baseline with clearly more
+drift keeps its own."""
 UPTIME_SD = (0.01, 0.001)
 """Standard deviation of the change of log cost with the time since the start: by the logarithm of a day and the days,
 and by the days. Like the drift, a baseline in which the cost clearly changes with it keeps its own. A judgement."""
@@ -143,11 +141,8 @@ class Noise:
     """Scatter of the costs of one deployment about its baseline."""
 
     autocovariance: Floats
-    """By lag in buckets, from 0 on, with Bartlett weights.
-
-    This is the limit of a block bootstrap with blocks of this length (Politis and Romano 1992) over infinitely many
-    samples.
-    """
+    """By lag in buckets, from 0 on, with Bartlett weights. This is the limit of a block bootstrap with blocks of this
+    length (Politis and Romano 1992) over infinitely many samples."""
     phase_variance: float
     """Variance of the effects of the buckets of the week."""
     within_variance: float
@@ -244,12 +239,10 @@ class Fit:
 
     @property
     def _uptime(self) -> list[int]:
-        """Columns of the time since the start."""
         return [1 + column for column, name in enumerate(self._grid.columns) if name is Covariate.UPTIME]
 
     @property
     def _levels(self) -> slice:
-        """Columns of the processes."""
         return slice(1 + self._grid.covariates.shape[1], -1)
 
     def _by_phase(self, values: Floats) -> Floats:

@@ -150,7 +150,6 @@ def _length(hours: OutputCounts) -> Floats | None:
 
 
 def _spread(hours: OutputCounts) -> Floats | None:
-    """Return the standard deviation of the logarithm of lengths."""
     count, total, squares = (hours.total(name) for name in ("lengths", "log_lengths", "log_lengths_2"))
     if count is None or total is None or squares is None:
         return None

@@ -158,10 +158,8 @@ class Question:
     events: Sequence[Event] = ()
     """Other changes of the deployment, without this one."""
     acts_through: frozenset[Covariate] = frozenset()
-    """Covariates that the change is meant to alter; hours are not matched in them.
-
-    Prefix caching alters the cached share.
-    """
+    """Covariates that the change is meant to alter; hours are not matched in them. Prefix caching alters the cached
+    share."""
     cycle: Cycle = WEEK_OF_HOURS
     outputs: Outputs | None = None
     """Counts of its outputs over the same time; None where none are known."""

@@ -335,10 +335,8 @@ POWER_Z = 0.8416212335729143
 """80 % quantile of the normal distribution: four of five savings of the reported size are proven."""
 
 UNKNOWN_DAYS = 1.05
-"""Factor on the standard error, because load and mix of the days after may differ from those before.
-
-A judgement: in histories of `benchmarks.proof` intervals were 2 % wider, in one of ten 5 %.
-"""
+"""Factor on the standard error, because load and mix of the days after may differ from those before. A judgement: in
+histories of `benchmarks.proof` intervals were 2 % wider, in one of ten 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
