@@ -348,7 +348,6 @@ def resized(runs: Deployment, knobs: Mapping[str, Any]) -> Deployment:
 
 
 def _changed(drawn: DrawnEngine, fix: Mapping[str, Any], severity: float | None) -> DrawnEngine:
-    """Return an engine after a fix of knobs, version or requests."""
     changed = drawn
     if "knobs" in fix:
         changed = replace(changed, runs=resized(changed.runs, fix["knobs"]))
@@ -484,7 +483,6 @@ def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene
 
 
 def _kind(host_type: HostType) -> str:
-    """Return the prefix of the names of hosts of a type."""
     if host_type.owned:
         return f"dc1-{host_type.accelerator.split()[0].lower()}-{host_type.devices}x"
     return str(host_type.instance_type).split(".")[0]

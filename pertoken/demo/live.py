@@ -121,7 +121,6 @@ def advance(location: StoreLocation, demo: Demo, seconds: int, changes: Mapping[
 
 
 def _changed(drawn: DrawnEngine, knobs: Knobs) -> DrawnEngine:
-    """Return an engine with other knobs and no earlier epoch."""
     return replace(drawn, runs=resized(drawn.runs, knobs), previous_runs=None, stuck_h=0.0)
 
 
@@ -202,6 +201,5 @@ def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: Pr
 
 
 def _is_made(variant: Variant, runs: Deployment) -> bool:
-    """Return whether a deployment runs as a variant proposes."""
     edits = [edit for edit in variant.edits if edit.kind == "deployment"]
     return bool(edits) and all(getattr(runs, edit.field, None) == edit.after for edit in edits)

@@ -47,7 +47,7 @@ from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 
-SIMULATED_HOUR_S = 3600
+HOUR_S, DAY_S = 3600, 86_400
 DEMAND_SD = 0.06
 """Standard deviation of the logarithm of an hour's requests around their shape."""
 LENGTHS_SD = 0.03
@@ -79,7 +79,7 @@ class Drift:
 
     def at(self, ts: Ints) -> Ints:
         """Return the index of the hour of each instant."""
-        return np.asarray(np.clip((ts - self.first_ts) // SIMULATED_HOUR_S, 0, len(self.demand) - 1))
+        return np.asarray(np.clip((ts - self.first_ts) // HOUR_S, 0, len(self.demand) - 1))
 
 
 def drift(service: str, seed: int, first_ts: int, hours: int) -> Drift:
@@ -172,7 +172,6 @@ def _runs(drawn: DrawnEngine) -> tuple[Deployment, ...]:
     return (drawn.runs,) if drawn.previous_runs is None else (drawn.previous_runs, drawn.runs)
 
 
-HOUR_S, DAY_S = 3600, 86_400
 MINUTES_H = 4
 """Hours before the end that have minutes, at least."""
 TICKS_M = 3

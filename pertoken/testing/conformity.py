@@ -292,7 +292,6 @@ def _without_links(regime: Regime) -> Regime:
 
 
 def _is_known(regime: Regime, name: str) -> bool:
-    """Return whether any deployment has a value of a knob."""
     deployments = (deployment for service in regime.fleet.services for deployment in service.deployments)
     return any(getattr(deployment, name) is not None for deployment in deployments)
 
