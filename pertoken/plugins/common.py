@@ -1,4 +1,4 @@
-"""Services that read prompts and generate no token: they embed, rank or classify."""
+"""Questions that several rules ask: services without output, formats, versions, models, owned devices, layouts."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ DOCTOR = "`pertoken doctor` on its host shows what was read from its engine"
 CATALOG = "neither its engine nor the catalog has it"
 
 
-def is_newer(one: str | None, other: str | None) -> bool:
-    """Return whether a version is known to be newer than another one."""
-    first, second = version_numbers(one), version_numbers(other)
+def is_newer(version: str | None, reference_version: str | None) -> bool:
+    """Return whether a version is known to be newer than a reference; False if one of them is unknown."""
+    first, second = version_numbers(version), version_numbers(reference_version)
     return first is not None and second is not None and first > second
 
 
@@ -142,8 +142,8 @@ def smaller_models(
     model = service.deployments[0].model
     active = model.params_active or 0
     smaller = [m for m in market.smaller_models(model) if (m.params_active or active) <= max_size * active]
-    refusals = [market.unsuitable(model, other, beside=True) for other in smaller]
-    suitable = [other for other, refused in zip(smaller, refusals, strict=True) if refused is None]
+    refusals = [market.unsuitable(model, candidate, beside=True) for candidate in smaller]
+    suitable = [candidate for candidate, refused in zip(smaller, refusals, strict=True) if refused is None]
     if smaller and not suitable:
         return skip(*next(filter(None, refusals)))
     return suitable or skip(
@@ -156,13 +156,14 @@ ADJUSTABLE = ("nvidia", "amd")
 """Vendors with a tool that sets clocks and power limits: nvidia-smi, rocm-smi."""
 
 
-def owned_devices(now: Deployment, fleet: Fleet, market: Market) -> Accelerator | Skip:
+def owned_devices(deployment: Deployment, fleet: Fleet, market: Market) -> Accelerator | Skip:
     """Return the accelerator of a deployment with whole, owned, exclusive devices; else a refusal."""
-    purchase = now.placement.purchase
-    device = market.accelerator(now.accelerator)
+    purchase = deployment.placement.purchase
+    device = market.accelerator(deployment.accelerator)
     if device is None:
         return skip(
-            "device-unknown", f"{now.accelerator or 'its device'} is not in the catalog: its limits are not known"
+            "device-unknown",
+            f"{deployment.accelerator or 'its device'} is not in the catalog: its limits are not known",
         )
     if purchase is None:
         return skip(
@@ -173,23 +174,23 @@ def owned_devices(now: Deployment, fleet: Fleet, market: Market) -> Accelerator 
         return skip("rented", f"its devices are rented ({paid}): the price includes their electricity, so it saves $0")
     if device.vendor not in ADJUSTABLE:
         return skip("vendor-cannot", f"no known tool sets clocks and power limits of {device.name}")
-    if not now.device_ids or device.tdp_w is None:
+    if not deployment.device_ids or device.tdp_w is None:
         return skip(
             "limit-unknown", f"its devices were not observed, or the catalog has no power limit of {device.name}"
         )
-    whole = {
+    ids_by_device = {
         device.device_id: {device.device_id, *(part.partition_id for part in device.partitions)}
         for device in fleet.devices
     }
-    if not set(now.device_ids) <= set(whole):
+    if not set(deployment.device_ids) <= set(ids_by_device):
         return skip(
             "part-of-device", "it runs on a partition of a device: clocks and power limits apply to the whole device"
         )
-    ids = {whole_id for device_id in now.device_ids for whole_id in whole[device_id]}
+    ids = {whole_id for device_id in deployment.device_ids for whole_id in ids_by_device[device_id]}
     sharing = [
-        deployment.name
-        for deployment in fleet.deployments
-        if deployment.deployment_id != now.deployment_id and ids & set(deployment.device_ids)
+        sharer.name
+        for sharer in fleet.deployments
+        if sharer.deployment_id != deployment.deployment_id and ids & set(sharer.device_ids)
     ]
     if sharing:
         return skip(
@@ -217,10 +218,10 @@ def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
     return None
 
 
-def fewest_ranks(now: Deployment, model: Model, market: Market) -> int | None:
+def fewest_ranks(deployment: Deployment, model: Model, market: Market) -> int | None:
     """Return the fewest tensor-parallel ranks that hold a model in the present dtype; None if not known."""
-    device = market.accelerator(now.accelerator)
-    return None if device is None else market.fewest_ranks(model, now.weight_dtype, device)
+    device = market.accelerator(deployment.accelerator)
+    return None if device is None else market.fewest_ranks(model, deployment.weight_dtype, device)
 
 
 def replaced(service: Service, models: Iterable[Model], market: Market) -> list[Service]:
@@ -229,13 +230,13 @@ def replaced(service: Service, models: Iterable[Model], market: Market) -> list[
     The fewest may be too slow. More than at present are not tried, unless the model needs them. Where ranks are not
     known, only the model changes.
     """
-    now = service.deployments[0]
-    device = market.accelerator(now.accelerator)
+    present = service.deployments[0]
+    device = market.accelerator(present.accelerator)
     layouts: list[tuple[int, Service]] = []
     for model in models:
-        ranks = () if device is None or now.tp is None else market.ranks(model, now.weight_dtype, device)
-        tried = [n for n in ranks if n <= max(ranks[0], now.tp or 1)]
-        stages: dict[str, Any] = {"pp": 1} if now.pp is not None else {}
-        layouts += [(place, service.but(model=model, tp=n, **stages)) for place, n in enumerate(tried)]
+        ranks = () if device is None or present.tp is None else market.ranks(model, present.weight_dtype, device)
+        tried = [n for n in ranks if n <= max(ranks[0], present.tp or 1)]
+        stages: dict[str, Any] = {"pp": 1} if present.pp is not None else {}
+        layouts += [(rank_position, service.but(model=model, tp=n, **stages)) for rank_position, n in enumerate(tried)]
         layouts += [] if tried else [(0, service.but(model=model))]
     return [layout for _, layout in sorted(layouts, key=lambda entry: entry[0])]

@@ -58,15 +58,17 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
     3. (unverified) That a setting was left from an older release is the usual reason; ask who set it.
     4. The length of a prompt is judgement: below it, attention takes a few percent of the FLOPs of its prefill.
     """
-    now, *others = service.deployments
-    alike = (now.engine, now.accelerator, now.attention_backend)
+    present, *others = service.deployments
+    alike = (present.engine, present.accelerator, present.attention_backend)
     if any((replica.engine, replica.accelerator, replica.attention_backend) != alike for replica in others):
         yield skip(
             "replicas-differ", f"its {len(others) + 1} replicas differ in engine, accelerator or attention kernels"
         )
-    elif now.engine not in SWITCHES:
-        yield skip("engine-decides", f"{now.engine} has no known setting for its attention kernels")
-    elif (refusal := _flash_already(now) or _device_refusal(now, market.accelerator(now.accelerator))) is not None:
+    elif present.engine not in SWITCHES:
+        yield skip("engine-decides", f"{present.engine} has no known setting for its attention kernels")
+    elif (
+        refusal := _flash_already(present) or _device_refusal(present, market.accelerator(present.accelerator))
+    ) is not None:
         yield refusal
     elif (computed := _computed_prompt(seen)) < options.min_prompt:
         short = f"{computed:,.0f} tokens of a prompt (p95) are computed, fewer than {options.min_prompt:g}"
@@ -77,7 +79,7 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
             risk="latency",
             effort="medium",
             against=(
-                f"a setting asks for {now.attention_backend} attention: a model or a version may have needed it",
+                f"a setting asks for {present.attention_backend} attention: a model or a version may have needed it",
                 f"{computed:,.0f} tokens of a prompt (p95) are computed: the gain grows with them",
                 "no dollars: no measurement of both kernels under load, by device and prompt, is in the catalog",
             ),
@@ -90,8 +92,8 @@ def _computed_prompt(seen: Evidence) -> float:
     return seen.prompt_len.p95 * (1 - cached_share)
 
 
-def _flash_already(now: Deployment) -> Skip | None:
-    match now.attention_backend:
+def _flash_already(deployment: Deployment) -> Skip | None:
+    match deployment.attention_backend:
         case None:
             return skip("engine-chooses", "no setting was seen: the engine takes flash attention where it can")
         case "flash":
@@ -101,16 +103,18 @@ def _flash_already(now: Deployment) -> Skip | None:
     return skip("backend-unknown", f"its attention kernels are not known: {DOCTOR}")
 
 
-def _device_refusal(now: Deployment, device: Accelerator | None) -> Skip | None:
+def _device_refusal(deployment: Deployment, device: Accelerator | None) -> Skip | None:
     """Return why the engine has no flash attention on its device that is better than what it runs; None if it has."""
-    if now.engine in ANY_DEVICE:
+    if deployment.engine in ANY_DEVICE:
         return None
     if device is None:
-        name = now.accelerator or "its device"
+        name = deployment.accelerator or "its device"
         return skip("device-unknown", f"{name} is not in the catalog: whether it has flash attention is not known")
     if device.vendor == "nvidia":
         capability = tuple(int(part) for part in (device.compute_capability or "0.0").split("."))
         if capability >= MIN_NVIDIA:
             return None
         return skip("device-cannot", f"{device.name} ({device.compute_capability}) is older than Ampere")
-    return skip("vendor-decides", f"the attention kernels of {now.engine} on {device.name} differ by version and model")
+    return skip(
+        "vendor-decides", f"the attention kernels of {deployment.engine} on {device.name} differ by version and model"
+    )

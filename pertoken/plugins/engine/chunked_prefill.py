@@ -54,20 +54,20 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
     3. (unverified) TensorRT-LLM prefills prompts whole unless configured otherwise. Verify it in your version.
     4. The thresholds are judgement: a p99 of four times the median is more than the usual spread of decode steps.
     """
-    now, *others = service.deployments
-    alike = _settings(now)
+    present, *others = service.deployments
+    alike = _settings(present)
     if any(_settings(deployment) != alike for deployment in others):
         reason = f"its {len(others) + 1} replicas differ in engine, chunked prefill, token budget or batch limit"
         yield skip("replicas-differ", reason)
-    elif now.engine not in ENGINES:
-        yield skip("engine-decides", f"{now.engine} has no known setting for the tokens of a step")
-    elif now.enable_chunked_prefill is None and now.engine in CONFIGURED:
-        reason = f"the configuration file of {now.engine} decides whether it chunks prompts, and was not read"
+    elif present.engine not in ENGINES:
+        yield skip("engine-decides", f"{present.engine} has no known setting for the tokens of a step")
+    elif present.enable_chunked_prefill is None and present.engine in CONFIGURED:
+        reason = f"the configuration file of {present.engine} decides whether it chunks prompts, and was not read"
         yield skip("chunking-unknown", reason)
-    elif now.enable_chunked_prefill is not False and now.max_num_batched_tokens is None:
+    elif present.enable_chunked_prefill is not False and present.max_num_batched_tokens is None:
         yield skip("budget-unknown", f"its token budget per step is not known: {DOCTOR}")
     else:
-        yield _tuned(seen, service, now, options)
+        yield _tuned(seen, service, present, options)
 
 
 def _settings(deployment: Deployment) -> tuple[object, ...]:
@@ -79,44 +79,44 @@ def _settings(deployment: Deployment) -> tuple[object, ...]:
     )
 
 
-def _tuned(seen: Evidence, service: Service, now: Deployment, options: Options) -> Proposal | Skip:
+def _tuned(seen: Evidence, service: Service, present: Deployment, options: Options) -> Proposal | Skip:
     spike = seen.tpot_s.p99 / seen.tpot_s.p50 if seen.tpot_s.p50 > 0 else 0.0
     if spike >= options.spike:
-        return _smaller(seen, service, now, spike, options)
+        return _smaller(seen, service, present, spike, options)
     waiting = seen.waiting.mean
-    if now.enable_chunked_prefill is False or waiting < options.queue:
+    if present.enable_chunked_prefill is False or waiting < options.queue:
         return skip(
             "no-interference",
             f"its time between tokens has a p99 of {spike:.1f} times its median, below {options.spike:g}, and "
             f"{waiting:.1f} requests wait: prompts and decoding do not delay each other",
         )
-    return _larger(seen, service, now, waiting, options)
+    return _larger(seen, service, present, waiting, options)
 
 
-def _smaller(seen: Evidence, service: Service, now: Deployment, spike: float, options: Options) -> Proposal | Skip:
+def _smaller(seen: Evidence, service: Service, present: Deployment, spike: float, options: Options) -> Proposal | Skip:
     """Return smaller chunks if prompts interrupt decoding: only prompts longer than the proposed chunk do."""
     prompt = _computed_prompt(seen)
-    chunk = max(options.small, now.max_num_seqs or 1)  # a step holds a token of each running request
+    chunk = max(options.small, present.max_num_seqs or 1)  # a step holds a token of each running request
     if prompt <= chunk:
         return skip(
             "short-prompts",
             f"its time between tokens has a p99 of {spike:.1f} times its median, but {prompt:.0f} computed tokens of a "
             f"prompt (p95) fit a chunk of {chunk:,}: something else interrupts decoding",
         )
-    if now.enable_chunked_prefill is False:
+    if present.enable_chunked_prefill is False:
         changed = service.but(enable_chunked_prefill=True)
-    elif now.max_num_batched_tokens is not None and now.max_num_batched_tokens > chunk:
+    elif present.max_num_batched_tokens is not None and present.max_num_batched_tokens > chunk:
         changed = service.but(max_num_batched_tokens=chunk)
     else:
-        budget = f"{now.max_num_batched_tokens:,}" if now.max_num_batched_tokens else "an unknown number of"
+        budget = f"{present.max_num_batched_tokens:,}" if present.max_num_batched_tokens else "an unknown number of"
         return skip("chunks-small", f"its steps compute {budget} tokens already, {chunk:,} or fewer")
     return propose(changed, risk="latency", effort="medium", excludes=("batch-limit",))
 
 
-def _larger(seen: Evidence, service: Service, now: Deployment, waiting: float, options: Options) -> Proposal | Skip:
+def _larger(seen: Evidence, service: Service, present: Deployment, waiting: float, options: Options) -> Proposal | Skip:
     """Return a larger token budget if prompts wait for one, and not for the batch limit or the KV cache."""
-    budget = now.max_num_batched_tokens or 0
-    limit = (now.max_num_seqs or 0) * len(service.deployments)
+    budget = present.max_num_batched_tokens or 0
+    limit = (present.max_num_seqs or 0) * len(service.deployments)
     running, prompt = seen.running.p95, _computed_prompt(seen)
     if not limit or running >= options.at_limit * limit:
         position = (

@@ -55,14 +55,15 @@ def continuous_batching(
         shown = ", ".join(sorted(str(limit) for limit in limits))
         yield skip("batches-already", f"it already batches up to {shown} requests")
         return
-    now = service.deployments[0]
-    if now.engine not in ENGINES:
+    present = service.deployments[0]
+    if present.engine not in ENGINES:
         yield skip(
-            "no-flag", f"{now.engine} has no known flag that raises its limit of {now.max_num_seqs} request at a time"
+            "no-flag",
+            f"{present.engine} has no known flag that raises its limit of {present.max_num_seqs} request at a time",
         )
         return
     waiting = seen.waiting.p95
-    device = market.accelerator(now.accelerator)
+    device = market.accelerator(present.accelerator)
     together = sum(deployment.n_devices or 1 for deployment in service.deployments)
     if waiting < options.queue:
         yield skip("no-queue", f"{waiting:.1f} requests wait (p95), fewer than {options.queue:g}: nothing to batch")
@@ -72,7 +73,7 @@ def continuous_batching(
         device is not None
         and seen.has("device_memory")
         and (used := seen.device_memory.max / device.memory_bytes / together) >= options.memory_full
-        and now.gpu_memory_utilization is None  # an engine that reserves a share beforehand has its cache already
+        and present.gpu_memory_utilization is None  # an engine that reserves a share beforehand has its cache already
     ):
         yield skip("memory-full", f"{used:.0%} of the device memory is in use: no room for the cache of more requests")
     else:

@@ -54,9 +54,9 @@ def disaggregate(
     replicas = len(service.deployments)
     devices = sum(deployment.n_devices or 1 for deployment in service.deployments)
     hosts = {fleet.device(held).host_id for deployment in service.deployments for held in deployment.device_ids}
-    now = service.deployments[0]
-    device = market.accelerator(now.accelerator)
-    peak = device.peak_flops(now.weight_dtype or "bf16") if device is not None else None
+    present = service.deployments[0]
+    device = market.accelerator(present.accelerator)
+    peak = device.peak_flops(present.weight_dtype or "bf16") if device is not None else None
     roles = {deployment.role for deployment in service.deployments} - {None, "both"}
     alike = {
         (deployment.model, deployment.engine, deployment.accelerator, deployment.weight_dtype, deployment.tp)
@@ -75,14 +75,14 @@ def disaggregate(
         )
     elif len(alike) > 1:
         yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device, weights or ranks")
-    elif now.engine not in ENGINES:
-        yield skip("engine-cannot", f"{now.engine} cannot transfer the KV cache between its {replicas} replicas")
+    elif present.engine not in ENGINES:
+        yield skip("engine-cannot", f"{present.engine} cannot transfer the KV cache between its {replicas} replicas")
     elif busy <= 0:
         yield skip("no-load", "it was busy 0 % of the time")
-    elif peak is None or now.model.params_active is None:
+    elif peak is None or present.model.params_active is None:
         yield skip("device-unknown", f"the prefill speed of its {devices} devices is not known: {CATALOG}")
     else:
-        flops = 2 * now.model.params_active * seen.computed_tok_s.mean
+        flops = 2 * present.model.params_active * seen.computed_tok_s.mean
         prefill = min(0.99, flops / (options.prefill_mfu * peak * devices) / busy)
         yield _split(seen, service, fleet, prefill, options)
 

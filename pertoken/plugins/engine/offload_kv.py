@@ -54,7 +54,7 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
     5. The thresholds are judgement.
     """
     busy = seen.busy.mean
-    now, *others = service.deployments
+    present, *others = service.deployments
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
@@ -64,24 +64,24 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
             f'isolation = "tenant": the tenants of its {counted(len(others) + 1, "replica")} must not share a cache',
         )
         return
-    if any(_comparable(deployment) != _comparable(now) for deployment in others):
+    if any(_comparable(deployment) != _comparable(present) for deployment in others):
         yield skip("replicas-differ", f"its {len(others) + 1} replicas differ in model, engine, caching or offload")
         return
-    if now.engine not in ENGINES:
+    if present.engine not in ENGINES:
         yield skip(
             "engine-cannot",
-            f"{now.engine} has no known option to offload the KV cache of {counted(len(others) + 1, 'replica')}",
+            f"{present.engine} has no known option to offload the KV cache of {counted(len(others) + 1, 'replica')}",
         )
         return
-    if now.kv_offload_bytes:
-        yield skip("offloads-already", f"it already keeps {now.kv_offload_bytes / GIB:.0f} GiB in host memory")
+    if present.kv_offload_bytes:
+        yield skip("offloads-already", f"it already keeps {present.kv_offload_bytes / GIB:.0f} GiB in host memory")
         return
-    if now.model.n_kv_heads == 1:
-        values = now.model.kv_values_per_layer or 0
-        yield skip("small-cache", f"{now.model.name} caches only {values:.0f} values per token and layer")
+    if present.model.n_kv_heads == 1:
+        values = present.model.kv_values_per_layer or 0
+        yield skip("small-cache", f"{present.model.name} caches only {values:.0f} values per token and layer")
         return
-    if now.enable_prefix_caching is not True:
-        state = "off" if now.enable_prefix_caching is False else "not known to be on"
+    if present.enable_prefix_caching is not True:
+        state = "off" if present.enable_prefix_caching is False else "not known to be on"
         reason = f"the prefix cache of its {counted(len(others) + 1, 'replica')} is {state}: enable it first"
         yield skip("prefix-cache-off", reason)
         return

@@ -45,13 +45,13 @@ def pin_engine(seen: Evidence, service: Service, options: Options) -> Iterator[P
         return
     cheaper: dict[int, Epoch] = {}
     refused: dict[str, str] = {}
-    for now in service.deployments:
-        for epoch in judged(epoch for epoch in seen.epochs if epoch.deployment_id == now.deployment_id):
-            refusal = _refusal(epoch, now, options.dearer)
+    for replica in service.deployments:
+        for epoch in judged(epoch for epoch in seen.epochs if epoch.deployment_id == replica.deployment_id):
+            refusal = _refusal(epoch, replica, options.dearer)
             if refusal is not None:
                 refused.setdefault(refusal.code, refusal.reason)
-            elif now.deployment_id not in cheaper or _ratio(epoch) > _ratio(cheaper[now.deployment_id]):
-                cheaper[now.deployment_id] = epoch
+            elif replica.deployment_id not in cheaper or _ratio(epoch) > _ratio(cheaper[replica.deployment_id]):
+                cheaper[replica.deployment_id] = epoch
     if cheaper:
         yield from _proposals(service, cheaper, versions)
         return
@@ -68,10 +68,10 @@ def _proposals(service: Service, cheaper: dict[int, Epoch], versions: set[str | 
         pinned = service.but(engine_version=epoch.engine_version)
         yield propose(pinned.expecting(*_expected(epoch)), risk="availability", effort="medium")
         return
-    for now in service.deployments:
-        if (cheaper_epoch := cheaper.get(now.deployment_id)) is not None:
+    for replica in service.deployments:
+        if (cheaper_epoch := cheaper.get(replica.deployment_id)) is not None:
             yield propose(
-                now.but(engine_version=cheaper_epoch.engine_version).expecting(*_expected(cheaper_epoch)),
+                replica.but(engine_version=cheaper_epoch.engine_version).expecting(*_expected(cheaper_epoch)),
                 risk="availability",
                 effort="medium",
             )
@@ -87,21 +87,21 @@ def _expected(epoch: Epoch) -> tuple[float, float, float, str]:
     return (*epoch.present.ratio, f"its own epoch of version {epoch.engine_version} at like load ({interval(epoch)})")
 
 
-def _refusal(epoch: Epoch, now: Deployment, least: float) -> Skip | None:
+def _refusal(epoch: Epoch, replica: Deployment, min_increase: float) -> Skip | None:
     """Return why an earlier epoch supports no other version; None if it supports one."""
     version = epoch.engine_version
-    if version == now.engine_version:
+    if version == replica.engine_version:
         return skip("one-version", f"its earlier epochs ran {version}, too")
-    if is_newer(version, now.engine_version):
-        return skip("newer-before", f"{version}, which ran before, is newer than {now.engine_version}")
+    if is_newer(version, replica.engine_version):
+        return skip("newer-before", f"{version}, which ran before, is newer than {replica.engine_version}")
     others = [change for change in epoch.changed if change != "engine_version"]
     if others:
-        return skip("more-changed", f"between {version} and {now.engine_version} {', '.join(others)} also changed")
+        return skip("more-changed", f"between {version} and {replica.engine_version} {', '.join(others)} also changed")
     ratio = epoch.present.ratio
     if ratio is None:
         code = epoch.present.code or "not-measured"
-        return skip(code, f"{version} cannot be compared with {now.engine_version}: {epoch.present.reason}")
-    if ratio[0] <= 1 or ratio[1] < 1 + least:
+        return skip(code, f"{version} cannot be compared with {replica.engine_version}: {epoch.present.reason}")
+    if ratio[0] <= 1 or ratio[1] < 1 + min_increase:
         figures = f"{percent(ratio[1])} device time per token than {version} at like load ({interval(epoch)})"
-        return skip("not-dearer", f"{now.engine_version} takes {figures}")
+        return skip("not-dearer", f"{replica.engine_version} takes {figures}")
     return None

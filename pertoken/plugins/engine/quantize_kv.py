@@ -55,8 +55,8 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
     4. (vendor) SGLang documentation, "Quantized KV Cache": backends that do not fuse dequantization are slow.
     5. (unverified) The settings of TensorRT-LLM and LMDeploy: verify them in your version.
     """
-    now, *others = service.deployments
-    alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.kv_dtype)
+    present, *others = service.deployments
+    alike = (present.model, present.engine, present.accelerator, present.weight_dtype, present.kv_dtype)
     if any(
         (deployment.model, deployment.engine, deployment.accelerator, deployment.weight_dtype, deployment.kv_dtype)
         != alike
@@ -65,7 +65,7 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
         reason = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or KV cache"
         yield skip("replicas-differ", reason)
         return
-    dtype = _format(now, market)
+    dtype = _format(present, market)
     if isinstance(dtype, Skip):
         yield dtype
         return
@@ -90,29 +90,30 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
         yield propose(quantized.resized(), risk="quality", effort="medium")
 
 
-def _format(now: Deployment, market: Market) -> str | Skip:
+def _format(deployment: Deployment, market: Market) -> str | Skip:
     """Return the 8-bit format in which the engine can store the cache on this device, or a refusal."""
-    may_be_set = now.kv_dtype is None and now.engine not in OWN_DEFAULT
-    if now.kv_dtype == "other" or (may_be_set and now.weight_dtype not in SIXTEEN_BIT_OR_MORE):
+    may_be_set = deployment.kv_dtype is None and deployment.engine not in OWN_DEFAULT
+    if deployment.kv_dtype == "other" or (may_be_set and deployment.weight_dtype not in SIXTEEN_BIT_OR_MORE):
         return skip(
             "dtype-unknown", f"the dtype of its KV cache is not known, and a quantized checkpoint may set it: {DOCTOR}"
         )
-    if now.kv_dtype is not None and now.kv_dtype not in SIXTEEN_BIT_OR_MORE:
-        return skip("already-quantized", f"its KV cache is already in {now.kv_dtype}")
-    values = now.model.kv_values_per_layer
-    if now.model.n_kv_heads == 1 and values is not None:
-        return skip("small-cache", f"{now.model.name} caches only {values:.0f} values per token and layer")
-    if now.engine in INT8:
+    if deployment.kv_dtype is not None and deployment.kv_dtype not in SIXTEEN_BIT_OR_MORE:
+        return skip("already-quantized", f"its KV cache is already in {deployment.kv_dtype}")
+    values = deployment.model.kv_values_per_layer
+    if deployment.model.n_kv_heads == 1 and values is not None:
+        return skip("small-cache", f"{deployment.model.name} caches only {values:.0f} values per token and layer")
+    if deployment.engine in INT8:
         return "int8"
-    if now.engine not in FP8_KV:
-        return skip("engine-cannot", f"{now.engine} has no known setting that stores the KV cache in 8 bits")
-    device = market.accelerator(now.accelerator)
+    if deployment.engine not in FP8_KV:
+        return skip("engine-cannot", f"{deployment.engine} has no known setting that stores the KV cache in 8 bits")
+    device = market.accelerator(deployment.accelerator)
     if device is None:
-        name = now.accelerator or "its device"
+        name = deployment.accelerator or "its device"
         return skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
-    if not stores_kv_in_fp8(now.engine, device):
+    if not stores_kv_in_fp8(deployment.engine, device):
         capability = f" ({device.compute_capability})" if device.compute_capability else ""
         return skip(
-            "no-format", f"{now.engine} on {device.name}{capability} has no fast attention over a KV cache in FP8"
+            "no-format",
+            f"{deployment.engine} on {device.name}{capability} has no fast attention over a KV cache in FP8",
         )
     return "fp8"

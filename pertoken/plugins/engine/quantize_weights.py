@@ -39,8 +39,8 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield refusal
         return
     running = seen.running.mean
-    now, *others = service.deployments
-    alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.tp, now.pp)
+    present, *others = service.deployments
+    alike = (present.model, present.engine, present.accelerator, present.weight_dtype, present.tp, present.pp)
     if any(
         (
             deployment.model,
@@ -56,24 +56,24 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or ranks"
         yield skip("replicas-differ", differing)
         return
-    if now.weight_dtype is None:
+    if present.weight_dtype is None:
         yield skip("dtype-unknown", f"the dtype of its weights is not known: {DOCTOR}")
         return
-    if now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
-        yield skip("already-quantized", f"its weights are already in {now.weight_dtype}")
+    if present.weight_dtype not in SIXTEEN_BIT_OR_MORE:
+        yield skip("already-quantized", f"its weights are already in {present.weight_dtype}")
         return
-    device = market.accelerator(now.accelerator)
-    if device is None and now.engine == "llama.cpp":  # it supports each of its formats on any device, CPUs included
+    device = market.accelerator(present.accelerator)
+    if device is None and present.engine == "llama.cpp":  # it supports each of its formats on any device, CPUs included
         for dtype in FILE_FORMATS:
             yield propose(service.but(weight_dtype=dtype), risk="quality", effort="medium")
         return
     if device is None:
-        name = now.accelerator or "its device"
+        name = present.accelerator or "its device"
         yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
         return
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
-    computed = smaller_formats(now.engine, device, few=per_device <= options.few_running)
-    not_run = {dtype: market.not_run(now.engine, dtype, now.accelerator) for dtype in computed}
+    computed = smaller_formats(present.engine, device, few=per_device <= options.few_running)
+    not_run = {dtype: market.not_run(present.engine, dtype, present.accelerator) for dtype in computed}
     formats = [dtype for dtype, reason in not_run.items() if reason is None]
     for reason in filter(None, not_run.values()):
         yield skip("format-not-run", reason)
@@ -84,9 +84,9 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
             f"than the {options.few_running:g} up to which 4 bits gain",
         )
     for dtype in formats:
-        fewest = market.fewest_ranks(now.model, dtype, device, now.pp or 1) or now.tp or 1
+        fewest = market.fewest_ranks(present.model, dtype, device, present.pp or 1) or present.tp or 1
         layouts = [service.but(weight_dtype=dtype)]
-        ranks = (now.tp or 1) // 2
+        ranks = (present.tp or 1) // 2
         while ranks >= fewest:
             layouts.append(service.but(weight_dtype=dtype, tp=ranks))
             ranks //= 2

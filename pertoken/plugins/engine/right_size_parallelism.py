@@ -72,38 +72,40 @@ def right_size_parallelism(
     4. (code) vLLM 0.32 `config/parallel.py`: experts are split over all ranks with `--enable-expert-parallel`.
     """
     busy = seen.busy.mean
-    now, *others = service.deployments
+    present, *others = service.deployments
     if not alike(service, "ep"):
         yield skip("replicas-differ", f"its {len(others) + 1} replicas differ in model, engine, device or ranks")
         return
-    device = market.accelerator(now.accelerator)
+    device = market.accelerator(present.accelerator)
     if device is None:
         yield skip(
-            "device-unknown", f"{now.accelerator or 'its device'} is not in the catalog: which layouts fit is not known"
+            "device-unknown",
+            f"{present.accelerator or 'its device'} is not in the catalog: which layouts fit is not known",
         )
         return
-    ranks = now.tp or 0
-    if ranks * (now.pp or 1) * (now.dp or 1) <= 1:
-        devices = ranks * (now.pp or 1) * (now.dp or 1) or len(now.device_ids)
+    ranks = present.tp or 0
+    if ranks * (present.pp or 1) * (present.dp or 1) <= 1:
+        devices = ranks * (present.pp or 1) * (present.dp or 1) or len(present.device_ids)
         yield skip("one-device", f"it runs on {counted(devices, 'device')}")
         return
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
-    if now.engine in NO_RANKS:
+    if present.engine in NO_RANKS:
         yield skip(
-            "engine-decides", f"{now.engine} spreads a model over its {len(now.device_ids)} devices automatically"
+            "engine-decides",
+            f"{present.engine} spreads a model over its {len(present.device_ids)} devices automatically",
         )
         return
     if refusal := _missed(seen, service):
         yield refusal
         return
-    fewest = market.fewest_ranks(now.model, now.weight_dtype, device, now.pp or 1)
+    fewest = market.fewest_ranks(present.model, present.weight_dtype, device, present.pp or 1)
     if fewest is None:
         yield skip("weights-unknown", f"the number of ranks that its weights need, of {ranks}, is not known: {CATALOG}")
         return
     yielded = False
-    for changed in _layouts(seen, service, now, _slow_link(fleet, now, device, options), fewest, options):
+    for changed in _layouts(seen, service, present, _slow_link(fleet, present, device, options), fewest, options):
         yielded = True
         yield propose(changed, risk="latency", effort="medium", excludes=("mixture-of-experts", "disaggregate"))
     if not yielded:
@@ -121,27 +123,27 @@ def right_size_parallelism(
 
 
 def _layouts(
-    seen: Evidence, service: Service, now: Deployment, slow: bool, fewest: int, options: Options
+    seen: Evidence, service: Service, present: Deployment, slow: bool, fewest: int, options: Options
 ) -> Iterator[Service]:
     """Yield the service with fewer ranks, with copies or stages on the same devices, and with expert parallelism."""
-    ranks = now.tp or 1
+    ranks = present.tp or 1
     room = seen.kv_use.p95 < options.kv_room if seen.has("kv_use") else True
     fewer = ranks // 2
     while room and fewer >= fewest:
         yield service.but(tp=fewer).resized()
-        if now.engine in DATA_PARALLEL:
-            yield service.but(tp=fewer, dp=(now.dp or 1) * ranks // fewer)
+        if present.engine in DATA_PARALLEL:
+            yield service.but(tp=fewer, dp=(present.dp or 1) * ranks // fewer)
         fewer //= 2
     stages = ranks // options.pcie_ranks
-    if slow and stages > 1 and fewest > options.pcie_ranks and now.engine in PIPELINES:
-        yield service.but(tp=options.pcie_ranks, pp=(now.pp or 1) * stages)
-    if now.model.n_experts and now.ep == 1 and now.engine in EXPERTS:
-        yield service.but(ep=ranks * (now.dp or 1))
+    if slow and stages > 1 and fewest > options.pcie_ranks and present.engine in PIPELINES:
+        yield service.but(tp=options.pcie_ranks, pp=(present.pp or 1) * stages)
+    if present.model.n_experts and present.ep == 1 and present.engine in EXPERTS:
+        yield service.but(ep=ranks * (present.dp or 1))
 
 
-def _slow_link(fleet: Fleet, now: Deployment, device: Accelerator, options: Options) -> bool:
+def _slow_link(fleet: Fleet, deployment: Deployment, device: Accelerator, options: Options) -> bool:
     """Return whether its devices communicate over PCIe or a network, as drivers report or else as listed."""
-    link = fleet.slowest_link(now.device_ids)
+    link = fleet.slowest_link(deployment.device_ids)
     return link != "nvlink" if link else (device.interconnect_bytes_per_s or 0) <= 1e9 * options.slow_link_gb_s
 
 

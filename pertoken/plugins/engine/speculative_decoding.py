@@ -81,8 +81,8 @@ def speculative_decoding(
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
-    now, *others = service.deployments
-    alike = (now.model, now.engine, now.accelerator, now.num_speculative_tokens)
+    present, *others = service.deployments
+    alike = (present.model, present.engine, present.accelerator, present.num_speculative_tokens)
     if any(
         (deployment.model, deployment.engine, deployment.accelerator, deployment.num_speculative_tokens) != alike
         for deployment in others
@@ -93,7 +93,7 @@ def speculative_decoding(
     running = seen.running.mean
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
     per_engine = running / len(service.deployments)
-    if now.num_speculative_tokens:
+    if present.num_speculative_tokens:
         length = seen.spec_acceptance_length.mean
         if per_device > options.few_running or length < options.min_length:
             yield propose(service.but(num_speculative_tokens=0), risk="latency", effort="medium")
@@ -110,13 +110,13 @@ def speculative_decoding(
             f"it already drafts ({length:.2f} tokens per step), but the number of drafted tokens is not known",
         )
         return
-    if market.accelerator(now.accelerator) is None:
+    if market.accelerator(present.accelerator) is None:
         yield skip(
-            "device-unknown", f"{now.accelerator or 'its device'} is not in the catalog: spare FLOPs are not known"
+            "device-unknown", f"{present.accelerator or 'its device'} is not in the catalog: spare FLOPs are not known"
         )
         return
     waiting = seen.waiting.p95 if seen.has("waiting") else 0.0
-    mtp = market.multi_token_prediction(now.engine, now.model)
+    mtp = market.multi_token_prediction(present.engine, present.model)
     if mtp is not None and waiting < options.queue and per_engine <= mtp.max_running:
         drafting = service.but(num_speculative_tokens=mtp.drafted, speculative_method=mtp.method)
         yield propose(drafting, risk="latency", effort="medium")
@@ -134,21 +134,21 @@ def speculative_decoding(
             f"{per_engine:.0f} requests run at once in an engine: no gain of drafts is published above "
             f"{options.published_batch:g}",
         )
-    elif now.model.n_experts and per_engine > options.few_running_mixture:
+    elif present.model.n_experts and per_engine > options.few_running_mixture:
         yield skip(
             "mixture",
-            f"{now.model.name} has {now.model.n_experts} experts and {per_engine:.1f} running "
+            f"{present.model.name} has {present.model.n_experts} experts and {per_engine:.1f} running "
             f"requests, above {options.few_running_mixture:g}: drafted tokens read additional experts",
         )
     elif flops is not None and flops > options.spare_flops:
         yield skip("no-spare-flops", f"{flops:.0%} of its FLOPs are in use, above {options.spare_flops:.0%}")
-    elif now.engine not in METHODS:
+    elif present.engine not in METHODS:
         yield skip(
             "no-flag",
-            f"{now.engine} has no known flag that drafts {options.drafted_tokens} tokens without another model",
+            f"{present.engine} has no known flag that drafts {options.drafted_tokens} tokens without another model",
         )
     else:
-        method = METHODS[now.engine]
+        method = METHODS[present.engine]
         drafting = service.but(num_speculative_tokens=options.drafted_tokens)
         yield propose(
             drafting if method is None else drafting.but(speculative_method=method), risk="latency", effort="medium"

@@ -72,19 +72,19 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
         )
 
 
-def _planned_hours(now: Deployment, fleet: Fleet) -> int:
+def _planned_hours(deployment: Deployment, fleet: Fleet) -> int:
     """Return in how many hours of the week a service of this deployment is scheduled to sleep or to be off."""
-    names = {name for name, _ in now.serves}
+    names = {name for name, _ in deployment.serves}
     schedules = [service.schedule for service in fleet.services if service.name in names]
     return max((len(schedule.asleep | schedule.off) for schedule in schedules), default=0)
 
 
-def _devices_are_its_own(now: Deployment, fleet: Fleet) -> bool:
+def _devices_are_its_own(present: Deployment, fleet: Fleet) -> bool:
     """Return whether it has accelerators for itself: only then is their utilization its own."""
     users = {
         deployment.deployment_id
-        for device in now.device_ids
+        for device in present.device_ids
         for deployment in fleet.deployments_by_device.get(device, ())
     }
-    shared = bool(users - {now.deployment_id})
-    return now.accelerator is not None and bool(now.device_ids) and not shared
+    shared = bool(users - {present.deployment_id})
+    return present.accelerator is not None and bool(present.device_ids) and not shared

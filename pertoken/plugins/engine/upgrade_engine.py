@@ -63,7 +63,9 @@ def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: O
         yield skip("no-service", "0 services run")
 
 
-def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: float) -> Iterator[Proposal | Skip]:
+def _of_service(
+    service: Service, upgrades: "_Upgrades", market: Market, min_decrease: float
+) -> Iterator[Proposal | Skip]:
     lines = {
         deployment.engine: line for deployment in service.deployments if (line := market.engine_line(deployment.engine))
     }
@@ -72,23 +74,23 @@ def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: 
             yield propose(service.but(engine=successor), risk="quality", effort="high")
     advised = False
     refused: dict[str, str] = {}
-    for now in service.deployments:
+    for replica in service.deployments:
         best: tuple[tuple[float, float, float], Epoch, str] | None = None
-        for version, gain, epoch in _newer(now, upgrades.of(now)):
+        for version, gain, epoch in _newer(replica, upgrades.of(replica)):
             if gain is None:
-                reason = f"{version} cannot be compared with {now.engine_version}: {epoch.present.reason}"
+                reason = f"{version} cannot be compared with {replica.engine_version}: {epoch.present.reason}"
                 refused.setdefault(epoch.present.code or "not-measured", reason)
-            elif gain[0] <= 1 or gain[1] < 1 / (1 - least):
-                figures = f"{percent(1 / gain[1])} device time per token than {now.engine_version} at like load"
+            elif gain[0] <= 1 or gain[1] < 1 / (1 - min_decrease):
+                figures = f"{percent(1 / gain[1])} device time per token than {replica.engine_version} at like load"
                 refused.setdefault("not-cheaper", f"{version} takes {figures} ({interval(epoch)})")
             elif best is None or gain[1] > best[0][1]:
                 best = gain, epoch, version
         if best is not None:
             advised = True
             gain, epoch, version = best
-            source = f"epochs of {version} and {now.engine_version} here at like load ({interval(epoch)})"
+            source = f"epochs of {version} and {replica.engine_version} here at like load ({interval(epoch)})"
             yield propose(
-                now.but(engine_version=version).expecting(*gain, source), risk="availability", effort="medium"
+                replica.but(engine_version=version).expecting(*gain, source), risk="availability", effort="medium"
             )
     if advised or lines:
         return
@@ -128,31 +130,33 @@ class _Upgrades:
             self._alike.setdefault(_kind(deployment), []).append(deployment)
         self._epochs: dict[tuple[object, ...], list[tuple[Deployment, Epoch]]] = {}
 
-    def of(self, now: Deployment) -> list[tuple[Deployment, Epoch]]:
+    def of(self, deployment: Deployment) -> list[tuple[Deployment, Epoch]]:
         """Return the epochs of deployments like this one, each with its deployment."""
-        kind = _kind(now)
+        kind = _kind(deployment)
         if kind not in self._epochs:
             self._epochs[kind] = [
-                (other, epoch)
-                for other in self._alike[kind]
-                for epoch in judged(self._seen.of(other).epochs)
+                (comparable, epoch)
+                for comparable in self._alike[kind]
+                for epoch in judged(self._seen.of(comparable).epochs)
                 if set(epoch.changed) == {"engine_version"}
             ]
         return self._epochs[kind]
 
 
 def _newer(
-    now: Deployment, upgrades: list[tuple[Deployment, Epoch]]
+    replica: Deployment, upgrades: list[tuple[Deployment, Epoch]]
 ) -> Iterator[tuple[str, tuple[float, float, float] | None, Epoch]]:
     """Yield newer versions with tokens per device-second there over the present ones, None if unknown."""
-    for other, epoch in upgrades:
+    for comparable, epoch in upgrades:
         ratio = epoch.present.ratio
-        if other.deployment_id == now.deployment_id and is_newer(epoch.engine_version, now.engine_version):
+        if comparable.deployment_id == replica.deployment_id and is_newer(epoch.engine_version, replica.engine_version):
             # It ran a newer version earlier: the ratio is device time per token now over then.
             yield str(epoch.engine_version), ratio, epoch
-        elif epoch.engine_version == now.engine_version and is_newer(other.engine_version, now.engine_version):
+        elif epoch.engine_version == replica.engine_version and is_newer(
+            comparable.engine_version, replica.engine_version
+        ):
             gain = None if ratio is None else (1 / ratio[2], 1 / ratio[1], 1 / ratio[0])
-            yield str(other.engine_version), gain, epoch
+            yield str(comparable.engine_version), gain, epoch
 
 
 def _kind(deployment: Deployment) -> tuple[object, ...]:

@@ -51,7 +51,7 @@ class _Quiet:
     """A service with a quiet engine of its own."""
 
     service: Service
-    now: Deployment
+    deployment: Deployment
     busy: float
     active: frozenset[int]
     """Hours of the week in which it served requests."""
@@ -101,7 +101,7 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
         if len(group) > 2:
             yield from _merged(group, fleet)
             yield from _merged(group[:2], fleet)  # in case that one engine for all is too slow
-            remaining = [other for other in remaining if other not in group]
+            remaining = [candidate for candidate in remaining if candidate not in group]
             proposed += 1
             continue
         for second in remaining[:NEIGHBOURS]:
@@ -129,7 +129,13 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
 
 def _kind(quiet: _Quiet) -> tuple[object, ...]:
     """Return a sort key that places services which can share next to each other, the quietest first."""
-    return quiet.now.model.name, quiet.now.engine, quiet.now.accelerator, len(quiet.now.device_ids), quiet.busy
+    return (
+        quiet.deployment.model.name,
+        quiet.deployment.engine,
+        quiet.deployment.accelerator,
+        len(quiet.deployment.device_ids),
+        quiet.busy,
+    )
 
 
 def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
@@ -148,9 +154,9 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
             "scale its replicas first"
         )
         return skip("several-replicas", reason, about=service)
-    now = exclusive[0]
-    if now.accelerator is None or not now.device_ids:
-        devices = counted(len(now.device_ids), "device")
+    deployed = exclusive[0]
+    if deployed.accelerator is None or not deployed.device_ids:
+        devices = counted(len(deployed.device_ids), "device")
         reason = f"it has {devices} and no accelerator of the catalog: nothing can be shared"
         return skip("no-accelerator", reason, about=service)
     try:
@@ -168,14 +174,16 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
     if kv_use is not None and kv_use >= options.kv_use:
         reason = f"its KV cache is {kv_use:.0%} full (p95), {options.kv_use:.0%} or more"
         return skip("kv-cache-full", reason, about=service)
-    return _Quiet(service, now, busy, frozenset(hour for hour, rate in enumerate(hours) if rate is None or rate > 0))
+    return _Quiet(
+        service, deployed, busy, frozenset(hour for hour, rate in enumerate(hours) if rate is None or rate > 0)
+    )
 
 
 def _pair_proposals(
     first: _Quiet, second: _Quiet, fleet: Fleet, market: Market, options: Options
 ) -> Iterator[Proposal]:
     """Yield the ways to run two quiet services together, one proposal for each host that may be released."""
-    a, b = first.now, second.now
+    a, b = first.deployment, second.deployment
     if set(a.device_ids) & set(b.device_ids):
         return
     by_turns = not first.active & second.active
@@ -193,19 +201,22 @@ def _pair_proposals(
 def _one_engine(first: _Quiet, others: Sequence[_Quiet], options: Options) -> list[_Quiet]:
     """Return a quiet service and those that fit into one engine of its model with it: their busy shares add up."""
     group = [first]
-    for other in others:
-        fits = sum(member.busy for member in (*group, other)) < options.together
-        alike = (other.now.model, other.now.engine) == (first.now.model, first.now.engine)
-        devices = {device for member in group for device in member.now.device_ids}
-        if alike and fits and not devices & set(other.now.device_ids):
-            group.append(other)
+    for candidate in others:
+        fits = sum(member.busy for member in (*group, candidate)) < options.together
+        alike = (candidate.deployment.model, candidate.deployment.engine) == (
+            first.deployment.model,
+            first.deployment.engine,
+        )
+        devices = {device for member in group for device in member.deployment.device_ids}
+        if alike and fits and not devices & set(candidate.deployment.device_ids):
+            group.append(candidate)
     return group
 
 
 def _merged(group: Sequence[_Quiet], fleet: Fleet) -> Iterator[Proposal]:
     """Yield one engine for all services of a group, on the devices of its first or of its last one."""
-    deployments = [member.now for member in group]
-    adapters = tuple(dict.fromkeys(name for now in deployments for name in now.lora_adapters or ()))
+    deployments = [member.deployment for member in group]
+    adapters = tuple(dict.fromkeys(name for deployment in deployments for name in deployment.lora_adapters or ()))
     for into in (deployments[0], deployments[-1]):
         after = fleet.merge(
             deployments, into.but(lora_adapters=adapters).expecting(*ADAPTER_RATIO) if adapters else into

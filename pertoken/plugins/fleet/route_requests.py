@@ -89,21 +89,23 @@ def _by_difficulty(seen: Evidence, service: Service, fleet: Fleet, market: Marke
     smaller = smaller_models(seen, service, market, max_size=options.largest, min_busy=options.min_busy)
     if isinstance(smaller, Skip):
         return smaller
-    now = service.deployments[0]
-    device = market.accelerator(now.accelerator)
-    ranks = market.fewest_ranks(smaller[0], now.weight_dtype, device) if device else None
+    present = service.deployments[0]
+    device = market.accelerator(present.accelerator)
+    ranks = market.fewest_ranks(smaller[0], present.weight_dtype, device) if device else None
     if ranks is None:
-        known = f"{now.accelerator or 'an unknown device'} with weights in {now.weight_dtype or 'an unknown dtype'}"
-        hint = DOCTOR if device and now.weight_dtype is None else CATALOG
-        return skip("layout-unknown", f"the ranks that {smaller[0].name} needs on {known} are not known: {hint}")
-    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) is not None}
-    small = now.but(model=smaller[0], tp=ranks, **layout)
+        layout_words = (
+            f"{present.accelerator or 'an unknown device'} with weights in {present.weight_dtype or 'an unknown dtype'}"
+        )
+        hint = DOCTOR if device and present.weight_dtype is None else CATALOG
+        return skip("layout-unknown", f"the ranks that {smaller[0].name} needs on {layout_words} are not known: {hint}")
+    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(present, name) is not None}
+    small = present.but(model=smaller[0], tp=ranks, **layout)
     share = options.planned_share if options.easy_share is None else options.easy_share
     source = None if options.easy_share is None else "as [rules.route-requests] states"
     # The other replicas split the rest evenly: each of n replicas serves (1 - share) / n.
     even_share = (1 - share) / len(service.deployments)
     routed = fleet.replace(
-        now, now.serving_share(even_share, service.name), small.serving_share(share, service.name, source)
+        present, present.serving_share(even_share, service.name), small.serving_share(share, service.name, source)
     )
     return propose(routed, risk="quality", effort="high")
 

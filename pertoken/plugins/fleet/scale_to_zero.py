@@ -77,8 +77,8 @@ def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterato
     if len(pauses) >= enough and service.min_replicas <= 1:
         yield from _paused(service, pauses)
         return
-    known = ((hour, rate) for hour, rate in enumerate(rates) if rate is not None)
-    quiet = _without_lead(frozenset(hour for hour, rate in known if rate <= options.quiet * busiest), lead_h)
+    observed_rates = ((hour, rate) for hour, rate in enumerate(rates) if rate is not None)
+    quiet = _without_lead(frozenset(hour for hour, rate in observed_rates if rate <= options.quiet * busiest), lead_h)
     fewest = max(1, service.min_replicas) + service.spare_replicas
     if len(quiet) < enough:
         yield skip(
@@ -103,7 +103,9 @@ def _without_lead(hours: frozenset[int], lead_h: int) -> frozenset[int]:
 def _paused(service: Service, hours: frozenset[int]) -> Iterator[Proposal | Skip]:
     engines = dict.fromkeys(deployment.engine for deployment in service.deployments)
     paid = [
-        purchase for purchase in PAID_ANYWAY if any(one.placement.purchase == purchase for one in service.deployments)
+        purchase
+        for purchase in PAID_ANYWAY
+        if any(replica.placement.purchase == purchase for replica in service.deployments)
     ]
     unable = [engine for engine in engines if engine not in SLEEPS]
     if not paid:

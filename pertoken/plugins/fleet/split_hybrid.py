@@ -75,16 +75,16 @@ def split_hybrid(
             f"none of {len(smaller)} smaller models fits one {' or '.join(options.edge)} with a listed offer",
         )
         return
-    now = service.deployments[0]
+    present = service.deployments[0]
     small, name, dtype = placed
-    layout: dict[str, Any] = {name: 1 for name in ("tp", "pp", "dp") if getattr(now, name) is not None}
-    edge = now.but(model=small, weight_dtype=dtype, **layout).on(Placement(accelerator=name, purchase="on_demand"))
+    layout: dict[str, Any] = {name: 1 for name in ("tp", "pp", "dp") if getattr(present, name) is not None}
+    edge = present.but(model=small, weight_dtype=dtype, **layout).on(Placement(accelerator=name, purchase="on_demand"))
     share = options.planned_share if options.edge_share is None else options.edge_share
     source = None if options.edge_share is None else "as [rules.split-hybrid] states"
     # The other replicas split the rest evenly: each of n replicas serves (1 - share) / n.
     even_share = (1 - share) / len(service.deployments)
     split = fleet.replace(
-        now, now.serving_share(even_share, service.name), edge.serving_share(share, service.name, source)
+        present, present.serving_share(even_share, service.name), edge.serving_share(share, service.name, source)
     )
     yield propose(split, risk="quality", effort="high", excludes=("route-requests", "consolidate", "smaller-model"))
 

@@ -70,12 +70,12 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         yield refusal
         return
     generated_tok_s = seen.generated_tok_s.p95
-    now, *others = service.deployments
-    present = market.accelerator(now.accelerator)
+    present, *others = service.deployments
+    present_accelerator = market.accelerator(present.accelerator)
     committed = {
         purchase for deployment in service.deployments if (purchase := deployment.placement.purchase) in COMMITTED
     }
-    alike = (now.model, now.accelerator, now.weight_dtype, now.tp, now.pp)
+    alike = (present.model, present.accelerator, present.weight_dtype, present.tp, present.pp)
     if any(
         (deployment.model, deployment.accelerator, deployment.weight_dtype, deployment.tp, deployment.pp) != alike
         for deployment in others
@@ -87,46 +87,48 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         reason = "it generated 0 tokens/s (p95) in the window: releasing its hosts saves more than moving them"
         yield skip("no-load", reason)
         return
-    if present is None:
-        name = now.accelerator or "its device"
+    if present_accelerator is None:
+        name = present.accelerator or "its device"
         yield skip("device-unknown", f"{name} is not in the catalog: it cannot be compared")
         return
     if committed:
         paid = " and ".join(sorted(map(str, committed)))
         yield skip("committed", f"its devices are {paid}: they are paid for whether used or not")
         return
-    if now.model.params_total is None or now.weight_dtype not in WEIGHT_BYTES:
+    if present.model.params_total is None or present.weight_dtype not in WEIGHT_BYTES:
         yield skip("weights-unknown", f"the size of its weights is not known: {CATALOG}")
         return
-    purchase = "spot" if now.placement.purchase == "spot" else "on_demand"
-    provider = now.placement.provider or market.provider
+    purchase = "spot" if present.placement.purchase == "spot" else "on_demand"
+    provider = present.placement.provider or market.provider
     tried = 0
     fits = False
     not_offered: list[str] = []
     devices = sum(deployment.n_devices or len(deployment.device_ids) for deployment in service.deployments)
     few = seen.has("running") and seen.running.mean / devices <= options.few_running
     present_offers = [
-        offer for offer in market.offers(present.name, purchase) if offer.provider == (provider or offer.provider)
+        offer
+        for offer in market.offers(present_accelerator.name, purchase)
+        if offer.provider == (provider or offer.provider)
     ]
     present_price = devices * _listed(present_offers)
     onto_cpus = list(_onto_cpus(service, market))
     yield from onto_cpus
     if few and not market.measured and present_price < inf:
-        yield from _unprobed_cpus(seen, now, market, present_price)
+        yield from _unprobed_cpus(seen, present, market, present_price)
     for accelerator in market.accelerators:
         if (
-            accelerator.name == present.name
+            accelerator.name == present_accelerator.name
             or accelerator.arch in options.left_out
             or not market.offers(accelerator.name)
         ):
             continue
-        if now.weight_dtype == "fp4" and accelerator.fp4_flops is None:
+        if present.weight_dtype == "fp4" and accelerator.fp4_flops is None:
             continue
         tried += 1
         ranks_by_dtype = {
             dtype: ranks
-            for dtype in _formats(now, accelerator, market, few=few)
-            if (ranks := market.ranks(now.model, dtype, accelerator, now.pp or 1))
+            for dtype in _formats(present, accelerator, market, few=few)
+            if (ranks := market.ranks(present.model, dtype, accelerator, present.pp or 1))
         }
         if not ranks_by_dtype:
             continue
@@ -140,26 +142,26 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         if not any(offer.n_devices >= fewest for offer in offers):
             not_offered.append(f"{accelerator.name} (tp {fewest})")
             continue
-        fewest_now = ranks_by_dtype.get(now.weight_dtype, (0,))[0]
+        fewest_now = ranks_by_dtype.get(present.weight_dtype, (0,))[0]
         for dtype, ranks in ranks_by_dtype.items():
             for count in ranks:
                 # The fewest ranks may be too slow; fewer bits are for no more ranks. One replica that lists above all
                 # present ones saves nothing.
-                may_gain = dtype == now.weight_dtype or count <= fewest_now
+                may_gain = dtype == present.weight_dtype or count <= fewest_now
                 worth_more_ranks = may_gain and count * _listed(offers) < present_price
                 if (count == ranks[0] or worth_more_ranks) and any(offer.n_devices >= count for offer in offers):
                     moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count, weight_dtype=dtype)
-                    risk = "availability" if dtype == now.weight_dtype else "quality"
+                    risk = "availability" if dtype == present.weight_dtype else "quality"
                     yield propose(moved.resized(), risk=risk, effort="high")
                     # Weights that fit on fewer devices leave little room for a cache of 16 bits.
-                    if dtype == "fp8" and not 0 < fewest_now <= count and _may_halve_kv(now, accelerator):
+                    if dtype == "fp8" and not 0 < fewest_now <= count and _may_halve_kv(present, accelerator):
                         yield propose(moved.but(kv_dtype="fp8").resized(), risk=risk, effort="high")
     if not_offered:
         where = provider or "any provider"
         reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
         yield skip("not-offered-here", reason + ", ".join(not_offered))
     if not fits and not onto_cpus:
-        gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
+        gib = present.model.params_total * WEIGHT_BYTES[present.weight_dtype] / (present.pp or 1) / 2**30
         yield skip(
             "nothing-else-fits",
             f"none of {tried} other accelerators with listed offers holds its {gib:.0f} GiB of weights in one server",
@@ -168,32 +170,32 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
 
 def _onto_cpus(service: Service, market: Market) -> Iterator[Proposal]:
     """Yield a move to each kind of CPUs with an offer, under each engine and format that were measured there."""
-    now = service.deployments[0]
-    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) not in (None, 1)}
+    present = service.deployments[0]
+    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(present, name) not in (None, 1)}
     for cpus in market.measured:
-        if cpus.name == now.accelerator or not market.offers(cpus.name):
+        if cpus.name == present.accelerator or not market.offers(cpus.name):
             continue
         for engine, dtype in cpus.measured:
             if (
-                WEIGHT_BYTES.get(dtype, inf) > WEIGHT_BYTES[now.weight_dtype or ""]
-                or market.fewest_ranks(now.model, dtype, cpus) != 1
+                WEIGHT_BYTES.get(dtype, inf) > WEIGHT_BYTES[present.weight_dtype or ""]
+                or market.fewest_ranks(present.model, dtype, cpus) != 1
                 or market.not_run(engine, dtype, cpus.name) is not None
             ):
                 continue
             moved = service.on(Placement(accelerator=cpus.name)).but(tp=1, weight_dtype=dtype, **layout)
-            if engine != now.engine:
+            if engine != present.engine:
                 moved = moved.but(engine=engine, max_num_seqs=SLOTS)
-                if now.kv_dtype not in (None, *SIXTEEN_BIT_OR_MORE):
+                if present.kv_dtype not in (None, *SIXTEEN_BIT_OR_MORE):
                     moved = moved.but(kv_dtype="fp16")
             yield propose(
-                moved.resized(), risk="availability" if dtype == now.weight_dtype else "quality", effort="high"
+                moved.resized(), risk="availability" if dtype == present.weight_dtype else "quality", effort="high"
             )
 
 
-def _unprobed_cpus(seen: Evidence, now: Deployment, market: Market, present_price: float) -> Iterator[Skip]:
+def _unprobed_cpus(seen: Evidence, present: Deployment, market: Market, present_price: float) -> Iterator[Skip]:
     """Yield the rate from which the cheapest listed CPUs that hold the weights would cost less, where they may."""
-    weights = (now.model.params_total or inf) * WEIGHT_BYTES[now.weight_dtype or ""]
-    for offer in market.offers_at(Placement(now.placement.provider, now.placement.region, accelerator="CPU")):
+    weights = (present.model.params_total or inf) * WEIGHT_BYTES[present.weight_dtype or ""]
+    for offer in market.offers_at(Placement(present.placement.provider, present.placement.region, accelerator="CPU")):
         size = market.instance_size(offer.provider, offer.instance_type)
         if size is None or WEIGHTS_SHARE * size.memory_bytes < weights or offer.nano_usd_per_hour >= present_price:
             continue
@@ -207,17 +209,19 @@ def _unprobed_cpus(seen: Evidence, now: Deployment, market: Market, present_pric
         return
 
 
-def _formats(now: Deployment, accelerator: Accelerator, market: Market, *, few: bool) -> list[str]:
+def _formats(present: Deployment, accelerator: Accelerator, market: Market, *, few: bool) -> list[str]:
     """Return the formats of weights to try: the present one, and those of fewer bits that run in place of 16 bits."""
-    smaller = smaller_formats(now.engine, accelerator, few=few) if now.weight_dtype in SIXTEEN_BIT_OR_MORE else []
-    runs = (dtype for dtype in smaller if market.not_run(now.engine, dtype, accelerator.name) is None)
-    return [now.weight_dtype or "", *runs]
+    smaller = (
+        smaller_formats(present.engine, accelerator, few=few) if present.weight_dtype in SIXTEEN_BIT_OR_MORE else []
+    )
+    runs = (dtype for dtype in smaller if market.not_run(present.engine, dtype, accelerator.name) is None)
+    return [present.weight_dtype or "", *runs]
 
 
-def _may_halve_kv(now: Deployment, accelerator: Accelerator) -> bool:
+def _may_halve_kv(present: Deployment, accelerator: Accelerator) -> bool:
     """Return whether the cache of 16-bit weights is in 16 bits too, of a size that matters, and FP8 runs there."""
-    is_large = now.kv_dtype in (None, *SIXTEEN_BIT_OR_MORE) and now.model.n_kv_heads != 1
-    return is_large and stores_kv_in_fp8(now.engine, accelerator)
+    is_large = present.kv_dtype in (None, *SIXTEEN_BIT_OR_MORE) and present.model.n_kv_heads != 1
+    return is_large and stores_kv_in_fp8(present.engine, accelerator)
 
 
 def _listed(offers: Sequence[Offer]) -> float:

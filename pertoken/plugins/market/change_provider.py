@@ -53,7 +53,7 @@ def change_provider(
     """
     busy = seen.busy.mean
     placements = {deployment.placement for deployment in service.deployments}
-    now = service.deployments[0].placement
+    present_placement = service.deployments[0].placement
     paid = {placement.purchase for placement in placements} - {None, "on_demand"}
     units = {(placement.provider, placement.instance_type) for placement in placements}
     committed = sum(
@@ -69,19 +69,25 @@ def change_provider(
         yield skip("committed", f"{committed} of its instances are committed: they are paid for whether used or not")
     elif len(placements) > 1:
         yield skip("several-places", f"its {len(service.deployments)} replicas run in {len(placements)} places")
-    elif now.provider is None or now.accelerator is None:
-        known = now.accelerator or "an unknown device"
-        yield skip("place-unknown", f"it runs on {known} at an unknown provider: set `provider` of its hosts")
+    elif present_placement.provider is None or present_placement.accelerator is None:
+        accelerator_name = present_placement.accelerator or "an unknown device"
+        yield skip(
+            "place-unknown", f"it runs on {accelerator_name} at an unknown provider: set `provider` of its hosts"
+        )
     else:
-        yield from _moves(service, now, market, options)
+        yield from _moves(service, present_placement, market, options)
 
 
-def _moves(service: Service, now: Placement, market: Market, options: Options) -> Iterator[Proposal | Skip]:
+def _moves(
+    service: Service, present_placement: Placement, market: Market, options: Options
+) -> Iterator[Proposal | Skip]:
     replicas, ranks = len(service.deployments), service.deployments[0].n_devices or 1
-    offers = market.offers(now.accelerator or "")
-    same = market.offers_at(now)
+    offers = market.offers(present_placement.accelerator or "")
+    same = market.offers_at(present_placement)
     if not same:
-        yield skip("no-offer", f"none of {len(offers)} offers of {now.accelerator} is listed where it runs")
+        yield skip(
+            "no-offer", f"none of {len(offers)} offers of {present_placement.accelerator} is listed where it runs"
+        )
         return
 
     def bill(offer: Offer) -> int:
@@ -91,13 +97,18 @@ def _moves(service: Service, now: Placement, market: Market, options: Options) -
     elsewhere = [
         offer
         for offer in offers
-        if offer not in same and offer.n_devices >= ranks and _elsewhere(offer, now) and _allowed(offer, options)
+        if offer not in same
+        and offer.n_devices >= ranks
+        and _elsewhere(offer, present_placement)
+        and _allowed(offer, options)
     ]
     trusted = [offer for offer in elsewhere if offer.confidence != "low"] or elsewhere
     at_home = [
-        offer for offer in trusted if offer.provider == now.provider and offer.instance_type == present.instance_type
+        offer
+        for offer in trusted
+        if offer.provider == present_placement.provider and offer.instance_type == present.instance_type
     ]
-    abroad = [offer for offer in trusted if offer.provider != now.provider]
+    abroad = [offer for offer in trusted if offer.provider != present_placement.provider]
     cheapest = [min(offers, key=bill) for offers in (at_home, abroad) if offers]
     better = [offer for offer in cheapest if 1 - bill(offer) / bill(present) >= options.min_saving]
     for offer in better:
@@ -107,14 +118,14 @@ def _moves(service: Service, now: Placement, market: Market, options: Options) -
         best = max((1 - bill(offer) / bill(present) for offer in cheapest), default=0.0)
         yield skip(
             "cheap-already",
-            f"the cheapest of {len(elsewhere)} other offers of {now.accelerator} for {replicas} × {ranks} devices is "
-            f"listed {max(0.0, best):.0%} below {present.provider} {present.instance_type}, not "
+            f"the cheapest of {len(elsewhere)} other offers of {present_placement.accelerator} for {replicas} × "
+            f"{ranks} devices is listed {max(0.0, best):.0%} below {present.provider} {present.instance_type}, not "
             f"{options.min_saving:.0%}",
         )
 
 
-def _elsewhere(offer: Offer, now: Placement) -> bool:
-    return offer.provider != now.provider or now.region not in (None, offer.region)
+def _elsewhere(offer: Offer, placement: Placement) -> bool:
+    return offer.provider != placement.provider or placement.region not in (None, offer.region)
 
 
 def _allowed(offer: Offer, options: Options) -> bool:

@@ -65,9 +65,9 @@ def commit_capacity(seen: FleetEvidence, fleet: Fleet, market: Market, options: 
     """
     units: dict[Unit, list[Host]] = {}
     for host in fleet.hosts:
-        at = host.placement
-        if at.purchase in (None, "on_demand") and at.provider and at.instance_type:
-            units.setdefault((at.provider, at.region, at.instance_type), []).append(host)
+        placement = host.placement
+        if placement.purchase in (None, "on_demand") and placement.provider and placement.instance_type:
+            units.setdefault((placement.provider, placement.region, placement.instance_type), []).append(host)
     if not units:
         paid = ", ".join(sorted({str(host.placement.purchase or "unknown") for host in fleet.hosts})) or "none"
         yield skip(
@@ -82,7 +82,7 @@ def _of_unit(
     unit: Unit, hosts: list[Host], seen: FleetEvidence, fleet: Fleet, market: Market, options: Options
 ) -> Iterator[Proposal | Skip]:
     provider, region, instance_type = unit
-    at = f"{instance_type} at {provider}{f' in {region}' if region else ''}"
+    unit_words = f"{instance_type} at {provider}{f' in {region}' if region else ''}"
     committed = sum(
         commitment.count
         for commitment in fleet.commitments
@@ -92,7 +92,7 @@ def _of_unit(
     try:
         hours, refusal = _hours(hosts, seen, fleet, options)
     except NotMeasured as missing:
-        yield skip("use-unknown", f"the use of {len(hosts)} × {at} by hour is not known: {missing}")
+        yield skip("use-unknown", f"the use of {len(hosts)} × {unit_words} by hour is not known: {missing}")
         return
     if refusal is not None:
         yield refusal
@@ -102,16 +102,17 @@ def _of_unit(
         paid = f", and {committed} are committed already" if committed else ""
         yield skip(
             "no-base-load",
-            f"of {len(hosts)} × {at}, {max(base + committed, 0)} run in all but {options.quantile:.0%} of the hours of "
-            f"the week{paid}",
+            f"of {len(hosts)} × {unit_words}, {max(base + committed, 0)} run in all but {options.quantile:.0%} of the "
+            f"hours of the week{paid}",
         )
         return
     offers = [(market.offers_at(hosts[0].placement, purchase), years) for purchase, years in TERMS]
     if not any(listed for listed, _ in offers):
         yield skip(
             "no-offer",
-            f"{base} × {at} run in all but {options.quantile:.0%} of the hours, and {_unlisted(provider, market)}: add "
-            "the price that you were quoted, as purchase reserved_1y or reserved_3y, with `pertoken prices import`",
+            f"{base} × {unit_words} run in all but {options.quantile:.0%} of the hours, and "
+            f"{_unlisted(provider, market)}: add the price that you were quoted, as purchase "
+            "reserved_1y or reserved_3y, with `pertoken prices import`",
         )
     for listed, years in offers:
         for offer in listed[:1]:
@@ -139,15 +140,15 @@ def _hours(hosts: list[Host], seen: FleetEvidence, fleet: Fleet, options: Option
     hours = [0] * 168
     for host in hosts:
         devices = [device for device_id in host.device_ids if (device := fleet.device(device_id)).kind != "cpu"]
-        known = [seen.of(device) for device in devices]
-        observed_h = min((evidence.observed_h.mean for evidence in known), default=0.0)
+        device_evidence = [seen.of(device) for device in devices]
+        observed_h = min((evidence.observed_h.mean for evidence in device_evidence), default=0.0)
         if observed_h < options.observed_h:
             reason = f"{host.name} was observed for {observed_h:.0f} of the required {options.observed_h:.0f} h"
             return hours, skip("observed-briefly", reason)
         busy_shares = [seen.of(deployment).busy.mean for deployment in fleet.deployments_on(host)]
         if max(busy_shares, default=0.0) < options.min_busy:
             continue
-        by_device = [evidence.hours.held for evidence in known]
+        by_device = [evidence.hours.held for evidence in device_evidence]
         for hour, shares in enumerate(zip(*by_device, strict=True)):
             # A host without records in an hour did not run.
             hours[hour] += any(share is not None and share >= options.min_held for share in shares)

@@ -56,8 +56,8 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
     if reason := refusal(seen, service, options.min_busy):
         yield reason
         return
-    now = service.deployments[0]
-    dense, total = now.model, now.model.params_total or 0
+    present = service.deployments[0]
+    dense, total = present.model, present.model.params_total or 0
     if dense.n_experts is not None:
         active = (dense.params_active or 0) / 1e9
         yield skip(
@@ -67,25 +67,27 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
     if total < options.min_params:
         yield skip("small", f"{dense.name} has {total / 1e9:.3g}B parameters, below {options.min_params / 1e9:.3g}B")
         return
-    if market.accelerator(now.accelerator) is None:
-        name = now.accelerator or "its device"
+    if market.accelerator(present.accelerator) is None:
+        name = present.accelerator or "its device"
         yield skip("device-unknown", f"{name} is not in the catalog: the devices that a MoE model needs are not known")
         return
-    if now.weight_dtype is None:
+    if present.weight_dtype is None:
         yield skip(
             "dtype-unknown",
             f"the dtype of its weights, and so the devices that a MoE model needs, is not known: {DOCTOR}",
         )
         return
-    known = [(mixture, fewest_ranks(now, mixture, market)) for mixture in _mixtures(dense, market, options)]
-    fitting = [(model, needed) for model, needed in known if needed is not None]
+    mixtures_with_ranks = [
+        (mixture, fewest_ranks(present, mixture, market)) for mixture in _mixtures(dense, market, options)
+    ]
+    fitting = [(model, needed) for model, needed in mixtures_with_ranks if needed is not None]
     if not fitting:
         least = f"{options.min_total * total / 1e9:.3g}B"
         yield skip(
             "no-mixture", f"no MoE model of the catalog with {least} parameters or more fits a server of its device"
         )
     running = seen.running.mean / len(service.deployments)
-    ranks, tried = now.tp or 1, []
+    ranks, tried = present.tp or 1, []
     for model, needed in fitting:
         if needed > ranks and running <= options.few_running:
             yield skip(

@@ -41,16 +41,16 @@ def prune(seen: Evidence, service: Service, market: Market, options: Options) ->
     if reason := refusal(seen, service, options.min_busy):
         yield reason
         return
-    whole = service.deployments[0].model
-    checkpoints = market.pruned_models(whole)
+    unpruned = service.deployments[0].model
+    checkpoints = market.pruned_models(unpruned)
     if not checkpoints:
         yield skip(
-            "no-published-checkpoint", f"the catalog has no published checkpoint that was pruned from {whole.name}"
+            "no-published-checkpoint", f"the catalog has no published checkpoint that was pruned from {unpruned.name}"
         )
     excludes = tuple(name for name in MODEL_RULES if name != "prune")
     suitable = []
     for pruned in checkpoints:
-        if (unsuitable := market.unsuitable(whole, pruned)) is not None:
+        if (unsuitable := market.unsuitable(unpruned, pruned)) is not None:
             yield skip(*unsuitable)
         else:
             suitable.append(pruned)

@@ -54,32 +54,32 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
     if reason := refusal(seen, service, options.min_busy):
         yield reason
         return
-    now = service.deployments[0].model
+    present = service.deployments[0].model
     named = [model for name in options.models if (model := market.model(name)) is not None]
-    students = market.students(now)
+    students = market.students(present)
     published = sorted(
-        {*market.smaller_models(now), *students}, key=lambda model: (-(model.params_active or 0), model.name)
+        {*market.smaller_models(present), *students}, key=lambda model: (-(model.params_active or 0), model.name)
     )
-    smaller = _smaller(now, named if options.models else published, options.largest)
+    smaller = _smaller(present, named if options.models else published, options.largest)
     if not options.models:
         if not students:
             yield skip(
                 "no-published-student",
-                f"the catalog has no published student of {now.name}: to distil one takes it as the teacher, data and "
-                "training, which are yours to price",
+                f"the catalog has no published student of {present.name}: to distil one takes it as the teacher, data "
+                "and training, which are yours to price",
             )
-        if now.n_experts is None:
+        if present.n_experts is None:
             smaller = [model for model in smaller if model.n_experts is None]  # see the rule mixture-of-experts
-        refusals = [market.unsuitable(now, model) for model in smaller]
+        refusals = [market.unsuitable(present, model) for model in smaller]
         suitable = [model for model, refused in zip(smaller, refusals, strict=True) if refused is None]
         if smaller and not suitable:
             yield from (skip(*refused) for refused in refusals if refused is not None)
-            suitable = _of_other_families(now, market, options.largest)
+            suitable = _of_other_families(present, market, options.largest)
         smaller = suitable
     if not smaller:
         yield skip(
             "no-smaller-model",
-            f"the catalog has no model of {options.largest:.0%} of the active parameters of {now.name} or less "
+            f"the catalog has no model of {options.largest:.0%} of the active parameters of {present.name} or less "
             f"{'that you accept' if options.models else 'in its family, or none that may replace it'}",
         )
     sizes = {(model.params_total, model.params_active): model for model in reversed(smaller)}  # one of each size
@@ -89,9 +89,9 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
         yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)
 
 
-def _smaller(now: Model, models: Iterable[Model], largest: float) -> list[Model]:
+def _smaller(present: Model, models: Iterable[Model], largest: float) -> list[Model]:
     """Return models with at most a share of the active parameters or of all, and with more of neither."""
-    total, active = now.params_total or 0, now.params_active or 0
+    total, active = present.params_total or 0, present.params_active or 0
     sizes = [(model, model.params_active or active, model.params_total or total) for model in models]
     return [
         model
@@ -100,13 +100,13 @@ def _smaller(now: Model, models: Iterable[Model], largest: float) -> list[Model]
     ]
 
 
-def _of_other_families(now: Model, market: Market, largest: float) -> list[Model]:
+def _of_other_families(present: Model, market: Market, largest: float) -> list[Model]:
     """Return the suitable dense model of another family with the best published score, if there is one."""
     models = [
         model
-        for model in _smaller(now, market.comparable_models(now), largest)
+        for model in _smaller(present, market.comparable_models(present), largest)
         if model.n_experts is None
-        and market.takes_images(model) == market.takes_images(now)
-        and market.unsuitable(now, model) is None
+        and market.takes_images(model) == market.takes_images(present)
+        and market.unsuitable(present, model) is None
     ]
     return models[:1]

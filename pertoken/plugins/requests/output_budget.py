@@ -90,5 +90,5 @@ def output_budget(seen: Evidence, service: Service, options: Options) -> Iterato
 
 def _kept(lengths: Series, budget: float) -> float:
     """Return the share of output tokens that remains if outputs end at a budget."""
-    known = [lengths.quantile((at + 0.5) / QUANTILES) for at in range(QUANTILES)]
-    return sum(min(length, budget) for length in known) / max(1e-9, sum(known))
+    output_lengths = [lengths.quantile((quantile_index + 0.5) / QUANTILES) for quantile_index in range(QUANTILES)]
+    return sum(min(length, budget) for length in output_lengths) / max(1e-9, sum(output_lengths))
