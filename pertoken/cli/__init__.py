@@ -74,8 +74,8 @@ class _Commands(click.Group):
         except (PertokenError, OSError, MemoryError, RuntimeError, ImportError, SystemError) as error:
             if isinstance(error, click.exceptions.Exit | click.exceptions.Abort):
                 raise  # they are RuntimeErrors
-            own = error if isinstance(error, PertokenError) else None
-            reported = limit_reached(error) or own or system_error(error)
+            pertoken_error = error if isinstance(error, PertokenError) else None
+            reported = limit_reached(error) or pertoken_error or system_error(error)
             if reported is None:
                 raise
             _report(reported)

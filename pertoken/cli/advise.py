@@ -341,9 +341,9 @@ def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     with progress_bar("Advising", 1000) as bar:
 
         def show(phase: str, share: float) -> None:
-            before = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time
+            phase_index = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time
             # A rule with a window of its own adds phases; the bar never moves back.
-            bar.pos = max(bar.pos, min(bar.length, int(bar.length * (before + share) / max(phases, len(seen)))))
+            bar.pos = max(bar.pos, min(bar.length, int(bar.length * (phase_index + share) / max(phases, len(seen)))))
             bar.current_item = f"{phase}, {share:.1%}"
             bar.render_progress()
 

@@ -73,7 +73,7 @@ def status(config_file: str | None, db: str | None) -> None:
     from pertoken.agent.doctor import running_jobs
     from pertoken.agent.systemd import ADVISOR, manager_state
     from pertoken.errors import PertokenError
-    from pertoken.schedule.jobs import ADVISOR as PROGRAM
+    from pertoken.schedule.jobs import ADVISOR as ADVISOR_PROGRAM
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.turn import is_served
 
@@ -94,5 +94,5 @@ def status(config_file: str | None, db: str | None) -> None:
         echo(f"advice    {first.sentence()}")
     now_ts = time.time()
     for program, state in running_jobs(where):
-        if program == PROGRAM:
+        if program == ADVISOR_PROGRAM:
             echo(f"job       {state.name}: {state.text(now_ts)}")

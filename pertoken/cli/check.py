@@ -83,7 +83,8 @@ def check(
     from pertoken.agent.load_probe import Foreign
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.proof.trials import endpoint as checks
+    from pertoken.proof.trials.endpoint import EXIT_STATUS, to_markdown
+    from pertoken.proof.trials.endpoint import check as compare
 
     if against is not None and baseline is not None:
         raise BadInput("--against and --baseline exclude each other: compare with one of them")
@@ -103,13 +104,13 @@ def check(
         sys.exit(STOPPED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    after, before = measured[0], measured[1] if len(measured) > 1 else earlier
-    result = checks.check(after, before, between_starts)
-    text = json.dumps(_plain(after, before, result), indent=2)
+    candidate, baseline_measurement = measured[0], measured[1] if len(measured) > 1 else earlier
+    result = compare(candidate, baseline_measurement, between_starts)
+    text = json.dumps(_plain(candidate, baseline_measurement, result), indent=2)
     if save is not None:
         save.write_text(text + "\n")
-    echo(text if as_json else checks.to_markdown(after, before, result).rstrip())
-    sys.exit(checks.EXIT_STATUS[result.outcome])
+    echo(text if as_json else to_markdown(candidate, baseline_measurement, result).rstrip())
+    sys.exit(EXIT_STATUS[result.outcome])
 
 
 def _read(path: Path) -> Measurement:
@@ -152,7 +153,7 @@ def _measured(
     from pertoken.proof.trials.endpoint import BlockCost, Measurement
 
     progress.phase("Asking fixed prompts")
-    asked = [(answers_of(server.client), answers_of(server.client)) for server in servers]
+    answers_by_server = [(answers_of(server.client), answers_of(server.client)) for server in servers]
     blocks = measure(servers, step, seconds, lambda done, total: progress.phase(f"Block {done + 1} of {total}"))
     work = f"waves of {step.batch} requests with {step.prompt_tokens} prompt and {step.generated_tokens} output tokens"
     return [
@@ -166,7 +167,7 @@ def _measured(
                 for block in blocks
                 if block.server == position
             ),
-            *asked[position],
+            *answers_by_server[position],
         )
         for position, name in enumerate(names)
     ]
@@ -180,7 +181,7 @@ def answers_of(client: Any) -> tuple[PromptOutput, ...]:
     return tuple(PromptOutput(completion.text, completion.generated_tokens) for completion in completions)
 
 
-def _plain(after: Measurement, before: Measurement | None, result: CheckResult) -> dict[str, object]:
+def _plain(candidate: Measurement, baseline: Measurement | None, result: CheckResult) -> dict[str, object]:
     from dataclasses import asdict
 
     from pertoken.proof.trials.endpoint import EXIT_STATUS, to_values
@@ -193,8 +194,8 @@ def _plain(after: Measurement, before: Measurement | None, result: CheckResult) 
         "effect": None if effect is None else dict(zip(("low", "likely", "high"), effect, strict=True)),
         "noise": result.noise,
         "outputs": None if result.answers is None else {**asdict(result.answers), "changed": result.answers.name},
-        "s_per_mtok": after.s_per_mtok,
-        "cached_share": after.cached_share,
-        "baseline": None if before is None else {"name": before.name, "s_per_mtok": before.s_per_mtok},
-        "measurement": to_values(after),
+        "s_per_mtok": candidate.s_per_mtok,
+        "cached_share": candidate.cached_share,
+        "baseline": None if baseline is None else {"name": baseline.name, "s_per_mtok": baseline.s_per_mtok},
+        "measurement": to_values(candidate),
     }

@@ -38,7 +38,7 @@ def init_fleet(
 
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.migrations.fleet import init_fleet as prepare
+    from pertoken.migrations.fleet import init_fleet
     from pertoken.units import parse_duration_s
 
     where = _server(config_file, url or db)
@@ -49,7 +49,7 @@ def init_fleet(
     if any(age_s < 86_400 for age_s in keep.values()):
         raise BadInput("a fleet's server keeps everything for at least one day")
     with Progress("Making the server ready"):
-        statements = prepare(where, int(time.time()), keep=keep, dry_run=dry_run)
+        statements = init_fleet(where, int(time.time()), keep=keep, dry_run=dry_run)
     if dry_run:
         for statement in statements:
             echo(f"{statement};")
@@ -69,16 +69,16 @@ def maintain(config_file: str | None, db: str | None) -> None:
     import time
 
     from pertoken.cli.progress import Progress
-    from pertoken.migrations.fleet import maintain as keep
+    from pertoken.migrations.fleet import maintain
 
     where = _server(config_file, db)
     with Progress("Looking at partitions") as progress:
 
-        def step(done: int, of: int) -> None:
-            progress.phase("Making and dropping partitions", of)
+        def step(done: int, total: int) -> None:
+            progress.phase("Making and dropping partitions", total)
             progress.advance(done)
 
-        statements = keep(where, int(time.time()), progress=step)
+        statements = maintain(where, int(time.time()), progress=step)
     made = sum(statement.startswith("CREATE TABLE") for statement in statements)
     dropped = sum(statement.startswith("DROP TABLE") for statement in statements)
     echo(f"{where}: {made} partitions made, {dropped} dropped.")
@@ -114,8 +114,7 @@ def enroll(
     """
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.store.central.server import enroll as let_in
-    from pertoken.store.central.server import let_read
+    from pertoken.store.central.server import enroll, let_read
 
     if reader and advisor:
         raise BadInput("--reader and --advisor: give only one of them")
@@ -131,7 +130,7 @@ def enroll(
         if reader or advisor:
             password = let_read(where, login, advisor=advisor, new_password=new_password)
         else:
-            password = let_in(where, login, hosts, new_password=new_password)
+            password = enroll(where, login, hosts, new_password=new_password)
     what = "advise" if advisor else "read" if reader else f"ship {counted(hosts, 'host')}"
     if password is None:
         echo(f"{where}: the existing login {login} may {what}.", err=True)
@@ -168,11 +167,11 @@ def disown(config_file: str | None, db: str | None, host: str) -> None:
     HOST is a name, or id:ID where several hosts have one name.
     """
     from pertoken.cli.progress import Progress
-    from pertoken.store.central.server import disown as take
+    from pertoken.store.central.server import disown
 
     where = _server(config_file, db)
     with Progress(f"Releasing {host}"):
-        login = take(where, host)
+        login = disown(where, host)
     echo(f"{where}: {host} is no longer owned by {login}; the next login that ships it owns it.")
 
 
@@ -187,19 +186,19 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
 
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.store.central.server import request_raw as ask
+    from pertoken.store.central.server import request_raw
     from pertoken.units import parse_duration_s
 
     where = _server(config_file, db)
-    now = int(time.time())
+    now_ts = int(time.time())
     try:
-        start, end = now - int(parse_duration_s(since)), now - int(parse_duration_s(until))
+        start, end = now_ts - int(parse_duration_s(since)), now_ts - int(parse_duration_s(until))
     except ValueError as error:
         raise BadInput(str(error)) from None
     if start >= end:
         raise BadInput("--since must be longer ago than --until")
     with Progress(f"Asking {host} for its ticks"):
-        ask(where, host, start, end, now)
+        request_raw(where, host, start, end, now_ts)
     echo(f"{where}: {host} will send its ticks of that time with its next batch.")
 
 
@@ -228,7 +227,7 @@ def upgrade(config_file: str | None, db: str | None) -> None:
     """Bring telemetry and advice to the schema of this version of pertoken, in one transaction."""
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
-    from pertoken.migrations import upgrade as bring
+    from pertoken.migrations import upgrade
     from pertoken.store.connect.location import GROUPS, AgentLock, locate
     from pertoken.store.connect.open import explained, reading, revision
 
@@ -245,8 +244,12 @@ def upgrade(config_file: str | None, db: str | None) -> None:
     try:
         for group in GROUPS:
             with Progress(f"Upgrading {group}"):
-                before, now = bring(where, group)
-            what = f"is at {now}" if before == now else f"went from {before or 'nothing'} to {now}"
+                revision_before, revision_after = upgrade(where, group)
+            what = (
+                f"is at {revision_after}"
+                if revision_before == revision_after
+                else f"went from {revision_before or 'nothing'} to {revision_after}"
+            )
             echo(f"{where}: {group} {what}.")
     finally:
         if lock:

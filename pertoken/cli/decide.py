@@ -49,9 +49,13 @@ def accept(variant: str | None, why: str | None, **options: Any) -> None:
     proven. Nothing is executed: the commands to run are printed. When the change appears in telemetry, the
     recommendation becomes applied.
     """
-    from pertoken.proof import lifecycle as acts
+    from pertoken.proof import lifecycle
 
-    _act(lambda recommendation, now_ts: acts.accept(recommendation, now_ts, why, variant), next_step="apply", **options)
+    _act(
+        lambda recommendation, now_ts: lifecycle.accept(recommendation, now_ts, why, variant),
+        next_step="apply",
+        **options,
+    )
 
 
 @click.command(short_help="Put a recommendation off until a date.")
@@ -60,11 +64,11 @@ def accept(variant: str | None, why: str | None, **options: Any) -> None:
 def snooze(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
     """Put a recommendation off. Until the date it does not count in totals; the next advice run after it proposes it
     again."""
-    from pertoken.proof import lifecycle as acts
+    from pertoken.proof import lifecycle
 
     _act(
-        lambda recommendation, now_ts: acts.snooze(
-            recommendation, now_ts, _end(until, duration, acts.SNOOZE_S, now_ts), why
+        lambda recommendation, now_ts: lifecycle.snooze(
+            recommendation, now_ts, _end(until, duration, lifecycle.SNOOZE_S, now_ts), why
         ),
         **options,
     )
@@ -75,11 +79,11 @@ def snooze(until: str | None, duration: str | None, why: str | None, **options: 
 @_until_options("90d")
 def dismiss(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
     """Decline a recommendation. Until the date its dollars count as declined, not in totals."""
-    from pertoken.proof import lifecycle as acts
+    from pertoken.proof import lifecycle
 
     _act(
-        lambda recommendation, now_ts: acts.dismiss(
-            recommendation, now_ts, _end(until, duration, acts.DISMISS_S, now_ts), why
+        lambda recommendation, now_ts: lifecycle.dismiss(
+            recommendation, now_ts, _end(until, duration, lifecycle.DISMISS_S, now_ts), why
         ),
         **options,
     )
@@ -92,9 +96,9 @@ def reopen(why: str | None, **options: Any) -> None:
 
     An accepted recommendation ends with its frozen estimate; its proposal continues as a new one with another ID.
     """
-    from pertoken.proof import lifecycle as acts
+    from pertoken.proof import lifecycle
 
-    _act(lambda recommendation, now_ts: acts.reopen(recommendation, now_ts, why), **options)
+    _act(lambda recommendation, now_ts: lifecycle.reopen(recommendation, now_ts, why), **options)
 
 
 @click.command(short_help="Declare that a recommendation was applied.")
@@ -106,9 +110,9 @@ def applied(variant: str | None, why: str | None, **options: Any) -> None:
     Changes of an engine's configuration are detected automatically. Declare what telemetry does not show: prompts,
     contracts, schedules.
     """
-    from pertoken.proof import lifecycle as acts
+    from pertoken.proof import lifecycle
 
-    _act(lambda recommendation, now_ts: acts.declare(recommendation, now_ts, why, variant), **options)
+    _act(lambda recommendation, now_ts: lifecycle.declare(recommendation, now_ts, why, variant), **options)
 
 
 @click.command(short_help="Print the commands that undo an applied recommendation.")
@@ -116,10 +120,10 @@ def applied(variant: str | None, why: str | None, **options: Any) -> None:
 @click.option("--done", is_flag=True, help="Declare that it was undone; not needed where telemetry shows it.")
 def undo(done: bool, why: str | None, **options: Any) -> None:
     """Print the commands that undo an applied recommendation, and its journal. Nothing is executed."""
-    from pertoken.proof import lifecycle as acts
+    from pertoken.proof import lifecycle
 
     _act(
-        lambda recommendation, now_ts: acts.roll_back(recommendation, now_ts, why) if done else (),
+        lambda recommendation, now_ts: lifecycle.roll_back(recommendation, now_ts, why) if done else (),
         next_step=None if done else "undo",
         **options,
     )

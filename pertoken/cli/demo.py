@@ -129,7 +129,7 @@ def _bar(hosts: int) -> Iterator[OnProgress]:
     """Show a progress bar on a terminal, host by host."""
     with progress_bar("Making a demo", hosts) as bar:
 
-        def progress(phase: str, done: int, of: int) -> None:
+        def progress(phase: str, done: int, total: int) -> None:
             bar.update(max(0, done - bar.pos), phase)
 
         yield progress

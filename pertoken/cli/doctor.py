@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 @json_option
 def doctor(config_file: str | None, db: str | None, as_json: bool) -> None:
     """Show what can be measured on this host, what not and why, and how to switch it on. Nothing is stored."""
-    from pertoken.agent.doctor import examine
-    from pertoken.agent.doctor import show_doctor as show
+    from pertoken.agent.doctor import examine, show_doctor
 
     settings = settings_of(config_file, db=db)
-    echo(show((*examine(settings), *_row_faults(settings), *_prices(settings)), as_json))
+    echo(show_doctor((*examine(settings), *_row_faults(settings), *_prices(settings)), as_json))
 
 
 def _row_faults(settings: Settings) -> list[Finding]:
@@ -35,9 +34,9 @@ def _row_faults(settings: Settings) -> list[Finding]:
     from pertoken.store.connect.open import open_store
     from pertoken.window.reading import faults_of_hosts
 
-    where, now = locate(settings.db, settings.advice), int(time.time())
+    where, now_ts = locate(settings.db, settings.advice), int(time.time())
     try:
-        faults = faults_of_hosts(open_store(where), now - int(settings.advisor_since), now, dated=False)
+        faults = faults_of_hosts(open_store(where), now_ts - int(settings.advisor_since), now_ts, dated=False)
     except PertokenError:
         return []  # the finding on the database has the reason
     remedy = "`pertoken db check` names rows that changed since they were stored"
@@ -55,14 +54,14 @@ def _prices(settings: Settings) -> list[Finding]:
     from pertoken.errors import PertokenError
     from pertoken.store.connect.location import locate
 
-    now = time.time()
+    now_s = time.time()
     try:
-        used = offers_used_at(locate(settings.db, settings.advice), settings.market_provider, int(now))
+        used = offers_used_at(locate(settings.db, settings.advice), settings.market_provider, int(now_s))
     except PertokenError as error:
         return [Finding("prices", "list prices", False, f"cannot be read: {error}")]
-    known = ages(used, datetime.fromtimestamp(now, UTC).date())
-    if known is None:
+    price_ages = ages(used, datetime.fromtimestamp(now_s, UTC).date())
+    if price_ages is None:
         provider = f"no list price of {settings.market_provider} is known"
         return [Finding("prices", "list prices", False, provider, "import some: `pertoken prices import FILE`")]
-    remedy = f"`{REFRESH_COMMAND}` fetches newer ones" if known.outdated else None
-    return [Finding("prices", "list prices", not known.outdated, known.text, remedy)]
+    remedy = f"`{REFRESH_COMMAND}` fetches newer ones" if price_ages.outdated else None
+    return [Finding("prices", "list prices", not price_ages.outdated, price_ages.text, remedy)]

@@ -44,8 +44,7 @@ def export(
     from pertoken.errors import BadInput, StoreError
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.store.export import files as c
-    from pertoken.store.export.files import FORMATS, csv_out, parquet_out
+    from pertoken.store.export.files import FORMATS, Window, columns, count, csv_out, parquet_out, slices
 
     if form in ("litellm", "langfuse"):
         if table is not None or start is not None or end is not None:
@@ -56,14 +55,14 @@ def export(
         raise BadInput(f"{form!r} is not a format: choose parquet, csv, litellm or langfuse")
     if table is None:
         raise BadInput("name a table: --table TABLE; `pertoken db info` lists them")
-    c.columns(table)
-    window = c.Window(_time(start), _time(end))
+    columns(table)
+    window = Window(_time(start), _time(end))
     if form == "parquet" and out is None:
         raise BadInput("a Parquet file needs a name: --out FILE")
     settings = settings_of(config_file, db=db)
     store = open_store(locate(settings.db, settings.advice))
     with Progress(f"Counting rows of {table}"):
-        n = c.count(store, table, window)
+        n = count(store, table, window)
     try:
         with contextlib.ExitStack() as stack:
             if form == "parquet" and out is not None:
@@ -73,7 +72,7 @@ def export(
                 put = stack.enter_context(csv_out(file, table))
             progress = stack.enter_context(Progress(f"Exporting {table}", n))
             written = 0
-            for rows in c.slices(store, table, window):
+            for rows in slices(store, table, window):
                 put(rows)
                 written += len(rows)
                 progress.advance(len(rows))
@@ -112,11 +111,11 @@ def export_prices(settings: Settings, kind: str, out: Path | None) -> None:
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
-    now = int(time.time())
+    now_ts = int(time.time())
     store = open_store(locate(settings.db, settings.advice))
     with Progress("Reading seven days"):
-        figures = figures_of(store, HOURS, now, partial(objectives, settings=settings))
-    as_of = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        figures = figures_of(store, HOURS, now_ts, partial(objectives, settings=settings))
+    as_of = datetime.fromtimestamp(now_ts, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = json.dumps(price_map(kind, figures, as_of), indent=2) + "\n"
     for line in unknown(figures):
         echo(f"left out: {line}", err=True)

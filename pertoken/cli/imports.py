@@ -102,30 +102,30 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
     where = locate(settings.db, settings.advice)
     if where.folder is None:
         raise BadInput("import works on a folder; a server is filled by shipping")
-    known = {gateway.url: gateway for gateway in settings.gateways if gateway.kind in (None, "litellm")}
+    gateway_by_url = {gateway.url: gateway for gateway in settings.gateways if gateway.kind in (None, "litellm")}
     try:
-        named = base_url(url) if url is not None else None
+        gateway_url = base_url(url) if url is not None else None
     except ValueError as error:
         raise BadInput(f"--gateway: {error}") from None
-    if named is None and len(known) != 1:
-        raise BadInput(f"name the proxy with --gateway: [[gateways]] has {len(known)} of LiteLLM")
-    named = named or next(iter(known))
-    log = read_spend_log(file, known.get(named, GatewaySettings(named)))
+    if gateway_url is None and len(gateway_by_url) != 1:
+        raise BadInput(f"name the proxy with --gateway: [[gateways]] has {len(gateway_by_url)} of LiteLLM")
+    gateway_url = gateway_url or next(iter(gateway_by_url))
+    log = read_spend_log(file, gateway_by_url.get(gateway_url, GatewaySettings(gateway_url)))
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
         with Progress("Importing the spend log"):
             upgrade(where, "telemetry")
-            stored = import_spend_log(log, named, open_store(where), where)
+            stored = import_spend_log(log, gateway_url, open_store(where), where)
     finally:
         lock.release()
-    beside = [f"{log.cached:,} answered from its own cache"] if log.cached else []
-    beside += [f"{log.repeated:,} rows repeated"] if log.repeated else []
-    beside += [f"{log.failed:,} failed, whose tokens do not count"] if log.failed else []
-    echo(", ".join((f"{log.requests:,} requests", *beside)))
+    remarks = [f"{log.cached:,} answered from its own cache"] if log.cached else []
+    remarks += [f"{log.repeated:,} rows repeated"] if log.repeated else []
+    remarks += [f"{log.failed:,} failed, whose tokens do not count"] if log.failed else []
+    echo(", ".join((f"{log.requests:,} requests", *remarks)))
     if stored.first_ts is not None and stored.last_ts is not None:
         span = f"{format_utc(stored.first_ts)} to {format_utc(stored.last_ts)}"
-        echo(f"{span}: {format_count(stored.tokens)} tokens of tenants of {named}")
+        echo(f"{span}: {format_count(stored.tokens)} tokens of tenants of {gateway_url}")
     if stored.left_out_minutes:
         echo(f"{stored.left_out_minutes:,} minutes left out: not newer than what was imported before")
     echo(f"Next: `pertoken costs --by tenant --hours 720 --db {where}`")
@@ -189,7 +189,7 @@ def prometheus(
     if token_file and token_env:
         raise BadInput("a token comes from --token-file or from --token-env, not from both")
     try:
-        named = base_url(url)
+        server_url = base_url(url)
         age_s, timeout_s = parse_duration_s(last), parse_duration_s(timeout)
     except ValueError as error:
         raise BadInput(f"{error}") from None
@@ -199,9 +199,11 @@ def prometheus(
     where = locate(settings.db, settings.advice)
     if where.folder is None:
         raise BadInput("import works on a folder; a server is filled by shipping")
-    access = Access(named, token_file=token_file, token_env=token_env, ca_file=ca_file)
-    own = (access,) if token_file or token_env or ca_file else settings.agent_access
-    api = PrometheusApi(named, Limits(timeout_s, reply_limit_mb * 1_000_000, own), dict(map(_header, headers)))
+    access = Access(server_url, token_file=token_file, token_env=token_env, ca_file=ca_file)
+    accesses = (access,) if token_file or token_env or ca_file else settings.agent_access
+    api = PrometheusApi(
+        server_url, Limits(timeout_s, reply_limit_mb * 1_000_000, accesses), dict(map(_header, headers))
+    )
     end = int(time.time()) // 60 * 60
     # The start is a full hour, so that a later import never adds minutes to an hour that was rolled up.
     start = (end - int(age_s)) // 3600 * 3600
@@ -210,14 +212,14 @@ def prometheus(
     try:
         with Progress("Upgrading telemetry") as progress:
             upgrade(where, "telemetry")
-            progress.phase(f"Importing minutes from {named}", (end - start) // 60)
+            progress.phase(f"Importing minutes from {server_url}", (end - start) // 60)
             source = Source(api, match, host_label)
             report = import_prometheus(
                 source, open_store(where), where, start, end, ages(settings), lambda s: progress.advance(s // 60)
             )
     finally:
         lock.release()
-    for line in _lines(report, named, str(where)):
+    for line in _lines(report, server_url, str(where)):
         echo(line)
 
 

@@ -79,7 +79,7 @@ class AsOf:
     """Whether `--at` gave it: then it is a whole minute, and everything recorded later is left out."""
 
 
-def as_of(at: str | None) -> AsOf:
+def as_of(text: str | None) -> AsOf:
     """Return the instant of `--at`, or now. Raises BadInput for an invalid or future time."""
     import time
 
@@ -87,15 +87,15 @@ def as_of(at: str | None) -> AsOf:
     from pertoken.text.amounts import show_of
     from pertoken.units import parse_time
 
-    now = time.time()
-    if at is None:
-        return AsOf(int(now), dated=False)
+    now_s = time.time()
+    if text is None:
+        return AsOf(int(now_s), dated=False)
     try:
-        ts = parse_time(at, now)
+        ts = parse_time(text, now_s)
     except ValueError as error:
         raise BadInput(f"--at: {error}") from None
-    if ts > now:
-        raise BadInput(f"--at {at}: lies in the future; it is {_utc(int(now))} now")
+    if ts > now_s:
+        raise BadInput(f"--at {text}: lies in the future; it is {_utc(int(now_s))} now")
     show_of(ts)
     return AsOf(ts // 60 * 60, dated=True)
 

@@ -107,16 +107,16 @@ def plan(
     report_faults(moment, store, int(settings.advisor_since))
     market = market_of(store, settings.market_provider, settings.market_region)
     window_s = int(settings.advisor_since)
-    asked = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)
+    request = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)
     other_settings = None if moment.dated or what_if else warn_of_other_settings(where, settings)
-    composed = _planned(asked, Limits(exclude, max_effort, max_power_w), other_settings is None)
+    composed = _planned(request, Limits(exclude, max_effort, max_power_w), other_settings is None)
     if as_json:
         echo_json(plan_values(composed, window_s))
     else:
         echo(plan_text(composed, window_s), nl=False)
 
 
-def _planned(asked: Planned, limits: Limits, same_settings: bool) -> Plan:
+def _planned(request: Planned, limits: Limits, same_settings: bool) -> Plan:
     """Return the plan of the stored advice if that is newer than all telemetry, else of a run of the rules.
 
     Advice of other settings than the plan's is not used.
@@ -130,15 +130,17 @@ def _planned(asked: Planned, limits: Limits, same_settings: bool) -> Plan:
         def show(phase: str, share: float) -> None:
             progress.phase(phase)
 
-        rows = () if asked.dated or asked.what_if or not same_settings else _standing(asked.store, asked.window_s)
+        rows = (
+            () if request.dated or request.what_if or not same_settings else _standing(request.store, request.window_s)
+        )
         if rows:
-            return plan_of_advice(asked, rows, limits, show)
-        places = find_rules(asked.settings, ())
+            return plan_of_advice(request, rows, limits, show)
+        places = find_rules(request.settings, ())
         for fault in filter(None, (candidate.fault for candidate in places)):
             progress.clear()
             echo(f"pertoken plan: {fault}", err=True)
         allowed = (candidate for candidate in places if candidate.fault or candidate.permission is Permission.ALLOWED)
-        return plan_of_rules(asked, [source_of(candidate, asked.settings) for candidate in allowed], limits, show)
+        return plan_of_rules(request, [source_of(candidate, request.settings) for candidate in allowed], limits, show)
 
 
 def _standing(store: Store, window_s: int) -> Sequence[Recommendation]:
@@ -151,6 +153,6 @@ def _standing(store: Store, window_s: int) -> Sequence[Recommendation]:
     with store.read() as connection:
         _, last_ts = first_and_last(connection)
     newest = max((row.updated_ts for row in rows), default=0)
-    whole = all(variant.proposal for row in rows if row.state is State.OPEN for variant in row.variants)
-    same = any(row.window_s == window_s for row in rows)
-    return rows if last_ts is not None and newest >= last_ts and whole and same else ()
+    complete = all(variant.proposal for row in rows if row.state is State.OPEN for variant in row.variants)
+    same_window = any(row.window_s == window_s for row in rows)
+    return rows if last_ts is not None and newest >= last_ts and complete and same_window else ()

@@ -142,13 +142,12 @@ def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch 
 
 def wait_idle(watch: ServerWatch | None, progress: Any) -> None:
     """Wait until the server had no request for a while; without a watch nothing is waited for."""
-    from pertoken.agent import load_probe as server_watch
-    from pertoken.agent.load_probe import ProbeError
+    from pertoken.agent.load_probe import IDLE_S, ProbeError
 
     if watch is None:
         return
     try:
-        watch.wait_idle(server_watch.IDLE_S, progress.phase)
+        watch.wait_idle(IDLE_S, progress.phase)
     except KeyboardInterrupt:
         raise ProbeError("interrupted before anything was sent") from None
 
@@ -202,12 +201,11 @@ def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | Non
 def _announcement(
     url: str, model: str, steps: Sequence[Step], seconds: float, probed: Probed | None
 ) -> tuple[str, ...]:
-    from pertoken.agent import load_probe as server_watch
-    from pertoken.agent.load_probe import cost
+    from pertoken.agent.load_probe import IDLE_S, cost
     from pertoken.text.amounts import amount
     from pertoken.units import format_duration
 
-    idle_s, total = server_watch.IDLE_S, cost(steps)
+    idle_s, total = IDLE_S, cost(steps)
     rate = probed.nano_usd_per_hour if probed else None
     price = (
         "Its devices have no price, so that the cost is unknown."

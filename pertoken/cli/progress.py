@@ -49,18 +49,18 @@ class Progress:
     Prints nothing where standard error is not a terminal. Call `clear` before printing anything else.
     """
 
-    def __init__(self, phase: str, of: int | None = None) -> None:
-        self._phase, self._of, self._done = phase, of, 0
+    def __init__(self, phase: str, total: int | None = None) -> None:
+        self._phase, self._total, self._done = phase, total, 0
         self._started_s = time.monotonic()
         self._turn = self._width = 0
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def phase(self, name: str, of: int | None = None) -> None:
-        """Begin another phase, of `of` steps if their number is known."""
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Begin another phase, of `total` steps if their number is known."""
         with self._lock:
-            self._phase, self._of, self._done = name, of, 0
+            self._phase, self._total, self._done = name, total, 0
 
     def advance(self, n: int = 1) -> None:
         """Count steps of the phase."""
@@ -105,8 +105,10 @@ class Progress:
         self._width = len(line)
 
     def _counted(self) -> str:
-        if self._of:
-            return f": {min(self._done, self._of):,} of {self._of:,} ({min(100, 100 * self._done // self._of)}%)"
+        if self._total:
+            return (
+                f": {min(self._done, self._total):,} of {self._total:,} ({min(100, 100 * self._done // self._total)}%)"
+            )
         return f": {self._done:,}" if self._done else ""
 
     def _clear(self) -> None:

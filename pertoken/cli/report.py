@@ -197,8 +197,8 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
 
         secret = read_secret(settings.delivery_secret_file, settings.delivery_secret_env, "delivery.secret_file")
         body = json.dumps({"version": 1, "report": "weekly", "text": text}).encode()
-        own = settings.delivery_own_hosts
-        post(settings.delivery_webhook, body, int(time.time()), secret=secret, own_hosts=own)
+        own_hosts = settings.delivery_own_hosts
+        post(settings.delivery_webhook, body, int(time.time()), secret=secret, own_hosts=own_hosts)
     elif out is None:
         echo(text, nl=False)
     else:

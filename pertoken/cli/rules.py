@@ -97,16 +97,20 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
 
     settings = settings_of(config_file)
     places = listed(settings)
-    known = entries(places)
-    for line in unknown_options((*(entry.plugin.name for entry in places), *(entry.id for entry in known)), settings):
+    rule_entries = entries(places)
+    for line in unknown_options(
+        (*(entry.plugin.name for entry in places), *(entry.id for entry in rule_entries)), settings
+    ):
         echo(f"pertoken rules: {line}", err=True)
     if as_json:
-        echo(json.dumps([asdict(entry) for entry in known], indent=2))
+        echo(json.dumps([asdict(entry) for entry in rule_entries], indent=2))
         return
     width = terminal_width()
-    echo("\n".join(_table(known, settings.folder, width)))
-    for label in dict.fromkeys(entry.confinement for entry in known if entry.confinement not in (None, "confined")):
-        names = ", ".join(dict.fromkeys(entry.id for entry in known if entry.confinement == label))
+    echo("\n".join(_table(rule_entries, settings.folder, width)))
+    for label in dict.fromkeys(
+        entry.confinement for entry in rule_entries if entry.confinement not in (None, "confined")
+    ):
+        names = ", ".join(dict.fromkeys(entry.id for entry in rule_entries if entry.confinement == label))
         echo("\n".join(_wrapped(f"{label}: {names}", width, "    ")))
     echo(f"Files with rules of your own go into {settings.folder / DROP_IN}.")
 
@@ -116,7 +120,7 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _table(known: Sequence[Entry], folder: Path, width: int | None) -> Iterator[str]:
+def _table(rule_entries: Sequence[Entry], folder: Path, width: int | None) -> Iterator[str]:
     """Yield a line for each rule; titles and reasons go to a second line if the terminal is too narrow."""
     rows = [
         (
@@ -124,10 +128,10 @@ def _table(known: Sequence[Entry], folder: Path, width: int | None) -> Iterator[
             _origin(entry, folder),
             _short(entry.confinement),
         )
-        for entry in known
+        for entry in rule_entries
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
-    texts = [entry.reason or entry.title or "" for entry in known]
+    texts = [entry.reason or entry.title or "" for entry in rule_entries]
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)) for row in rows]
     if width is None or all(len(line) + 2 + len(text) <= width for line, text in zip(lines, texts, strict=True)):
         yield from (f"{line}  {text}".rstrip() for line, text in zip(lines, texts, strict=True))
@@ -159,14 +163,13 @@ def _short(confinement: str | None) -> str:
 def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
     from pertoken.advisor.rules.discovery import find_rules
-    from pertoken.advisor.rules.listing import listed, page
-    from pertoken.advisor.rules.listing import refuse_unknown_rule as refuse_impossible
+    from pertoken.advisor.rules.listing import listed, page, refuse_unknown_rule
     from pertoken.proof.recommendation import PAGES
 
     settings = settings_of(config_file)
     text = PAGES.get(name)
     if text is None:
-        refuse_impossible(name, find_rules(settings))
+        refuse_unknown_rule(name, find_rules(settings))
         text = page(name, listed(settings))
     width = terminal_width()
     for line in text.rstrip("\n").split("\n"):
@@ -217,16 +220,15 @@ def disable(config_file: str | None, rule_id: str) -> None:
     """
     from pertoken.advisor.rules import discovery
     from pertoken.advisor.rules.discovery import find_rules
-    from pertoken.advisor.rules.listing import entries, listed, unknown
-    from pertoken.advisor.rules.listing import refuse_unknown_rule as refuse_impossible
+    from pertoken.advisor.rules.listing import entries, listed, refuse_unknown_rule, unknown
 
     settings = settings_of(config_file)
     places = find_rules(settings)
-    refuse_impossible(rule_id, places)
+    refuse_unknown_rule(rule_id, places)
     if rule_id not in {candidate.name for candidate in places}:
-        known = {entry.id for entry in entries(listed(settings))}
-        if rule_id not in known:
-            raise unknown(rule_id, known)
+        rule_ids = {entry.id for entry in entries(listed(settings))}
+        if rule_id not in rule_ids:
+            raise unknown(rule_id, rule_ids)
     discovery.disable(settings.folder, rule_id)
     echo(f"{rule_id} is off from the next run on ({settings.folder / discovery.SWITCHES}).")
 

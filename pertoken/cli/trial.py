@@ -106,9 +106,9 @@ def trial(
     ask = _asking(current, settings, endpoint, control_endpoint)
     market = market_of(store, settings.market_provider, settings.market_region)
 
-    def one_look(known: Trial) -> tuple[Trial, Observed]:
-        check = look.quality_check(known, settings)
-        return look.look(store, target, known, row, market, settings, int(time.time()), check, ask)
+    def one_look(observed_trial: Trial) -> tuple[Trial, Observed]:
+        check = look.quality_check(observed_trial, settings)
+        return look.look(store, target, observed_trial, row, market, settings, int(time.time()), check, ask)
 
     if current.status is Status.RUNNING:
         if not as_json:

@@ -81,7 +81,11 @@ def budget(
         months: dict[str, MonthSpend] = {} if owner else {"": month_spend(store, moment.ts, dated=moment.dated)}
         for basis in dict.fromkeys(basis for basis, _ in owners):
             by_name = spend_by_owner(store, basis, moment.ts, dated=moment.dated)
-            months |= {"=".join(own): by_name.get(own[1]) or no_spend(moment.ts) for own in owners if own[0] == basis}
+            months |= {
+                "=".join(budget_owner): by_name.get(budget_owner[1]) or no_spend(moment.ts)
+                for budget_owner in owners
+                if budget_owner[0] == basis
+            }
     usd_of = {"": settings.budget_usd_per_month, **dict(settings.budget_owners)}
     shown = []
     for name, spend in months.items():

@@ -29,7 +29,7 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
     forecast, and the stored recommendations that would realise it.
     """
     from pertoken.advisor.planning import Planned, ground_of_advice
-    from pertoken.catalog.claims import claims as listed
+    from pertoken.catalog.claims import claims
     from pertoken.catalog.market import load_market
     from pertoken.claims.checking import checked
     from pertoken.claims.fleet import OnService, claims_text, claims_values, on_fleet
@@ -39,10 +39,10 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
-    selected = [claim for claim in listed() if word is None or claim.mentions(word)]
+    selected = [claim for claim in claims() if word is None or claim.mentions(word)]
     selected.sort(key=lambda claim: word is not None and not claim.about(word))
     if not selected:
-        topics = ", ".join(dict.fromkeys(claim.topic for claim in listed()))
+        topics = ", ".join(dict.fromkeys(claim.topic for claim in claims()))
         raise BadInput(f"{word!r}: no claim has this word; topics are {topics}")
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)

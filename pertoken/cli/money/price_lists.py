@@ -106,7 +106,7 @@ def millionths(percent: str) -> int:
     return part
 
 
-def start_ts(text: str, now: int) -> int:
+def start_ts(text: str, now_ts: int) -> int:
     """Return the instant that a price begins at: `ever` is 0. Raises BadInput."""
     from datetime import UTC, datetime
 
@@ -115,7 +115,7 @@ def start_ts(text: str, now: int) -> int:
     if text == "ever":
         return 0
     if text == "now":
-        return now // 60 * 60
+        return now_ts // 60 * 60
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -123,7 +123,7 @@ def start_ts(text: str, now: int) -> int:
     return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) // 60 * 60)
 
 
-def end_ts(text: str | None, from_ts: int, now: int) -> int | None:
+def end_ts(text: str | None, from_ts: int, now_ts: int) -> int | None:
     """Return the instant that a price ends at; a date alone counts to its last minute. Raises BadInput."""
     from datetime import UTC, datetime, timedelta
 
@@ -139,22 +139,22 @@ def end_ts(text: str | None, from_ts: int, now: int) -> int | None:
         moment += timedelta(days=1)
     ts = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) // 60 * 60
     if ts <= from_ts:
-        raise BadInput(f"--until {text}: it ends before it starts, {since(from_ts, now)}")
+        raise BadInput(f"--until {text}: it ends before it starts, {since(from_ts, now_ts)}")
     return ts
 
 
-def since(from_ts: int, now: int) -> str:
+def since(from_ts: int, now_ts: int) -> str:
     """Return the start of a price as text."""
     if from_ts == 0:
         return "from the beginning"
-    return f"{'begins' if from_ts > now else 'from'} {when(from_ts)}"
+    return f"{'begins' if from_ts > now_ts else 'from'} {when(from_ts)}"
 
 
-def period(from_ts: int, until_ts: int | None, now: int) -> str:
+def period(from_ts: int, until_ts: int | None, now_ts: int) -> str:
     """Return the start of a price, and its end where it has one."""
     if until_ts is None:
-        return since(from_ts, now)
-    return f"{since(from_ts, now)} {'to' if until_ts > now else 'ended'} {when(until_ts)}"
+        return since(from_ts, now_ts)
+    return f"{since(from_ts, now_ts)} {'to' if until_ts > now_ts else 'ended'} {when(until_ts)}"
 
 
 def per_hour(price: Price) -> str:
@@ -164,9 +164,9 @@ def per_hour(price: Price) -> str:
         return "no price"
     from pertoken.text.amounts import amount, currency_values
 
-    other = "" if currency_values() is None else f" ({amount(nano)})"
+    in_currency = "" if currency_values() is None else f" ({amount(nano)})"
     entered = "" if price.entered is None else f", entered as {price.entered.text}"
-    return f"{_exact(nano)} an hour{other}{entered}"
+    return f"{_exact(nano)} an hour{in_currency}{entered}"
 
 
 def _exact(nano: int) -> str:
@@ -188,16 +188,16 @@ def when(ts: int) -> str:
     return format_utc(ts)
 
 
-def named(known: Prices, selector: str) -> str:
+def named(prices: Prices, selector: str) -> str:
     """Return a line with the recorded devices that a selector matches, which shows a typo at once."""
     from pertoken.costs.prices.book import accelerators
 
-    devices = known.named(selector)
+    devices = prices.named(selector)
     if devices:
         return f"It applies to {counted(devices)}."
-    if not known.devices:
+    if not prices.devices:
         return "Nothing was recorded yet; it applies to devices recorded later."
-    recorded = ", ".join(dict.fromkeys(device.name for device in known.devices))
+    recorded = ", ".join(dict.fromkeys(device.name for device in prices.devices))
     what = "No recorded device matches" if accelerators(selector) else "Nothing recorded or in the catalog matches"
     return f"{what} {selector!r} yet; recorded: {recorded}."
 
@@ -225,29 +225,29 @@ def show(config_file: str | None, db: str | None, as_json: bool) -> None:
     from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db)
-    now = int(time.time())
-    known = read_prices(locate(settings.db, settings.advice), now)
-    listed = [price for detected in known.book.detected.values() for price in detected]
+    now_ts = int(time.time())
+    prices = read_prices(locate(settings.db, settings.advice), now_ts)
+    listed = [price for detected in prices.book.detected.values() for price in detected]
     if as_json:
         devices = {
-            price.selector: [device.uuid for device in known.named(price.selector)] for price in known.book.prices
+            price.selector: [device.uuid for device in prices.named(price.selector)] for price in prices.book.prices
         }
-        shown = [_plain(price) | {"devices": devices[price.selector]} for price in known.book.prices]
-        discounts = [asdict(discount) for discount in known.discounts.all]
+        shown = [_plain(price) | {"devices": devices[price.selector]} for price in prices.book.prices]
+        discounts = [asdict(discount) for discount in prices.discounts.all]
         echo_json([*shown, *map(_plain, listed), *discounts])
         return
-    if not known.book.prices and not listed and not known.discounts.all:
+    if not prices.book.prices and not listed and not prices.discounts.all:
         echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
-    for price in known.book.prices:
-        in_force = period(price.from_ts, price.until_ts, now)
+    for price in prices.book.prices:
+        in_force = period(price.from_ts, price.until_ts, now_ts)
         echo(f"{in_force:24} {per_hour(price):>14}  {price.selector}  {set_note(price)}")
-        echo(f"{'':24} {named(known, price.selector)}")
-    for discount in known.discounts.all:
-        in_force = period(discount.from_ts, discount.until_ts, now)
+        echo(f"{'':24} {named(prices, price.selector)}")
+    for discount in prices.discounts.all:
+        in_force = period(discount.from_ts, discount.until_ts, now_ts)
         echo(f"{in_force:24} {discount.percent:>14}  list prices of {discount.provider}  {set_note(discount)}")
-    _show_detected(known, listed, now)
-    for selector in dict.fromkeys(price.selector for price in known.book.prices):
-        if lost := known.lost(selector):
+    _show_detected(prices, listed, now_ts)
+    for selector in dict.fromkeys(price.selector for price in prices.book.prices):
+        if lost := prices.lost(selector):
             echo(no_longer(selector, lost), err=True)
 
 
@@ -258,12 +258,12 @@ def _plain(price: Price) -> dict[str, Any]:
     return asdict(price) | {"entered": entered, "offer": None if price.offer is None else _listed(price.offer)}
 
 
-def _show_detected(known: Prices, listed: Sequence[Price], now: int) -> None:
-    shown_last = {detected[-1].selector: detected[-1] for detected in known.book.detected.values() if detected}
+def _show_detected(prices: Prices, listed: Sequence[Price], now_ts: int) -> None:
+    shown_last = {detected[-1].selector: detected[-1] for detected in prices.book.detected.values() if detected}
     for price in listed:
         if price.set_by == "ownership" and price is not shown_last[price.selector]:
             continue  # there is a price for each week of measured energy; only the newest is shown
-        start = f"where none is set, {since(price.from_ts, now)}"
+        start = f"where none is set, {since(price.from_ts, now_ts)}"
         echo(f"{start:24} {per_hour(price):>14}  {price.selector}  ({price.note})")
 
 
@@ -288,8 +288,8 @@ def show_listed(
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    now = int(time.time())
-    market = market_of(Store(where, reading(where, "telemetry"), open_advice(where)), now_ts=now)
+    now_s = int(time.time())
+    market = market_of(Store(where, reading(where, "telemetry"), open_advice(where)), now_ts=now_s)
     name = _accelerator(accelerator, [*(device.name for device in market.accelerators)])
     kind = None if purchase is None else _purchase(purchase)
     house = None if provider is None else provider.strip().lower()
@@ -305,7 +305,7 @@ def show_listed(
         key=lambda offer: (offer.nano_usd_per_device_hour, offer.key),
     )
     missing = [entry for entry in unpriced_offers() if entry.covers(house, name, kind)]
-    today = datetime.fromtimestamp(now, UTC).date()
+    today = datetime.fromtimestamp(now_s, UTC).date()
     if as_json:
         echo_json({"offers": [_offer(offer, today) for offer in offers], "unpriced": [_missing(e) for e in missing]})
         return
@@ -319,10 +319,12 @@ def _accelerator(text: str | None, names: Sequence[str]) -> str | None:
 
     if text is None:
         return None
-    known = priced_names(names)
-    match = next((name for name in known if name.casefold() == text.strip().casefold()), None)
+    catalog_names = priced_names(names)
+    match = next((name for name in catalog_names if name.casefold() == text.strip().casefold()), None)
     if match is None:
-        alike = sorted(name for name in known if text.strip().casefold() in name.casefold()) or sorted(known)
+        alike = sorted(name for name in catalog_names if text.strip().casefold() in name.casefold()) or sorted(
+            catalog_names
+        )
         raise BadInput(f"--accelerator {text!r} is none of the catalog; there are {', '.join(alike)}")
     return match
 
@@ -422,21 +424,21 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    now = int(time.time()) // 60 * 60
-    today = datetime.fromtimestamp(now, UTC).date()
+    minute_ts = int(time.time()) // 60 * 60
+    today = datetime.fromtimestamp(minute_ts, UTC).date()
     upgrade(where, "advice")  # refuses an unusable database before a list is fetched
     newest = read(load_market(), today)
     advice = AdviceRepository(where)
     while True:
         imported = offers_imported(Store(where, reading(where, "telemetry"), open_advice(where)))
         market = load_market().having(imported)
-        changes = difference(newest.offers, market, today, now, newest.complete)
+        changes = difference(newest.offers, market, today, minute_ts, newest.complete)
         _show(changes)
         if not changes.written:
             echo("Nothing to write.")
             return
         _confirm(len(changes.written), yes)
-        rows = [_row(offer, now, getpass.getuser()) for offer in changes.written]
+        rows = [_row(offer, minute_ts, getpass.getuser()) for offer in changes.written]
         try:
             with advice.writing() as connection:
                 repository.add_offers(connection, rows, read_seq=len(imported))
@@ -502,7 +504,7 @@ def _ratio(old: Offer, new: Offer) -> float:
     return new.nano_usd_per_device_hour / max(1, old.nano_usd_per_device_hour)
 
 
-def _row(offer: Offer, now: int, who: str) -> dict[str, object]:
+def _row(offer: Offer, set_ts: int, who: str) -> dict[str, object]:
     from dataclasses import asdict
 
-    return asdict(offer) | {"as_of": offer.as_of.isoformat(), "set_ts": now, "set_by": who}
+    return asdict(offer) | {"as_of": offer.as_of.isoformat(), "set_ts": set_ts, "set_by": who}

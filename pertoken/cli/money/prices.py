@@ -276,47 +276,47 @@ def put(
     selector = selector.strip()
     if not identity(selector):
         raise BadInput("the device is blank: name `cpu`, `gpu`, words of a GPU's name, or a UUID")
-    now = int(time.time())
-    asked_ts = None if start is None else start_ts(start, now)
+    now_ts = int(time.time())
+    stated_ts = None if start is None else start_ts(start, now_ts)
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     upgrade(where, "advice")
     advice = AdviceRepository(where)
     while True:
-        known = read_prices(where, now)
+        prices = read_prices(where, now_ts)
         if nano is None and not any(
-            earlier.nano_usd_per_device_hour is not None for earlier in known.book.of_selector(selector)
+            earlier.nano_usd_per_device_hour is not None for earlier in prices.book.of_selector(selector)
         ):
-            set_for = ", ".join(dict.fromkeys(earlier.selector for earlier in known.book.prices)) or "nothing"
+            set_for = ", ".join(dict.fromkeys(earlier.selector for earlier in prices.book.prices)) or "nothing"
             raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
-        from_ts = asked_ts
+        from_ts = stated_ts
         if from_ts is None:
-            from_ts = 0 if known.unpriced(selector) else start_ts("now", now)
-        until_ts = end_ts(until, from_ts, now)
+            from_ts = 0 if prices.unpriced(selector) else start_ts("now", now_ts)
+        until_ts = end_ts(until, from_ts, now_ts)
         price = Price(
             selector,
             nano,
             from_ts,
-            now,
+            now_ts,
             getpass.getuser(),
             note,
-            seq=known.seq + 1,
+            seq=prices.seq + 1,
             until_ts=until_ts,
             entered=entered,
         )
-        echo(f"{selector}: {per_hour(price)}, {period(from_ts, until_ts, now)}.")
-        echo(named(known, selector))
-        after = known.having(price)
-        confirm(where, known.book, after, price.from_ts, now, yes or asked_ts is None)
+        echo(f"{selector}: {per_hour(price)}, {period(from_ts, until_ts, now_ts)}.")
+        echo(named(prices, selector))
+        after = prices.having(price)
+        confirm(where, prices.book, after, price.from_ts, now_ts, yes or stated_ts is None)
         try:
             with advice.writing() as connection:
                 repository.add_price(
                     connection,
-                    read_seq=known.seq,
+                    read_seq=prices.seq,
                     selector=selector,
                     nano_usd_per_device_hour=nano,
                     from_ts=from_ts,
-                    set_ts=now,
+                    set_ts=now_ts,
                     set_by=price.set_by,
                     note=note,
                     until_ts=until_ts,
@@ -326,12 +326,14 @@ def put(
             echo("Another person changed prices meanwhile; starting again.", err=True)
             continue
         break
-    _after(known, price, now)
-    if asked_ts is None and from_ts:
+    _after(prices, price, now_ts)
+    if stated_ts is None and from_ts:
         echo("Costs before that stay as they are; `--from ever` would change them, after showing how.")
 
 
-def confirm(where: StoreLocation, before: PriceBook, after: PriceBook, from_ts: int, now: int, yes: bool) -> None:
+def confirm(
+    where: StoreLocation, present_book: PriceBook, proposed_book: PriceBook, from_ts: int, now_ts: int, yes: bool
+) -> None:
     """Show the past costs that a change of prices changes, and ask if any were known.
 
     Raises BadInput without a terminal.
@@ -343,11 +345,11 @@ def confirm(where: StoreLocation, before: PriceBook, after: PriceBook, from_ts: 
     from pertoken.errors import BadInput
     from pertoken.text.amounts import amount
 
-    if from_ts > now:
+    if from_ts > now_ts:
         return
     with Progress("Pricing past hours again"):
-        changed = repriced(where, before, after, from_ts, now)
-    changes = [change for change in changed if change.first_ts < now // 60 * 60]  # not the current minute
+        changed = repriced(where, present_book, proposed_book, from_ts, now_ts)
+    changes = [change for change in changed if change.first_ts < now_ts // 60 * 60]  # not the current minute
     for change in changes:
         hours = change.device_ms / 3_600_000
         echo(
@@ -363,12 +365,12 @@ def confirm(where: StoreLocation, before: PriceBook, after: PriceBook, from_ts: 
         raise BadInput("nothing was set")
 
 
-def _after(known: Prices, price: Price, now: int) -> None:
+def _after(prices: Prices, price: Price, now_ts: int) -> None:
     """Print devices of this selector to which another price applies, and later prices of the selector."""
-    then = max(now, price.from_ts)
-    book = known.having(price)
+    then = max(now_ts, price.from_ts)
+    book = prices.having(price)
     others: dict[str, list[Priced]] = {}
-    for device in known.named(price.selector):
+    for device in prices.named(price.selector):
         applied = book.at(device, then)
         if applied != price:
             what = "no price" if applied is None else f"{per_hour(applied)} of {applied.selector}"
@@ -410,28 +412,28 @@ def put_discount(
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
     name = provider.strip().lower()
-    now = int(time.time())
-    from_ts = start_ts(start or "now", now)
-    until_ts = end_ts(until, from_ts, now)
+    now_ts = int(time.time())
+    from_ts = start_ts(start or "now", now_ts)
+    until_ts = end_ts(until, from_ts, now_ts)
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     upgrade(where, "advice")
     while True:
         store = Store(where, reading(where, "telemetry"), open_advice(where))
-        known = discounts_set(store)
+        discounts = discounts_set(store)
         market = load_market().having(offers_imported(store))
         listed = sum(offer.provider == name for offer in newest(market.all_offers))
-        if millionths is None and not any(discount.provider == name for discount in known.all):
+        if millionths is None and not any(discount.provider == name for discount in discounts.all):
             raise BadInput(f"no discount is set for {name!r}")
         if millionths is not None and not listed:
             providers = ", ".join(sorted({offer.provider for offer in market.all_offers}))
             raise BadInput(f"no list price of {name!r} is known; providers are {providers}")
-        seq = max((discount.seq for discount in known.all), default=0)
-        discount = Discount(name, millionths, from_ts, until_ts, now, getpass.getuser(), note, seq + 1)
+        seq = max((discount.seq for discount in discounts.all), default=0)
+        discount = Discount(name, millionths, from_ts, until_ts, now_ts, getpass.getuser(), note, seq + 1)
         prices = "list price" if listed == 1 else "list prices"
-        echo(f"{name}: {discount.percent} on {listed} {prices}, {period(from_ts, until_ts, now)}.")
-        before, after = read_prices(where, now), read_prices(where, now, (discount,))
-        confirm(where, before.book, after.book, from_ts, now, yes or start in (None, "now"))
+        echo(f"{name}: {discount.percent} on {listed} {prices}, {period(from_ts, until_ts, now_ts)}.")
+        present, proposed = read_prices(where, now_ts), read_prices(where, now_ts, (discount,))
+        confirm(where, present.book, proposed.book, from_ts, now_ts, yes or start in (None, "now"))
         try:
             with AdviceRepository(where).writing() as connection:
                 repository.add_discount(
@@ -441,7 +443,7 @@ def put_discount(
                     millionths=millionths,
                     from_ts=from_ts,
                     until_ts=until_ts,
-                    set_ts=now,
+                    set_ts=now_ts,
                     set_by=discount.set_by,
                     note=note,
                 )
@@ -477,23 +479,23 @@ def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str,
         raise BadInput(str(error)) from None
     where = locate(settings.db, settings.advice)
     upgrade(where, "advice")
-    now = int(time.time()) // 60 * 60
-    known = ownership(Store(where, reading(where, "telemetry"), open_advice(where)))
-    from_ts = now if host in known else 0
+    minute_ts = int(time.time()) // 60 * 60
+    terms_by_host = ownership(Store(where, reading(where, "telemetry"), open_advice(where)))
+    from_ts = minute_ts if host in terms_by_host else 0
     with AdviceRepository(where).writing() as connection:
         repository.add_owned(
-            connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=now, set_by=getpass.getuser()
+            connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=minute_ts, set_by=getpass.getuser()
         )
     since = f"from {format_utc(from_ts)} on: past costs stay as they are" if from_ts else "from the beginning"
     echo(f"{host} is owned, {since}.")
-    _show(where, host, now)
+    _show(where, host, minute_ts)
 
 
-def _show(where: Any, host: str, now: int) -> None:
+def _show(where: Any, host: str, now_ts: int) -> None:
     from pertoken.costs.repricing import read_prices
     from pertoken.text.amounts import amount
 
-    newest = [detected[-1] for detected in read_prices(where, now).book.detected.values() if detected]
+    newest = [detected[-1] for detected in read_prices(where, now_ts).book.detected.values() if detected]
     prices = [price for price in newest if f"owning {host} " in (price.note or "")]
     if not prices:
         echo(

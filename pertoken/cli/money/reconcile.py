@@ -53,20 +53,20 @@ def reconcile(
     with Progress("Reading the bill") as bar:
         invoice = read_bill(files, bar.advance)
     stated = {host.name: host.resource_id for host in settings.hosts if host.resource_id is not None}
-    now = int(time.time())
+    now_ts = int(time.time())
     with Progress("Reading computed costs"):
-        comparison = compared(open_store(where), invoice, stated, now)
+        comparison = compared(open_store(where), invoice, stated, now_ts)
     if as_json:
         echo_json(invoice_plain(comparison, invoice))
         return
     echo(invoice_text(comparison, invoice), nl=False)
     if apply:
-        prices = comparison.prices(f"{invoice.format.name} {_name(files)}", now)
+        prices = comparison.prices(f"{invoice.format.name} {_name(files)}", now_ts)
         if not prices:
             raise BadInput(
                 "no line of the bill has hours of a recorded host that are paid by the hour: there is no price to store"
             )
-        stored = _store(where, prices, now, yes)
+        stored = _store(where, prices, now_ts, yes)
         done = f"Stored {stored} billed prices." if stored else "The prices of this bill are stored already."
         echo(f"{done} `pertoken prices show` lists them.")
 
@@ -77,7 +77,7 @@ def _name(files: Sequence[Path]) -> str:
     return f"{files[0].name}{more}"
 
 
-def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -> int:
+def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool) -> int:
     """Show the past costs that the prices change, ask, and store the new prices; return their number.
 
     Raises BadInput without a terminal to ask at.
@@ -94,13 +94,13 @@ def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -
     from pertoken.units import format_usd, format_utc
 
     upgrade(where, "advice")
-    known = read_prices(where, now)
-    prices = [price for price in prices if not _is_stored(price, known.book)]
+    stored_prices = read_prices(where, now_ts)
+    prices = [price for price in prices if not _is_stored(price, stored_prices.book)]
     if not prices:
         return 0
-    after = PriceBook((*known.book.prices, *_numbered(prices, known.seq)), known.book.detected)
+    after = PriceBook((*stored_prices.book.prices, *_numbered(prices, stored_prices.seq)), stored_prices.book.detected)
     with Progress("Pricing past hours again"):
-        changes = repriced(where, known.book, after, min(price.from_ts for price in prices), now)
+        changes = repriced(where, stored_prices.book, after, min(price.from_ts for price in prices), now_ts)
     for change in changes:
         echo(
             f"Cost of {len(change.devices)} x {change.name} from {format_utc(change.first_ts)} to "
@@ -113,7 +113,7 @@ def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -
         if not click.confirm("Use the billed prices?"):
             raise BadInput("nothing was stored")
     with AdviceRepository(where).writing() as connection:
-        for read_seq, price in enumerate(prices, known.seq):
+        for read_seq, price in enumerate(prices, stored_prices.seq):
             repository.add_price(
                 connection,
                 read_seq=read_seq,
@@ -129,7 +129,7 @@ def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -
 
 def _is_stored(price: Price, book: PriceBook) -> bool:
     """Return whether this is the newest stored price of its device from its start on."""
-    same = [known for known in book.of_selector(price.selector) if known.from_ts == price.from_ts]
+    same = [stored for stored in book.of_selector(price.selector) if stored.from_ts == price.from_ts]
     return bool(same) and (same[-1].nano_usd_per_device_hour, same[-1].set_by) == (
         price.nano_usd_per_device_hour,
         price.set_by,

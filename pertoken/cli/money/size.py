@@ -90,8 +90,7 @@ def size(
     from datetime import UTC, datetime
 
     from pertoken.catalog.market import load_market
-    from pertoken.savings.size import Workload, plain
-    from pertoken.savings.size import size as ranked
+    from pertoken.savings.size import Workload, plain, size
     from pertoken.state.service import Slo
     from pertoken.text.sizing import sizing_text
 
@@ -103,7 +102,7 @@ def size(
     shape, dtype = _model(model, market, dict(map(_param, params)))
     workload = Workload(requests_per_s, prompt, output, slo, cached)
     pixels = _pixels(image_size)
-    ranking = ranked(
+    ranking = size(
         shape,
         workload.with_images(images, pixels, shape.name) if images else workload,
         market,
@@ -198,8 +197,8 @@ def _described(folder: Path, params: dict[str, int]) -> tuple[Model, str | None]
 def _providers(text: str, market: Market) -> tuple[str, ...]:
     from pertoken.catalog.offers import listed_token_offers
 
-    known = {offer.provider for offer in market.all_offers} | {offer.provider for offer in listed_token_offers()}
-    return _known("--providers", text.lower(), known, "a provider of the catalog")
+    providers = {offer.provider for offer in market.all_offers} | {offer.provider for offer in listed_token_offers()}
+    return _known("--providers", text.lower(), providers, "a provider of the catalog")
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -208,13 +207,13 @@ def _formats(text: str) -> tuple[str, ...]:
     return _known("--formats", text.lower(), set(FORMATS), "a weight format")
 
 
-def _known(option: str, text: str, known: set[str], what: str) -> tuple[str, ...]:
+def _known(option: str, text: str, valid_names: set[str], what: str) -> tuple[str, ...]:
     from pertoken.errors import BadInput
 
     names = tuple(filter(None, (part.strip() for part in text.split(","))))
     for name in names:
-        if name not in known:
-            raise BadInput(f"{option}: {name!r} is not {what}; known are {', '.join(sorted(known))}")
+        if name not in valid_names:
+            raise BadInput(f"{option}: {name!r} is not {what}; known are {', '.join(sorted(valid_names))}")
     if not names:
         raise BadInput(f"{option}: the list is empty")
     return names

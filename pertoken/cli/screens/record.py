@@ -47,7 +47,7 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     from pertoken.proof.judging.receipts import resealed
     from pertoken.store.connect.location import GROUPS, StoreLocation, locate
     from pertoken.store.connect.open import open_store
-    from pertoken.store.export import recording as r
+    from pertoken.store.export.recording import Recording, copy, pack
     from pertoken.units import format_bytes, format_utc, parse_duration_s
     from pertoken.window.reading import first_recorded
 
@@ -68,14 +68,14 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     if first is None:
         raise BadInput(f"{store.location}: nothing is recorded in it yet")
     end = int(time.time()) // 60 * 60
-    recording = r.Recording(int(end - last_s), end, anonymize)
+    recording = Recording(int(end - last_s), end, anonymize)
     if first >= end:
         raise BadInput(f"{store.location}: its first row is less than a minute old")
     with tempfile.TemporaryDirectory(dir=file.parent) as folder, Progress("Making an empty database") as progress:
         location = StoreLocation(folder=Path(folder))
         for group in GROUPS:
             upgrade(location, group)
-        r.copy(
+        copy(
             store,
             location,
             recording,
@@ -84,7 +84,7 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
             lambda table: progress.phase(f"Copying {table}"),
         )
         progress.phase("Compressing")
-        r.pack(location, recording, file)
+        pack(location, recording, file)
     names = ", without names" if anonymize else ""
     span = f"{format_utc(recording.start_ts)} to {format_utc(recording.end_ts)}{names}"
     echo(f"{file}: {span}, {format_bytes(file.stat().st_size)}. `pertoken replay {file}` shows it.")

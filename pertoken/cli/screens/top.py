@@ -293,8 +293,8 @@ class ScreenServer(Server):
 
     def __init__(self, command: str, host: str, port: int) -> None:
         super().__init__(command, host=host, port=port, title="pertoken")
-        own = [host, "localhost"] if IPv4Address(host).is_loopback else [host]
-        names = [f"{name}:{port}" for name in own] + (own if port == 80 else [])
+        host_names = [host, "localhost"] if IPv4Address(host).is_loopback else [host]
+        names = [f"{name}:{port}" for name in host_names] + (host_names if port == 80 else [])
         self._hosts = frozenset(names)
         self._origins = frozenset(f"http://{name}" for name in names)
 
@@ -315,8 +315,8 @@ class ScreenServer(Server):
         """Return the page without resources of other hosts."""
         page = await super().handle_index(request)
         assert isinstance(page, web.Response)
-        own = f"{self.public_url}/"
-        text = _LINK.sub(lambda link: link[0] if link[1].startswith(own) else "", page.text or "")
+        own_url = f"{self.public_url}/"
+        text = _LINK.sub(lambda link: link[0] if link[1].startswith(own_url) else "", page.text or "")
         page.text = text.replace("</head>", _FOCUS, 1)
         page.headers["Content-Security-Policy"] = _POLICY
         page.headers["Referrer-Policy"] = "no-referrer"
