@@ -256,8 +256,8 @@ def _latencies(best: Variant) -> tuple[Fact | str, ...]:
     if not best.latency:
         rows.append(("latency", slower(best)[-1].removeprefix("latency ")))
     if best.replicas_needed is not None:
-        before, after = ("more than were tried" if n is None else str(n) for n in best.replicas_needed)
-        rows.append(("replicas needed", f"{before} → {after}  (the fewest that serve all requests within the SLO)"))
+        n_before, n_after = ("more than were tried" if n is None else str(n) for n in best.replicas_needed)
+        rows.append(("replicas needed", f"{n_before} → {n_after}  (the fewest that serve all requests within the SLO)"))
     return tuple(rows)
 
 
@@ -267,10 +267,10 @@ def _latency(line: LatencyLine) -> str:
     return f"{_ms(line.before)} → {_ms(line.after)}{slo}  ({line.provenance}{seen})"
 
 
-def _ms(at: tuple[float, float, float] | None) -> str:
-    if at is None:
+def _ms(range_ms: tuple[float, float, float] | None) -> str:
+    if range_ms is None:
         return "overloaded"
-    low, likely, high = (f"{end:.0f}" for end in at)
+    low, likely, high = (f"{end:.0f}" for end in range_ms)
     return f"{likely} ms" if low == high else f"{likely} ms ({low} to {high})"
 
 
@@ -307,7 +307,7 @@ def _evidence(line: EvidenceLine) -> Fact:
     if line.missing is not None:
         return name, f"not measured: {literal(line.missing)}"
     figures = (("mean", line.mean), ("p50", line.p50), ("p95", line.p95))
-    known = [(label, quantity(value, line.unit)) for label, value in figures if value is not None]
-    texts = [f"{label} {text.removesuffix(f' {unit_words(line.unit)}')}" for label, text in known[:-1]]
-    value = ", ".join([*texts, *(f"{label} {text}" for label, text in known[-1:])])
+    labelled = [(label, quantity(value, line.unit)) for label, value in figures if value is not None]
+    texts = [f"{label} {text.removesuffix(f' {unit_words(line.unit)}')}" for label, text in labelled[:-1]]
+    value = ", ".join([*texts, *(f"{label} {text}" for label, text in labelled[-1:])])
     return name, f"{literal(value)}  (n={line.n:,}, {line.provenance or 'origin unknown'})"

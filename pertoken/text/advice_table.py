@@ -158,13 +158,13 @@ def mtok_words(report: FleetReport, row: Recommendation) -> str:
     if variant is None or not lines or not all(usd and mtok and hour for usd, mtok, hour in priced):
         return ""
     monthly = sum(hour or 0 for _, _, hour in priced) * HOURS_PER_MONTH
-    off, more = ((money or (0, 0, 0))[1] for money in (variant.net, variant.capacity))
-    if not 0 <= off < monthly or more < 0 or not (off or more):
+    bankable_likely, capacity_likely = ((money or (0, 0, 0))[1] for money in (variant.net, variant.capacity))
+    if not 0 <= bankable_likely < monthly or capacity_likely < 0 or not (bankable_likely or capacity_likely):
         return ""
     # Mtok that a deployment served in the window = its dollars / its price.
-    before = sum(usd or 0 for usd, _, _ in priced) / sum((usd or 0) / (mtok or 1) for usd, mtok, _ in priced)
-    after = before * (monthly - off) / monthly * monthly / (monthly + more)
-    return f"{amount(round(before))} → ≈{amount(round(after))}"
+    price_before = sum(usd or 0 for usd, _, _ in priced) / sum((usd or 0) / (mtok or 1) for usd, mtok, _ in priced)
+    price_after = price_before * (monthly - bankable_likely) / monthly * monthly / (monthly + capacity_likely)
+    return f"{amount(round(price_before))} → ≈{amount(round(price_after))}"
 
 
 def _serves(row: Recommendation, model: str) -> bool:
@@ -235,10 +235,10 @@ def open_columns(
 
     `records` are track records by rule id; `report` has the present prices of tokens.
     """
-    known = records or {}
+    record_by_rule = records or {}
 
     def record(row: Recommendation) -> str:
-        return record_words(known[row.rule_id]) if row.rule_id in known else ""
+        return record_words(record_by_rule[row.rule_id]) if row.rule_id in record_by_rule else ""
 
     def per_mtok(row: Recommendation) -> str:
         return "" if report is None else mtok_words(report, row)
@@ -404,10 +404,10 @@ def forecast_note(rows: Sequence[Recommendation]) -> str | None:
     counts = Counter(row.best.tier for row in rows if row.best and row.best.tier)
     if not counts:
         return None
-    known = "; ".join(f"{n} {tier.short}" for tier, n in counts.most_common())
+    tier_counts = "; ".join(f"{n} {tier.short}" for tier, n in counts.most_common())
     lifted = sorted({tier.lifted_by for tier in counts if tier.lifted_by})
     lifts = f"; `{'`, `'.join(lifted)}` at the load in question lifts it" if lifted else ""
-    return f"Forecasts: {known} (off by, median / 90th percentile){lifts}."
+    return f"Forecasts: {tier_counts} (off by, median / 90th percentile){lifts}."
 
 
 def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:

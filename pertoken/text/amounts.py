@@ -69,11 +69,11 @@ _reports = _Reports()
 @contextmanager
 def in_dollars() -> Iterator[None]:
     """Write amounts in US dollars meanwhile, in this thread: reports and pages of a team are in dollars."""
-    before, _reports.writing = _reports.writing, True
+    was_writing, _reports.writing = _reports.writing, True
     try:
         yield
     finally:
-        _reports.writing = before
+        _reports.writing = was_writing
 
 
 def _currency() -> Currency:
@@ -126,8 +126,8 @@ def rate() -> float | None:
     if _currency().code == USD:
         return 1.0
     _shown.converted = True
-    known = _shown.rate
-    return None if known is None else float(known.per_usd)
+    shown_rate = _shown.rate
+    return None if shown_rate is None else float(shown_rate.per_usd)
 
 
 def amount(nano_usd: int | float | None, unknown: str = NO_AMOUNT) -> str:
@@ -173,12 +173,12 @@ def no_rate() -> str | None:
 
 def note() -> str | None:
     """Return the rate with its date and source, or that it is missing; None for US dollars."""
-    code, known = _currency().code, _shown.rate
+    code, shown_rate = _currency().code, _shown.rate
     if code == USD:
         return None
-    if known is None:
+    if shown_rate is None:
         return f"No amount is shown: currency.rates has no rate of {code} on or before {_shown.on}."
-    return f"Amounts are in {code}: {known.per_usd} per USD, {known.day}, {known.source}."
+    return f"Amounts are in {code}: {shown_rate.per_usd} per USD, {shown_rate.day}, {shown_rate.source}."
 
 
 def note_once() -> str | None:
@@ -189,12 +189,17 @@ def note_once() -> str | None:
 
 def currency_values() -> dict[str, Any] | None:
     """Return the currency with its rate as values for JSON; None for US dollars. `per_usd` is None without a rate."""
-    code, known = _currency().code, _shown.rate
+    code, shown_rate = _currency().code, _shown.rate
     if code == USD:
         return None
-    if known is None:
+    if shown_rate is None:
         return {"code": code, "per_usd": None, "date": None, "source": None, "reason": note()}
-    return {"code": code, "per_usd": float(known.per_usd), "date": known.day.isoformat(), "source": known.source}
+    return {
+        "code": code,
+        "per_usd": float(shown_rate.per_usd),
+        "date": shown_rate.day.isoformat(),
+        "source": shown_rate.source,
+    }
 
 
 def beside(values: Any) -> Any:

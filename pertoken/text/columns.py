@@ -219,9 +219,9 @@ def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, t
     if column.order is None:
         return sorted(lines, key=lambda line: natural_key(column.text(line)), reverse=turned)
     order = column.order
-    known = [(value, line) for line in lines if (value := order(line)) is not None]
-    known.sort(key=lambda pair: pair[0], reverse=not turned)
-    return [line for _, line in known] + [line for line in lines if order(line) is None]
+    ordered = [(value, line) for line in lines if (value := order(line)) is not None]
+    ordered.sort(key=lambda pair: pair[0], reverse=not turned)
+    return [line for _, line in ordered] + [line for line in lines if order(line) is None]
 
 
 INVERSE, FUZZY = "!", "~"
@@ -252,11 +252,11 @@ def matching(
     def passes(cells: Sequence[str]) -> bool:
         if prefix == FUZZY:
             return all(any(_in_order(word, cell) for cell in cells) for word in wanted)
-        whole = " ".join(cells)
-        return all((word in whole) is not (prefix == INVERSE) for word in wanted)
+        line_text = " ".join(cells)
+        return all((word in line_text) is not (prefix == INVERSE) for word in wanted)
 
-    known = searched(lines, columns) if searched_cells is None else searched_cells
-    return [line for line, cells in zip(lines, known, strict=True) if passes(cells)]
+    cells_by_line = searched(lines, columns) if searched_cells is None else searched_cells
+    return [line for line, cells in zip(lines, cells_by_line, strict=True) if passes(cells)]
 
 
 def kept(text: str, matched: int, count: int) -> str:

@@ -142,8 +142,8 @@ def _whole(line: ModelHours) -> int | None:
 
 
 def _end(line: ModelHours, sign: int) -> int | None:
-    known = [price for hour in line.hours if (price := _price(hour)) is not None]
-    return sign * max(sign * price for price in known) if known else None
+    hour_prices = [price for hour in line.hours if (price := _price(hour)) is not None]
+    return sign * max(sign * price for price in hour_prices) if hour_prices else None
 
 
 def _course(line: ModelHours) -> tuple[float | None, ...]:

@@ -73,8 +73,8 @@ class Panel:
         """Upper end of the scale, above 0."""
         if self.top is not None:
             return self.top
-        known = [value for line in self.lines for value in line.values if value is not None]
-        return max([*known, *(value for _, value in self.levels)], default=0.0) or 1.0
+        plotted = [value for line in self.lines for value in line.values if value is not None]
+        return max([*plotted, *(value for _, value in self.levels)], default=0.0) or 1.0
 
 
 def panels(course: Course, slo: Slo | None = None) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
@@ -158,19 +158,19 @@ def token_sentence(course: Course, usd_per_kwh: float | None = None, *, split: b
     out the shares of the kinds.
     """
     prompt, cached, generated = course.prompt_tokens, course.cached_tokens, course.generated_tokens
-    whole = prompt + generated
-    if not whole:
+    tokens = prompt + generated
+    if not tokens:
         return None
     computed = max(0, prompt - cached)
     parts = (("prompt computed", computed), ("prompt cached", cached), ("generated", generated))
-    shares = ", ".join(f"{name} {percent(count / whole)}" for name, count in parts)
+    shares = ", ".join(f"{name} {percent(count / tokens)}" for name, count in parts)
     energy = ""
     if course.energy_kwh is not None:
         per_token = course.energy_kwh * 3_600_000 / generated if generated else None
         per_generated = f", {per_token:.3g} J per generated token" if per_token is not None else ""
         usd = "" if usd_per_kwh is None else f" ({amount(round(course.energy_kwh * usd_per_kwh * NANO_USD))})"
         energy = f" Energy: {course.energy_kwh:.3g} kWh{usd}{per_generated}."
-    return f"{f'Of {format_count(whole)} tokens: {shares}' if split else f'{format_count(whole)} tokens'}.{energy}"
+    return f"{f'Of {format_count(tokens)} tokens: {shares}' if split else f'{format_count(tokens)} tokens'}.{energy}"
 
 
 _PROMPTS = ("prompt_tokens", "cached_tokens")
@@ -223,11 +223,11 @@ def busy_line(line: DeploymentLine | HostUse, report: FleetReport | None) -> str
         "generating": (kinds.decode, kinds.decode_range),
         "not split (no time of prefill and decode)": (kinds.unsplit, None),
     }
-    known = {name: part for name, part in parts.items() if part[0]}
-    _, texts = usd_parts(kinds.busy, tuple(nano for nano, _ in known.values()))
+    nonzero_parts = {name: part for name, part in parts.items() if part[0]}
+    _, texts = usd_parts(kinds.busy, tuple(nano for nano, _ in nonzero_parts.values()))
     split = " + ".join(
         f"{name} {text} ({percent(nano / kinds.busy)}{_bounds(bounds if kinds.overlapped else None, kinds.busy)})"
-        for text, (name, (nano, bounds)) in zip(texts, known.items(), strict=True)
+        for text, (name, (nano, bounds)) in zip(texts, nonzero_parts.items(), strict=True)
     )
     return f"Of busy, by device time: {split}"
 
@@ -284,13 +284,13 @@ def _served(line: DeploymentLine | HostUse, report: FleetReport | None) -> list[
 
 
 def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:
-    whole, texts = usd_parts(paid, tuple(split.values()))
+    total_words, texts = usd_parts(paid, tuple(split.values()))
     sign = {"busy": "≤ ", "idle": "≥ "} if bound else {}
     named = (
         f"{_NAMES[name]} {sign.get(name, '')}{text} ({percent(nano / paid) if paid else '–'})"
         for (name, nano), text in zip(split.items(), texts, strict=True)
     )
-    return f"Where a dollar goes: {whole} in {window} = {' + '.join(named)}"
+    return f"Where a dollar goes: {total_words} in {window} = {' + '.join(named)}"
 
 
 def marks_title() -> str:
@@ -382,14 +382,14 @@ def at_of(text: str, moment: Moment) -> int | str:
     return ts
 
 
-def lane(timeline: Timeline, end_ts: int, at: int, width: int) -> str:
+def lane(timeline: Timeline, end_ts: int, shown_ts: int, width: int) -> str:
     """Return the timeline as one line of `width` cells with its events and the instant that is shown.
 
     `11-20 09:00 ──┴───┴┴──●─── 11-22 21:00`
     """
-    start = timeline.first_ts if timeline.first_ts is not None else at
-    left, right = (format_utc(ts)[5:-1] for ts in (start, end_ts))
-    cells = max(1, width - len(left) - len(right) - 2)
+    start = timeline.first_ts if timeline.first_ts is not None else shown_ts
+    start_label, end_label = (format_utc(ts)[5:-1] for ts in (start, end_ts))
+    cells = max(1, width - len(start_label) - len(end_label) - 2)
     line = [_LINE] * cells
 
     def cell(ts: int) -> int:
@@ -397,14 +397,14 @@ def lane(timeline: Timeline, end_ts: int, at: int, width: int) -> str:
 
     for happening in timeline.happenings:
         line[cell(happening.ts)] = _EVENT
-    line[cell(at)] = _SHOWN
-    return f"{left} {''.join(line)} {right}"
+    line[cell(shown_ts)] = _SHOWN
+    return f"{start_label} {''.join(line)} {end_label}"
 
 
-def latest(timeline: Timeline, at: int, since_ts: int) -> str:
-    """Return the newest event before `at` as a line, or a sentence if there is none since `since_ts`."""
+def latest(timeline: Timeline, shown_ts: int, since_ts: int) -> str:
+    """Return the newest event before `shown_ts` as a line, or a sentence if there is none since `since_ts`."""
     earlier: list[Happening] = list(
-        timeline.happenings[: bisect_left([happening.ts for happening in timeline.happenings], at)]
+        timeline.happenings[: bisect_left([happening.ts for happening in timeline.happenings], shown_ts)]
     )
     if not earlier or earlier[-1].ts < since_ts:
         return "No event in this window."

@@ -170,11 +170,11 @@ def _with(detail: Detail, tested: Tested) -> tuple[str, ...]:
         return (with_keys("{assume} sets a numbered assumption to another value."),) if editable(tested) else ()
     estimate = tested.estimate
     missing = estimate.uncounted
-    now = (
+    saving_words = (
         literal(missing) if missing else f"bankable {money(estimate.net)}, capacity {money(estimate.capacity)} a month"
     )
     return (
-        f"With {values_words(detail.values)}: {now}.",
+        f"With {values_words(detail.values)}: {saving_words}.",
         with_keys("{assume} changes it; an empty line restores what was measured."),
     )
 

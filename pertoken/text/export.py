@@ -250,13 +250,13 @@ def _shell(plan: Plan, window_s: int) -> Iterator[str]:
 def _patches(plan: Plan, window_s: int) -> Iterator[str]:
     yield f"# Plan of pertoken, from the last {format_duration(window_s)}: patches for a kustomization.yaml."
     commands = [(number, line) for number, step in enumerate(plan.steps, 1) for line in step.commands]
-    known = [(number, patch) for number, line in commands if (patch := patch_of(line)) is not None]
-    if not known:
+    patches = [(number, patch) for number, line in commands if (patch := patch_of(line)) is not None]
+    if not patches:
         yield "# No step changes the arguments of an engine in a pod."
         yield "patches: []"
         return
     yield "patches:"
-    for number, (kind, name, namespace, operations) in known:
+    for number, (kind, name, namespace, operations) in patches:
         yield f"# step {number}"
         target = {"kind": kind, "name": name, "namespace": namespace}
         yield f"- target: {json.dumps(target)}"
@@ -310,9 +310,13 @@ def plan_values(plan: Plan, window_s: int) -> dict[str, Any]:
     }
 
 
-def _mtok_values(plan: Plan, before: int, after: int) -> dict[str, float] | None:
-    now, then = plan.per_mtok(before), plan.per_mtok(after)
-    return None if now is None or then is None else {"before": now / NANO_USD, "after": then / NANO_USD}
+def _mtok_values(plan: Plan, spend_before: int, spend_after: int) -> dict[str, float] | None:
+    mtok_before, mtok_after = plan.per_mtok(spend_before), plan.per_mtok(spend_after)
+    return (
+        None
+        if mtok_before is None or mtok_after is None
+        else {"before": mtok_before / NANO_USD, "after": mtok_after / NANO_USD}
+    )
 
 
 def _step_values(number: int, step: Step, plan: Plan) -> dict[str, Any]:
@@ -586,8 +590,8 @@ def _replicas(variant: Variant) -> tuple[int, int] | None:
 def _bounds(replicas: tuple[int, int] | None, cost: ServiceCost) -> list[str]:
     if replicas is None:
         return []
-    before, after = replicas
-    return [f"# {before} replicas cost {cost.per_month(before)}; {after}, {cost.per_month(after)}."]
+    n_before, n_after = replicas
+    return [f"# {n_before} replicas cost {cost.per_month(n_before)}; {n_after}, {cost.per_month(n_after)}."]
 
 
 def _json(value: Any) -> str:

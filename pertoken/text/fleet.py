@@ -379,10 +379,10 @@ def chart(title: str, values: Sequence[float | None], width: int, height: int) -
 
     A slice without a value is blank; one of 0 has the lowest bar. Empty if no slice has a value.
     """
-    known = [value for value in values if value is not None]
-    if not known or height < MIN_HEIGHT:
+    observed = [value for value in values if value is not None]
+    if not observed or height < MIN_HEIGHT:
         return ()
-    top, rows, n = max(known) or 1.0, min(height, MAX_HEIGHT) - 1, len(values)
+    top, rows, n = max(observed) or 1.0, min(height, MAX_HEIGHT) - 1, len(values)
     steps = len(_BARS) - 1
     cells = [values[i * n // width] for i in range(width)]
     levels = [0 if value is None else max(1, round(value / top * rows * steps)) for value in cells]

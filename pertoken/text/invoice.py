@@ -172,8 +172,8 @@ def cents(nano_usd: Sequence[int]) -> list[int]:
     Amounts are rounded down; the cents left over go to those with the largest remainders.
     """
     parts = [nano // CENT for nano in nano_usd]
-    left = (sum(nano_usd) + CENT // 2) // CENT - sum(parts)
-    for n in sorted(range(len(parts)), key=lambda n: (-(nano_usd[n] % CENT), n))[:left]:
+    remaining_cents = (sum(nano_usd) + CENT // 2) // CENT - sum(parts)
+    for n in sorted(range(len(parts)), key=lambda n: (-(nano_usd[n] % CENT), n))[:remaining_cents]:
         parts[n] += 1
     return parts
 

@@ -349,10 +349,10 @@ def fitting(shown: Sequence[Item], width: int) -> tuple[Item, ...]:
     ranked = sorted(
         shown, key=lambda item: min((FIRST.index(name) for name in item.actions if name in FIRST), default=99)
     )
-    left, kept = width + 1, []
+    free_cells, kept = width + 1, []
     for item in ranked:
-        if item.cells + 1 <= left:
-            left -= item.cells + 1
+        if item.cells + 1 <= free_cells:
+            free_cells -= item.cells + 1
             kept.append(item)
     return tuple(item for item in shown if item in kept)
 
@@ -510,7 +510,7 @@ def targets(
     )
 
 
-def candidates(text: str, known: Sequence[Target]) -> tuple[Target, ...]:
+def candidates(text: str, targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the names that match a text, best first: the whole name, its start, then any part of it.
 
     A text may begin with the kind: `host gpu-1`. An empty text matches all names.
@@ -525,13 +525,13 @@ def candidates(text: str, known: Sequence[Target]) -> tuple[Target, ...]:
             return 1
         return 2 if any(wanted in name for name in names) else None
 
-    ranked = [(target_rank, n, target) for n, target in enumerate(known) if (target_rank := rank(target)) is not None]
+    ranked = [(target_rank, n, target) for n, target in enumerate(targets) if (target_rank := rank(target)) is not None]
     return tuple(target for _, _, target in sorted(ranked, key=lambda ranked_target: ranked_target[:2]))
 
 
-def unknown(text: str, known: Sequence[Target]) -> str:
+def unknown(text: str, targets: Sequence[Target]) -> str:
     """Return an error message for a name that does not exist, with the most similar one."""
-    names = {name.casefold(): target for target in known for name in (target.label, target.name)}
+    names = {name.casefold(): target for target in targets for name in (target.label, target.name)}
     near = difflib.get_close_matches(text.strip().casefold(), names, 1, cutoff=0.4)
     what = f"No screen, host, service, rule or setting has the name “{literal(text.strip())}”"
     return f"{what}; the most similar is {names[near[0]].label}." if near else f"{what}."

@@ -107,12 +107,14 @@ def applying(row: Recommendation) -> list[str]:
 
 def undoing(undone: Variant, entries: Iterable[Entry]) -> list[str]:
     """Return the commands that undo a change, as lines, and the changes made with it that they do not undo."""
-    own = {(edit.kind, edit.target, edit.field): edit for edit in undone.edits}
-    seen = [(own.get((edit.kind, edit.target, edit.field)), edit) for entry in entries for edit in entry.edits]
+    promised_edits = {(edit.kind, edit.target, edit.field): edit for edit in undone.edits}
+    seen = [
+        (promised_edits.get((edit.kind, edit.target, edit.field)), edit) for entry in entries for edit in entry.edits
+    ]
     more = [edit for promised, edit in seen if promised is None]
-    other = [edit for promised, edit in seen if promised is not None and _differs(promised, edit)]
+    changed_edits = [edit for promised, edit in seen if promised is not None and _differs(promised, edit)]
     lines = [f"How to undo {literal(undone.title)} (pertoken runs none of this)", *commands_lines(undone.undo)]
-    for text, edits in (("Changed with it, and not undone by these commands", more), (_OTHER_BEFORE, other)):
+    for text, edits in (("Changed with it, and not undone by these commands", more), (_OTHER_BEFORE, changed_edits)):
         if edits:
             lines += ["", f"{text}: {', '.join(dict.fromkeys(map(_edit, edits)))}"]
     return lines
@@ -330,8 +332,8 @@ def trial_lines(trial: Trial, seen: Observed | None, row: Recommendation, now_ts
         return [trial_line(trial)]
     if trial.status is not Status.RUNNING:
         return result_lines(trial, row)
-    now = [] if seen is None else [f"Now: {waiting_for(trial, seen, now_ts)}.", "T updates this."]
-    return [*now, *instructions(trial, row)]
+    progress_lines = [] if seen is None else [f"Now: {waiting_for(trial, seen, now_ts)}.", "T updates this."]
+    return [*progress_lines, *instructions(trial, row)]
 
 
 def result_lines(trial: Trial, row: Recommendation) -> list[str]:

@@ -62,11 +62,11 @@ def weakest(plan: Plan) -> str | None:
     return f"Least certain: {sensitivity_line(plan.sensitivity[0])}." if plan.sensitivity else None
 
 
-def money(known: Money | None) -> str:
+def money(usd_range: Money | None) -> str:
     """Return likely dollars with their range: `$1,500 ($1,200 to $1,818)`; `none found` if there are none."""
-    if known is None or not any(known):
+    if usd_range is None or not any(usd_range):
         return NONE_FOUND
-    low, likely, high = map(amount, known)
+    low, likely, high = map(amount, usd_range)
     return likely if low == high else f"{likely} ({low} to {high})"
 
 
@@ -143,13 +143,13 @@ class PlanLine:
     mark: str = ""
     number: int | None = None
     step: Step | None = None
-    left: LeftOut | None = None
+    left_out: LeftOut | None = None
 
     @property
     def recommendation_id(self) -> int | None:
         """Id of the recommendation; None for a line with a bill."""
-        known = self.step or self.left
-        return None if known is None else known.recommendation_id
+        entry = self.step or self.left_out
+        return None if entry is None else entry.recommendation_id
 
 
 def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
@@ -168,7 +168,9 @@ def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
         lines.append(PlanLine(key, literal(step.title), usd, change, bar, mark, number, step))
     for proposal in removed:
         lines.append(
-            PlanLine(str(proposal.recommendation_id), literal(proposal.title), "out", None, mark="[ ]", left=proposal)
+            PlanLine(
+                str(proposal.recommendation_id), literal(proposal.title), "out", None, mark="[ ]", left_out=proposal
+            )
         )
     after = plan.spend_after
     lines.append(PlanLine(AFTER, "bill after", amount(after), after, _bar(0, after, scale, _FULL)))
@@ -180,11 +182,11 @@ def others_left_out(plan: Plan, without: frozenset[int]) -> Sequence[LeftOut]:
     return [proposal for proposal in plan.left_out if proposal.recommendation_id not in without]
 
 
-def headroom_words(known: Headroom | None) -> str:
+def headroom_words(headroom: Headroom | None) -> str:
     """Return the distance to the tightest latency objective: `12% left`."""
-    if known is None:
+    if headroom is None:
         return UNKNOWN
-    return f"{percent(known.share)} left" if known.share >= 0 else f"{percent(-known.share)} over"
+    return f"{percent(headroom.share)} left" if headroom.share >= 0 else f"{percent(-headroom.share)} over"
 
 
 def _bar(start: int, end: int, scale: float, mark: str) -> str:
@@ -197,8 +199,8 @@ def _number(line: PlanLine) -> str:
 
 
 def _of(line: PlanLine, field: str) -> str:
-    known = line.step or line.left
-    return "" if known is None else literal(str(getattr(known, field, "")))
+    entry = line.step or line.left_out
+    return "" if entry is None else literal(str(getattr(entry, field, "")))
 
 
 def _slo(line: PlanLine) -> str:
@@ -291,10 +293,10 @@ def _totals(plan: Plan) -> Iterator[str]:
         yield from _wrapped("", "Too many combinations of changes to try all: other plans may be better.")
 
 
-def _per_mtok(plan: Plan, before: int, after: int) -> str | None:
+def _per_mtok(plan: Plan, spend_before: int, spend_after: int) -> str | None:
     """Return the dollars per Mtok before and after; None where they are not known."""
-    now, then = plan.per_mtok(before), plan.per_mtok(after)
-    return None if now is None or then is None else f"{amount(now)} → {amount(then)}"
+    mtok_before, mtok_after = plan.per_mtok(spend_before), plan.per_mtok(spend_after)
+    return None if mtok_before is None or mtok_after is None else f"{amount(mtok_before)} → {amount(mtok_after)}"
 
 
 def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
@@ -318,8 +320,8 @@ def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
         ("note", notes),
         ("excludes", step.conflicts),
     ):
-        for at, text in enumerate(lines):
-            yield from _wrapped(f"  {label if at == 0 else '':<9} ", literal(text))
+        for line_index, text in enumerate(lines):
+            yield from _wrapped(f"  {label if line_index == 0 else '':<9} ", literal(text))
 
 
 def _sensitivity(plan: Plan) -> Iterator[str]:
@@ -327,12 +329,12 @@ def _sensitivity(plan: Plan) -> Iterator[str]:
         return
     yield "What moves the result most"
     for assumption in plan.sensitivity[:MAX_ASSUMPTIONS]:
-        at = 0 if assumption.swing[0] else 1
-        what = ("off the bill", "more capacity")[at]
+        swing_index = 0 if assumption.swing[0] else 1
+        what = ("off the bill", "more capacity")[swing_index]
         ends = [
             f"{end.value}: nothing, {literal(end.refused)}"
             if end.refused is not None
-            else f"{end.value}: {amount((end.bankable, end.capacity)[at])}{dropped(end)}"
+            else f"{end.value}: {amount((end.bankable, end.capacity)[swing_index])}{dropped(end)}"
             for end in (assumption.low, assumption.high)
         ]
         yield from _wrapped("  ", f"{literal(assumption.assumption)} ({what}): {'; '.join(ends)}", indent=4)
@@ -369,22 +371,22 @@ def step_sheet(line: PlanLine) -> Sheet:
     """Return the details of one line of a plan."""
     if line.step is not None:
         return _step_lines(line.step, line.number)
-    return left_out_sheet(line.left) if line.left is not None else ()
+    return left_out_sheet(line.left_out) if line.left_out is not None else ()
 
 
-def left_out_sheet(left: LeftOut) -> Sheet:
+def left_out_sheet(left_out: LeftOut) -> Sheet:
     """Return the reason why a proposal was left out."""
     return sheet(
-        Section(literal(left.title), (("where", literal(left.where)), ("rule", literal(left.rule_id)))),
-        Section("Why it was left out", literal_lines(left.reason)),
+        Section(literal(left_out.title), (("where", literal(left_out.where)), ("rule", literal(left_out.rule_id)))),
+        Section("Why it was left out", literal_lines(left_out.reason)),
     )
 
 
 def _step_lines(step: Step, number: int | None) -> Sheet:
     slo = slo_verdict_reason(step.slo)
     if step.headroom is not None:
-        known = step.headroom
-        slo += f"; {known.figure} {known.likely_ms:.0f} of {known.limit_ms:.0f} ms, {headroom_words(known)}"
+        headroom = step.headroom
+        slo += f"; {headroom.figure} {headroom.likely_ms:.0f} of {headroom.limit_ms:.0f} ms, {headroom_words(headroom)}"
     return sheet(
         Section(
             f"Step {number}: {literal(step.title)}",

@@ -121,7 +121,7 @@ def _release(receipt: Receipt, release: ReleaseFigures) -> Iterator[str]:
 
 
 def _service(receipt: Receipt) -> Iterator[str]:
-    before, after, limits = receipt.service_before, receipt.service_after, receipt.objectives
+    levels = (receipt.service_before, receipt.service_after, receipt.objectives)
     yield "## Service and energy"
     yield ""
     yield "| | before | after | objective |"
@@ -131,7 +131,7 @@ def _service(receipt: Receipt) -> Iterator[str]:
         ("TPOT, p95", "tpot_p95_s", "s"),
         ("energy per token", "j_per_token", "J"),
     ):
-        yield f"| {label} | " + " | ".join(_measured(level, name, unit) for level in (before, after, limits)) + " |"
+        yield f"| {label} | " + " | ".join(_measured(level, name, unit) for level in levels) + " |"
     yield ""
     kept = {True: "The objectives are kept.", False: "An objective is missed: go back.", None: ""}
     yield kept[receipt.objectives_kept] or "Whether the objectives are kept is not known."

@@ -85,7 +85,7 @@ def _hanging(text: str, width: int) -> list[str]:
 
 def folded(text: str, width: int) -> list[str]:
     """Return a text as lines of at most `width` cells, broken between words; only longer words are broken."""
-    return [line for whole in text.split("\n") for line in _folded(whole, max(1, width))]
+    return [line for paragraph in text.split("\n") for line in _folded(paragraph, max(1, width))]
 
 
 def _folded(text: str, width: int) -> list[str]:
@@ -100,6 +100,6 @@ def _folded(text: str, width: int) -> list[str]:
             line = joined
             continue
         lines += [line] if line else []
-        *whole, line = chop_cells(word, width) if cell_len(word) > width else [word]
-        lines += whole
+        *full_lines, line = chop_cells(word, width) if cell_len(word) > width else [word]
+        lines += full_lines
     return [*lines, line]

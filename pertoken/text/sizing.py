@@ -119,8 +119,8 @@ def _price_of(choice: Rented | Serverless) -> str:
     return literal(f"{choice.offer.provider} {choice.offer.instance_type}")
 
 
-def _beyond(left: int) -> list[str]:
-    return [f"  and {left} more expensive ones (--rows, or --json for all)"] if left > 0 else []
+def _beyond(n_unlisted: int) -> list[str]:
+    return [f"  and {n_unlisted} more expensive ones (--rows, or --json for all)"] if n_unlisted > 0 else []
 
 
 def _detail(best: Rented, sizing: Sizing, today: date, stale_after_days: int, cells: int) -> list[str]:

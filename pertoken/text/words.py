@@ -123,16 +123,16 @@ def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]
         total, parts = round(total * per_usd), tuple(int(part * per_usd) for part in parts)
     decimals = 0 if total >= 100 * NANO_USD else 2 if total >= NANO_USD else 4 if total >= NANO_USD // 1000 else 9
     unit = NANO_USD // 10**decimals
-    whole = (total + unit // 2) // unit
+    total_units = (total + unit // 2) // unit
     units = [part // unit for part in parts]
     order = sorted(range(len(parts)), key=lambda i: parts[i] % unit, reverse=True)
-    for i in order[: whole - sum(units)]:
+    for i in order[: total_units - sum(units)]:
         units[i] += 1
 
     def written(count: int) -> str:
         return f"{symbol()}{count * unit / NANO_USD:,.{decimals}f}" if count else f"{symbol()}0"
 
-    return written(whole), tuple(written(count) for count in units)
+    return written(total_units), tuple(written(count) for count in units)
 
 
 def ratio_range(ratio: tuple[float, float, float] | None) -> str:
@@ -169,8 +169,8 @@ def progress_line(phase: str, share: float) -> str:
 
 def peak(values: Iterable[float | None]) -> str:
     """Return the highest value, the upper end of the scale of a sparkline; empty without values."""
-    known = [value for value in values if value is not None]
-    return format_count(max(known)) if known else ""
+    observed = [value for value in values if value is not None]
+    return format_count(max(observed)) if observed else ""
 
 
 def stretched(values: Sequence[float | None], width: int) -> str:
