@@ -71,12 +71,12 @@ def mapped(keymap: Mapping[str, str]) -> tuple[Key, ...]:
 def _refuse_clashes(keys: Sequence[Key], keymap: Mapping[str, str]) -> None:
     owners: dict[str, Key] = {}
     for key in keys:
-        other = owners.setdefault(key.key, key)
-        if other is not key:
-            mine, theirs = (key, other) if key.action in keymap else (other, key)
+        first_owner = owners.setdefault(key.key, key)
+        if first_owner is not key:
+            chosen, default = (key, first_owner) if key.action in keymap else (first_owner, key)
             raise BadInput(
-                f"{SETTING}: {mine.shown} is chosen for {mine.action} and is also the key of {theirs.action}: choose "
-                f"another key, or give {theirs.action} a key of its own"
+                f"{SETTING}: {chosen.shown} is chosen for {chosen.action} and is also the key of {default.action}: "
+                f"choose another key, or give {default.action} a key of its own"
             )
 
 
@@ -167,8 +167,8 @@ def remember(file: Path | None, remembered: Remembered) -> str | None:
     return None
 
 
-def _one_of(value: Any, known: tuple[Any, ...]) -> Any:
-    return value if isinstance(value, str | int) and value in known else None
+def _one_of(value: Any, choices: tuple[Any, ...]) -> Any:
+    return value if isinstance(value, str | int) and value in choices else None
 
 
 def _refresh(value: Any) -> float | None:

@@ -191,14 +191,14 @@ class ReaderApp(App[None]):
         source: Source,
         *,
         refresh_s: float | None = None,
-        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,
         notice: Callable[[], str | None] = lambda: None,
         options: Options | None = None,
     ) -> None:
         super().__init__()
         self.options = options or Options()
         self.remembered = recall(self.options.memory, self.options.database)
-        self._source, self._now, self._notice = source, now, notice
+        self._source, self._now, self._notice = source, clock, notice
         self.refresh_s = refresh_s or self.remembered.refresh_s or self.options.refresh_s
         self._reading = Reading()
         self.window_s = self.remembered.window_s or WINDOWS_S[1]
@@ -335,10 +335,12 @@ class ReaderApp(App[None]):
         if rows is None:
             return
         prices = prices_version(fleet) if fleet is not None and self._at is None else last and last[1]
-        known, seen = (advice_version(rows), prices), None if last is None else last[1]
-        repriced = prices is not None and seen is not None and prices[0] == seen[0] and prices != seen
-        self._planned = known
-        if last is None or known[0] != last[0] or repriced:
+        version, last_prices = (advice_version(rows), prices), None if last is None else last[1]
+        repriced = (
+            prices is not None and last_prices is not None and prices[0] == last_prices[0] and prices != last_prices
+        )
+        self._planned = version
+        if last is None or version[0] != last[0] or repriced:
             self._compute("records", lambda _: self._source.records())
             self._plan(fresh=repriced)
 
@@ -478,8 +480,8 @@ class TimeApp(ReaderApp):
         end = self._source.recorded_until or int(self._now())
         return Moment(self._at, end, STEPS_S[self.window_s], timeline or Timeline(None, end))
 
-    def _go_to(self, at: int | None) -> None:
-        self._at = at
+    def _go_to(self, shown_ts: int | None) -> None:
+        self._at = shown_ts
         self._read()
         self._renew()
 
@@ -508,8 +510,8 @@ class TimeApp(ReaderApp):
     @on(MomentBox.Chosen)
     def show_moment(self, event: MomentBox.Chosen) -> None:
         """Show the time that was typed, or notify why it cannot be shown."""
-        at = at_of(event.text, self._moment())
-        if isinstance(at, str):
-            self.notify(at, severity="error", markup=False)
+        ts_or_error = at_of(event.text, self._moment())
+        if isinstance(ts_or_error, str):
+            self.notify(ts_or_error, severity="error", markup=False)
         else:
-            self._go_to(at)
+            self._go_to(ts_or_error)

@@ -31,14 +31,14 @@ class Source(Protocol):
 
     `decide`, `set_price` and `switch` store something; all other calls only read.
 
-    `at` is the time that figures describe, a whole minute as epoch seconds; None: the newest time.
+    `shown_ts` is the time that figures describe, a whole minute as epoch seconds; None: the newest time.
     """
 
-    def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
+    def fleet(self, window_s: int, shown_ts: int | None = None) -> FleetReport:
         """Return the use and cost of the fleet over the last `window_s` seconds."""
         ...
 
-    def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
+    def advice(self, shown_ts: int | None = None) -> tuple[Recommendation, ...]:
         """Return all advice in its present state; at a past time, the advice that has not changed since."""
         ...
 
@@ -46,11 +46,11 @@ class Source(Protocol):
         """Return why no rule has run, and when it will, as sentences; None if rules have run."""
         ...
 
-    def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
+    def hours(self, shown_ts: int | None = None) -> tuple[ModelHours, ...]:
         """Return the price of a million tokens by model and hour of the last day."""
         ...
 
-    def spend(self, window_s: int, by: str, at: int | None = None) -> Spend:
+    def spend(self, window_s: int, by: str, shown_ts: int | None = None) -> Spend:
         """Return the dollars of each tenant, or owner of a basis, over the whole hours that cover the window."""
         ...
 
@@ -58,7 +58,7 @@ class Source(Protocol):
         """Return the savings that receipts measured so far."""
         ...
 
-    def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
+    def course(self, subject: Subject, window_s: int, shown_ts: int | None = None) -> Course:
         """Return the history of one host or deployment over the window, in slices."""
         ...
 
@@ -199,8 +199,8 @@ class View:
 
     def past(self, part: Read[Any]) -> int | None:
         """Return the past instant that a part describes; None: it describes the time of its reading."""
-        at = part.query.at if part.query is not None else self.at
-        return self.recorded_until if at is None else at
+        shown_ts = part.query.at if part.query is not None else self.at
+        return self.recorded_until if shown_ts is None else shown_ts
 
     @property
     def older_s(self) -> float:
@@ -214,7 +214,7 @@ class View:
 def read(
     source: Source,
     query: Query,
-    now: Callable[[], float],
+    clock: Callable[[], float],
     last: Reading,
     on_part_read: Callable[[Reading], None] = lambda _: None,
 ) -> Reading:
@@ -224,42 +224,43 @@ def read(
     person waits for is read, and may wait until it is drawn: the history of a page that was just opened, and the first
     fleet report.
     """
-    at, subject, by = query.at, query.subject, query.spend_by
+    shown_ts, subject, by = query.at, query.subject, query.spend_by
 
     def part(call: Callable[[], T], last: Read[T]) -> Read[T]:
-        return attempt(call, now, last, query)
+        return attempt(call, clock, last, query)
 
     same = last.query is not None and last.query.subject == subject
     course: Read[Course] = last.course if same else Read()
     if subject is not None:
-        course = part(lambda: source.course(subject, query.window_s, at), course)
+        course = part(lambda: source.course(subject, query.window_s, shown_ts), course)
         if not same:
             on_part_read(replace(last, course=course))
-    database, fleet = part(source.describe, last.database), part(lambda: source.fleet(query.window_s, at), last.fleet)
+    database = part(source.describe, last.database)
+    fleet = part(lambda: source.fleet(query.window_s, shown_ts), last.fleet)
     if last.fleet.value is None and fleet.value is not None:
         on_part_read(replace(last, database=database, query=query, fleet=fleet, course=course))
-    advice = part(lambda: source.advice(at), last.advice)
+    advice = part(lambda: source.advice(shown_ts), last.advice)
     timeline = last.timeline
-    if at is not None or timeline.ts is None or now() - timeline.ts > TIMELINE_S:
-        timeline = part(lambda: source.timeline(int(now())), timeline)
+    if shown_ts is not None or timeline.ts is None or clock() - timeline.ts > TIMELINE_S:
+        timeline = part(lambda: source.timeline(int(clock())), timeline)
     return Reading(
         database=database,
         query=query,
         fleet=fleet,
         advice=advice,
         no_advice=Read() if advice.value else part(source.no_advice, last.no_advice),
-        hours=part(lambda: source.hours(at), last.hours) if query.hours else last.hours,
-        spend=last.spend if by is None else part(lambda: source.spend(query.window_s, by, at), last.spend),
+        hours=part(lambda: source.hours(shown_ts), last.hours) if query.hours else last.hours,
+        spend=last.spend if by is None else part(lambda: source.spend(query.window_s, by, shown_ts), last.spend),
         banked=part(source.banked, last.banked),
         course=course,
         timeline=timeline,
     )
 
 
-def attempt(call: Callable[[], T], now: Callable[[], float], last: Read[T], query: Query | None = None) -> Read[T]:
+def attempt(call: Callable[[], T], clock: Callable[[], float], last: Read[T], query: Query | None = None) -> Read[T]:
     """Return a new value with its time; if the call fails, the last value with the error."""
     try:
-        return Read(call(), now(), query=query)
+        return Read(call(), clock(), query=query)
     except PertokenError as error:
         return replace(last, error=str(error))
     except Exception as error:  # screens must survive any fault of a reading: the error is shown until one succeeds

@@ -160,7 +160,7 @@ class StoredReadings:
                 self._described = shown_place(self._location, read_inventory(connection, now_ts, now_ts))
         return self._described
 
-    def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
+    def fleet(self, window_s: int, shown_ts: int | None = None) -> FleetReport:
         """Return the fleet over the last `window_s` seconds, with alerts and verdicts on its changes as events.
 
         Raises StoreError.
@@ -169,38 +169,38 @@ class StoredReadings:
         from pertoken.proof.troubles import with_troubles
 
         def read(store: Store) -> FleetReport:
-            slo_of, dated = self._objectives_of(), self._past(at) is not None
+            slo_of, dated = self._objectives_of(), self._past(shown_ts) is not None
             good = slo_of if self._settings.headline == "good" else None  # it takes the histograms of all deployments
-            report = fleet_report(store, window_s, self._now_ts(at), dated=dated, slo_of=good)
-            report = with_troubles(report, store, slo_of, self._past(at))
+            report = fleet_report(store, window_s, self._now_ts(shown_ts), dated=dated, slo_of=good)
+            report = with_troubles(report, store, slo_of, self._past(shown_ts))
             report = _with_advice_events(report, store, self._as_of)
             return report if self._shown_as is None else replace(report, source=self._shown_as)
 
         def outdated(last: FleetReport) -> bool:
-            return self._past(at) is None and _turned_stale(last, self._now_ts())
+            return self._past(shown_ts) is None and _turned_stale(last, self._now_ts())
 
-        return self._paced("fleet", (window_s, self._past(at)), read, outdated)
+        return self._paced("fleet", (window_s, self._past(shown_ts)), read, outdated)
 
     def _objectives_of(self) -> Callable[[str], Slo]:
         from pertoken.costs.fleet import objectives
 
         return self._objectives or partial(objectives, settings=self._settings)
 
-    def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
+    def hours(self, shown_ts: int | None = None) -> tuple[ModelHours, ...]:
         """Return the last 24 hours by model. Raises StoreError."""
         from pertoken.costs.hours import hourly
         from pertoken.text.costs import HOURS
 
         def read(store: Store) -> tuple[ModelHours, ...]:
-            return hourly(store, HOURS, self._now_ts(at), dated=self._past(at) is not None)
+            return hourly(store, HOURS, self._now_ts(shown_ts), dated=self._past(shown_ts) is not None)
 
-        return self._paced("hours", self._past(at), read)
+        return self._paced("hours", self._past(shown_ts), read)
 
-    def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
+    def advice(self, shown_ts: int | None = None) -> tuple[Recommendation, ...]:
         """Return all advice in its present state; at a past time, what has not changed since. Raises StoreError."""
         from pertoken.proof.stored import standing
 
-        past = self._past(at)
+        past = self._past(shown_ts)
         if self._new_watch is not None and past is None:
             self._watch = self._watch or self._new_watch()
             self._watch.look(self._opened(), self._now_ts())
@@ -215,7 +215,7 @@ class StoredReadings:
         state = first_run(self._location, self._settings.advisor_every)
         return None if state is None else state.sentence()
 
-    def spend(self, window_s: int, by: str, at: int | None = None) -> Spend:
+    def spend(self, window_s: int, by: str, shown_ts: int | None = None) -> Spend:
         """Return the dollars of each tenant, or of each owner of a basis, over the whole hours that cover the window.
 
         Raises StoreError.
@@ -223,11 +223,11 @@ class StoredReadings:
         from pertoken.costs.spend import spend
 
         def read(store: Store) -> Spend:
-            now_ts = self._now_ts(at)
+            now_ts = self._now_ts(shown_ts)
             hours = -(-now_ts // _HOUR) - (now_ts - window_s) // _HOUR
-            return spend(store, by, hours, now_ts, self._teams, dated=self._past(at) is not None)
+            return spend(store, by, hours, now_ts, self._teams, dated=self._past(shown_ts) is not None)
 
-        return self._paced("spend", (window_s, by, self._past(at)), read)
+        return self._paced("spend", (window_s, by, self._past(shown_ts)), read)
 
     def banked(self) -> Banked:
         """Return the dollars that left a bill, at most `_BANKED_S` old. Raises StoreError."""
@@ -242,23 +242,23 @@ class StoredReadings:
                 self._banked = now_s, banked(read_receipts(connection), stored(connection))
         return self._banked[1]
 
-    def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
+    def course(self, subject: Subject, window_s: int, shown_ts: int | None = None) -> Course:
         """Return the history of a host or deployment, with verdicts on its changes. Raises StoreError."""
 
         def read(store: Store) -> Course:
-            return self._course(store, subject, window_s, at)
+            return self._course(store, subject, window_s, shown_ts)
 
-        return self._paced("course", (subject, window_s, self._past(at)), read)
+        return self._paced("course", (subject, window_s, self._past(shown_ts)), read)
 
-    def _course(self, store: Store, subject: Subject, window_s: int, at: int | None) -> Course:
+    def _course(self, store: Store, subject: Subject, window_s: int, shown_ts: int | None) -> Course:
         from pertoken.proof.verdicts import read_verdicts
         from pertoken.text.lifecycle import verdict_line
         from pertoken.window.course import Mark, read_course
 
-        now_ts = self._now_ts(at)
+        now_ts = self._now_ts(shown_ts)
         start = now_ts - window_s
         with store.read() as connection:
-            course = read_course(connection, subject, start, now_ts, dated=self._past(at) is not None)
+            course = read_course(connection, subject, start, now_ts, dated=self._past(shown_ts) is not None)
         if self._objectives is not None and len(course.models) == 1:
             course = replace(course, slo=self._objectives(course.models[0]))
         if store.advice is None:
@@ -288,11 +288,11 @@ class StoredReadings:
             happenings=tuple(happening for happening in timeline.happenings if happening.ts >= first),
         )
 
-    def _past(self, at: int | None) -> int | None:
-        return self._as_of if at is None else at
+    def _past(self, shown_ts: int | None) -> int | None:
+        return self._as_of if shown_ts is None else shown_ts
 
-    def _now_ts(self, at: int | None = None) -> int:
-        past = self._past(at)
+    def _now_ts(self, shown_ts: int | None = None) -> int:
+        past = self._past(shown_ts)
         return int(time.time()) if past is None else past
 
     def _paced(
@@ -308,13 +308,15 @@ class StoredReadings:
         """
         store = self._opened()
         try:
-            known = changes(store)
-            if known is not None:
-                if self._schema not in (None, known.tables):  # migrated meanwhile
+            counters = changes(store)
+            if counters is not None:
+                if self._schema not in (None, counters.tables):  # migrated meanwhile
                     store = self._reopened()
-                    known = changes(store)
-                self._schema = None if known is None else known.tables
-            return self._pace.get(kind, key, None if known is None else known.commits, lambda: read(store), outdated)
+                    counters = changes(store)
+                self._schema = None if counters is None else counters.tables
+            return self._pace.get(
+                kind, key, None if counters is None else counters.commits, lambda: read(store), outdated
+            )
         except StoreError:
             self._store = self._schema = None
             raise
@@ -398,8 +400,8 @@ class StoredStudies(StoredReadings):
         from pertoken.advisor.rules.discovery import DROP_IN
         from pertoken.advisor.rules.listing import entries, listed, page
 
-        known = listed(self._settings)
-        rules = tuple(ListedRule(entry, page(entry.id, known)) for entry in entries(known))
+        candidates = listed(self._settings)
+        rules = tuple(ListedRule(entry, page(entry.id, candidates)) for entry in entries(candidates))
         return RuleList(rules, str(self._settings.folder / DROP_IN))
 
     def detail(
@@ -475,12 +477,12 @@ class StoreSource(StoredStudies):
             raise BadInput("this is the past: leave --at out to set a price")
         now_ts = int(time.time())
         upgrade(self._location, "advice")
-        known = read_prices(self._location, now_ts)
-        from_ts = 0 if known.unpriced(selector) else (now_ts // 60 + 1) * 60
+        prices = read_prices(self._location, now_ts)
+        from_ts = 0 if prices.unpriced(selector) else (now_ts // 60 + 1) * 60
         with AdviceRepository(self._location).writing() as connection:
             repository.add_price(
                 connection,
-                read_seq=known.seq,
+                read_seq=prices.seq,
                 selector=selector,
                 nano_usd_per_device_hour=nano_usd,
                 from_ts=from_ts,
@@ -533,14 +535,14 @@ class StoreSource(StoredStudies):
 
 
 def _acts(decision: str, recommendation: Recommendation, now_ts: int) -> Sequence[Moved]:
-    from pertoken.proof import lifecycle as acts
+    from pertoken.proof import lifecycle
 
     by_decision: dict[str, Callable[[], Sequence[Moved]]] = {
-        "accept": lambda: acts.accept(recommendation, now_ts),
-        "snooze": lambda: acts.snooze(recommendation, now_ts, now_ts + acts.SNOOZE_S),
-        "dismiss": lambda: acts.dismiss(recommendation, now_ts, now_ts + acts.DISMISS_S),
-        "reopen": lambda: acts.reopen(recommendation, now_ts),
-        "applied": lambda: acts.declare(recommendation, now_ts),
-        "undo": lambda: acts.roll_back(recommendation, now_ts),
+        "accept": lambda: lifecycle.accept(recommendation, now_ts),
+        "snooze": lambda: lifecycle.snooze(recommendation, now_ts, now_ts + lifecycle.SNOOZE_S),
+        "dismiss": lambda: lifecycle.dismiss(recommendation, now_ts, now_ts + lifecycle.DISMISS_S),
+        "reopen": lambda: lifecycle.reopen(recommendation, now_ts),
+        "applied": lambda: lifecycle.declare(recommendation, now_ts),
+        "undo": lambda: lifecycle.roll_back(recommendation, now_ts),
     }
     return by_decision[decision]()

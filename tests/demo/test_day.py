@@ -82,7 +82,7 @@ async def test_a_problem_is_found_accepted_in_the_screens_mended_and_proven_to_t
 async def _accept_in_the_screens(day: Day) -> None:
     """Open the screens over the demo, walk to the advice and accept it, as a person does."""
     settings = load(str(day.folder / SETTINGS_FILE), db=str(day.folder))
-    app = PertokenApp(screen_source(day.place, settings), refresh_s=3600.0, now=lambda: day.clock.now)
+    app = PertokenApp(screen_source(day.place, settings), refresh_s=3600.0, clock=lambda: day.clock.now)
     async with app.run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "generated demo")
         await pilot.press("2")

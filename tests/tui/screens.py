@@ -73,12 +73,12 @@ async def running(
     source: FixedSource,
     size: tuple[int, int] = (80, 24),
     refresh_s: float = NEVER_S,
-    now: Callable[[], float] = lambda: NOW,
+    clock: Callable[[], float] = lambda: NOW,
     notice: Callable[[], str | None] = lambda: None,
     options: Options | None = None,
 ) -> AsyncIterator[Pilot[None]]:
     """Run the app over a source; yield it after its first reading."""
-    app = PertokenApp(source, refresh_s=refresh_s, now=now, notice=notice, options=options)
+    app = PertokenApp(source, refresh_s=refresh_s, clock=clock, notice=notice, options=options)
     app.animation_level = "none"
     _record_notices(app)
     async with app.run_test(size=size) as pilot:

@@ -60,13 +60,13 @@ class FixedSource:
         if self.error is not None:
             raise self.error()
 
-    def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
+    def fleet(self, window_s: int, shown_ts: int | None = None) -> FleetReport:
         self._before()
         self.windows.append(window_s)
-        self.moments.append(at)
-        return replace(self.report, window_s=window_s, now_ts=at or self.report.now_ts)
+        self.moments.append(shown_ts)
+        return replace(self.report, window_s=window_s, now_ts=shown_ts or self.report.now_ts)
 
-    def spend(self, window_s: int, by: str, at: int | None = None) -> Spend:
+    def spend(self, window_s: int, by: str, shown_ts: int | None = None) -> Spend:
         self._before()
         return self.bill if by == "tenant" else replace(self.bill, by=by)
 
@@ -74,7 +74,7 @@ class FixedSource:
         self._before()
         return self.saved
 
-    def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
+    def course(self, subject: Subject, window_s: int, shown_ts: int | None = None) -> Course:
         self._before()
         self.subjects.append(subject)
         return self.history
@@ -87,12 +87,12 @@ class FixedSource:
         self._before()
         return None if self.recommendations else "No rule has run yet. The advisor runs the rules in 3m 20s."
 
-    def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
+    def hours(self, shown_ts: int | None = None) -> tuple[ModelHours, ...]:
         self._before()
         self.hours_asked += 1
         return self.day
 
-    def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
+    def advice(self, shown_ts: int | None = None) -> tuple[Recommendation, ...]:
         self._before()
         return self.recommendations
 

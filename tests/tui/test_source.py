@@ -6,7 +6,7 @@ from tests.tui.screens import running, text_of, until_gone, until_shown
 
 async def test_a_failing_database_keeps_the_last_figures_under_a_banner_with_their_age() -> None:
     source, clock = FixedSource(), [float(NOW)]
-    async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+    async with running(source, refresh_s=0.05, clock=lambda: clock[0]) as pilot:
         await until_shown(pilot, "70B-Instruct")
         source.error = locked
         clock[0] += 240

@@ -104,7 +104,7 @@ async def test_every_text_of_every_state_has_enough_contrast(theme: str) -> None
 async def test_notifications_have_enough_contrast(
     theme: str, severity: Literal["information", "warning", "error"]
 ) -> None:
-    app = PertokenApp(FixedSource(), refresh_s=NEVER_S, now=lambda: NOW, options=Options(theme=theme))
+    app = PertokenApp(FixedSource(), refresh_s=NEVER_S, clock=lambda: NOW, options=Options(theme=theme))
     app.animation_level = "none"
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await until_shown(pilot, "run/wait")

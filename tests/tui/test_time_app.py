@@ -34,7 +34,7 @@ async def test_pause_freezes_the_figures_until_pressed_again() -> None:
         asked.append(NOW)
         return NOW
 
-    async with running(source, refresh_s=0.05, now=now) as pilot:
+    async with running(source, refresh_s=0.05, clock=now) as pilot:
         await until_shown(pilot, "70B-Instruct")
         await pilot.press("p")
         await until_shown(pilot, "PAUSED")

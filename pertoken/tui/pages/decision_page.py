@@ -99,8 +99,8 @@ class AdvicePage(CommandPage):
         if recommendation is None:
             return None
         rules = view.study.rules.value.rules if view.study.rules.value is not None else ()
-        own = PAGES.get(recommendation.rule_id)
-        page = next((rule.page for rule in rules if rule.entry.id == recommendation.rule_id), own)
+        built_in_page = PAGES.get(recommendation.rule_id)
+        page = next((rule.page for rule in rules if rule.entry.id == recommendation.rule_id), built_in_page)
         detail = self._detail(view)
         computed = detail_sections(detail, view.working.get("detail")) if recommendation.chosen is not None else ()
         tried = trial_section(recommendation, detail, view.now_ts)
@@ -145,8 +145,8 @@ class AdvicePage(CommandPage):
         detail = self._detail(self.view())
         assert detail is not None
         names = [sensitivity.assumption for sensitivity in editable(detail.tested)]
-        known = [f"{names.index(name) + 1}={value:g}" for name, value in detail.values.items() if name in names]
-        self.query_one(AskBox).ask(_ASK, " ".join(known))
+        entered = [f"{names.index(name) + 1}={value:g}" for name, value in detail.values.items() if name in names]
+        self.query_one(AskBox).ask(_ASK, " ".join(entered))
 
     def on_ask_box_given(self, event: AskBox.Given) -> None:
         """Compute the detail again with the values that were typed."""
@@ -176,14 +176,14 @@ def numbers(text: str, names: Sequence[str]) -> dict[str, float] | str:
     for word in text.split():
         number, _, value = word.partition("=")
         try:
-            at, amount = int(number), float(value)
+            index, amount = int(number), float(value)
         except ValueError:
             return f"{literal(word)}: write NUMBER=VALUE, such as 1=1.5 for assumption 1"
-        if not 1 <= at <= len(names):
-            return f"{at}: no such assumption; they are numbered 1 to {len(names)}"
+        if not 1 <= index <= len(names):
+            return f"{index}: no such assumption; they are numbered 1 to {len(names)}"
         if not 0 < amount < 1e9:
             return f"{literal(word)}: use a value above 0"
-        values[names[at - 1]] = amount
+        values[names[index - 1]] = amount
     return values
 
 

@@ -158,9 +158,9 @@ class FleetPage(ListPage):
         assert report is not None
         reading = view.reading
         self.set_class(not report.deployments, "-nothing-served")
-        known = view.study.plan.value
+        shown_plan = view.study.plan.value
         no_advice = reading.no_advice.value
-        self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value, no_advice)
+        self.query_one(Headline).show(report, shown_plan.plan if shown_plan else None, reading.banked.value, no_advice)
         self.query_one(BillBar).show(report)
         self.query_one("#now", Notices).show(trouble_rows(report.troubles, max(1, self.size.width - NOW_MARGIN)))
         hints = [f"→ {literal(hint)}" for hint in report.hints]
@@ -196,10 +196,10 @@ class FleetPage(ListPage):
         tables = {table.id: table for table in self.query(Rows)}
         order = list(_KEYS)
         if name not in tables and name in _TABLES.get(self.group, ("spend",)):
-            after = [table for other, table in tables.items() if order.index(str(other)) < order.index(name)]
+            preceding = [table for table_id, table in tables.items() if order.index(str(table_id)) < order.index(name)]
             stack = self.query_one(Stack)
             tables[name] = Rows[Any](_KEYS[name], name)
-            stack.mount(tables[name], before=0 if not after else None, after=after[-1] if after else None)
+            stack.mount(tables[name], before=0 if not preceding else None, after=preceding[-1] if preceding else None)
             tables[name].filter_by(self.query_one(FilterBox).value)
         return tables.get(name)
 
@@ -344,7 +344,7 @@ def _findings(view: View, report: FleetReport) -> list[str]:
 def _generated(report: FleetReport) -> Sequence[float | None]:
     """Return the generated tokens per second of the fleet over the window, None where nothing was observed."""
     slices = zip(*(line.spark for line in report.deployments), strict=False)
-    return [sum(known) if (known := [value for value in values if value is not None]) else None for values in slices]
+    return [sum(rates) if (rates := [value for value in values if value is not None]) else None for values in slices]
 
 
 def _deployment(deployment_id: int, view: View) -> DeploymentLine | None:

@@ -199,8 +199,8 @@ class Page(Screen[None]):
             banner.set_class(part.error is None, "-notice")
             banner.update(literal(view.notice or "") if part.error is None else _failure(part, view.now_ts))
             end_ts = view.recorded_until or int(view.now_ts)
-            at = view.at if view.at is not None else view.recorded_until
-            self.query_one(EventLane).show(view.reading.timeline.value, end_ts, at, view.window_s)
+            shown_ts = view.at if view.at is not None else view.recorded_until
+            self.query_one(EventLane).show(view.reading.timeline.value, end_ts, shown_ts, view.window_s)
             self.show(view)
 
     def on_descendant_focus(self) -> None:
@@ -277,8 +277,10 @@ def next_stale_s(view: View) -> float | None:
     if report is None or view.past(view.reading.fleet) is not None:
         return None
     older_s = view.older_s
-    left = [STALE_TICKS * host.interval_s - host.age_s - older_s for host in report.hosts if host.age_s is not None]
-    return min((left_s + _JUST_AFTER_S for left_s in left if left_s >= 0), default=None)
+    stale_in_s = [
+        STALE_TICKS * host.interval_s - host.age_s - older_s for host in report.hosts if host.age_s is not None
+    ]
+    return min((left_s + _JUST_AFTER_S for left_s in stale_in_s if left_s >= 0), default=None)
 
 
 def _failure(part: Read[Any], now_ts: float) -> str:

@@ -57,11 +57,11 @@ class RulesPage(ListPage):
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
         """Return the rules with their advice and records."""
-        known: RuleList | None = view.study.rules.value
-        if known is None:
+        rule_list: RuleList | None = view.study.rules.value
+        if rule_list is None:
             return ()
         advice = view.reading.advice.value or ()
-        return rule_lines(known.rules, advice, view.study.records.value or {}, view.now_ts)
+        return rule_lines(rule_list.rules, advice, view.study.records.value or {}, view.now_ts)
 
     def details(self, line: Any, view: View) -> Sheet:
         """Return the facts of a rule."""
@@ -69,11 +69,11 @@ class RulesPage(ListPage):
 
     def fill(self, view: View) -> None:
         """Fill the counts and the table."""
-        known: RuleList | None = view.study.rules.value
-        assert known is not None
+        rule_list: RuleList | None = view.study.rules.value
+        assert rule_list is not None
         lines = self.lines_of("rules", view)
         doing = "\nLoading the rules again…" if "rules" in view.working else ""
-        self.query_one("#rules-head", PlainText).update(rules_head(lines, known.folder) + doing)
+        self.query_one("#rules-head", PlainText).update(rules_head(lines, rule_list.folder) + doing)
         self.query_one("#rules", Rows).show(lines, RULE_COLUMNS, lambda line: line.is_off)
 
     def cannot(self, action: str) -> str | None:

@@ -130,9 +130,9 @@ class JumpBox(Vertical):
             super().__init__()
             self.target = target
 
-    def __init__(self, known: Callable[[], Sequence[Target]]) -> None:
+    def __init__(self, targets: Callable[[], Sequence[Target]]) -> None:
         super().__init__()
-        self._known = known
+        self._targets = targets
         self._matches: Sequence[Target] = ()
         self._marked = 0
 
@@ -159,7 +159,7 @@ class JumpBox(Vertical):
         return was_open
 
     def _find(self, text: str) -> None:
-        self._matches, self._marked = candidates(text, self._known()), 0
+        self._matches, self._marked = candidates(text, self._targets()), 0
         self._list()
 
     def _list(self) -> None:
@@ -201,7 +201,7 @@ class JumpBox(Vertical):
             self.close()
             self.post_message(self.Chosen(self._matches[self._marked]))
         else:
-            self.post_message(self.Chosen(unknown(event.value, self._known())))
+            self.post_message(self.Chosen(unknown(event.value, self._targets())))
 
     def on_descendant_blur(self, _: events.DescendantBlur) -> None:
         """Hide the box when it loses the focus."""

@@ -121,12 +121,12 @@ class EventLane(PlainText):
 
     _shown: tuple[Timeline, int, int, int] | None = None
 
-    def show(self, timeline: Timeline | None, end_ts: int, at: int | None, window_s: int) -> None:
-        """Show the instant `at` on the timeline; None, the present, hides it."""
-        self.display = at is not None and timeline is not None
-        if at is None or timeline is None:
+    def show(self, timeline: Timeline | None, end_ts: int, shown_ts: int | None, window_s: int) -> None:
+        """Show the instant `shown_ts` on the timeline; None, the present, hides it."""
+        self.display = shown_ts is not None and timeline is not None
+        if shown_ts is None or timeline is None:
             return
-        self._shown = (timeline, end_ts, at, window_s)
+        self._shown = (timeline, end_ts, shown_ts, window_s)
         self._draw()
 
     def on_resize(self) -> None:
@@ -135,9 +135,9 @@ class EventLane(PlainText):
 
     def _draw(self) -> None:
         if self._shown is not None:
-            timeline, end_ts, at, window_s = self._shown
-            line = lane(timeline, end_ts, at, self.app.size.width - _PADDING)
-            self.update(f"{line}\n{latest(timeline, at, at - window_s)}")
+            timeline, end_ts, shown_ts, window_s = self._shown
+            line = lane(timeline, end_ts, shown_ts, self.app.size.width - _PADDING)
+            self.update(f"{line}\n{latest(timeline, shown_ts, shown_ts - window_s)}")
 
 
 _MORE = " …"

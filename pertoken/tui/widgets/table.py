@@ -64,12 +64,12 @@ class CursorLines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def replace_lines(self, header: str, lines: Sequence[Line], cursor_row: int) -> None:
         """Show other lines and draw those that differ. The cursor goes to `cursor_row`; the scrolled offset stays."""
-        before, self._lines = self._lines, lines
-        if len(lines) != len(before):
+        previous, self._lines = self._lines, lines
+        if len(lines) != len(previous):
             self.virtual_size = Size(1, len(lines) + HEADER)
             self.refresh()
         else:
-            for row, (old, new) in enumerate(zip(before, lines, strict=True)):
+            for row, (old, new) in enumerate(zip(previous, lines, strict=True)):
                 if old != new:
                     self.refresh_line(row + HEADER)
         if header != self._header:
@@ -81,9 +81,9 @@ class CursorLines(ScrollView, can_focus=True, inherit_bindings=False):
         """Keep the cursor on a line."""
         return max(0, min(row, len(self._lines) - 1))
 
-    def watch_cursor_row(self, before: int, row: int) -> None:
+    def watch_cursor_row(self, previous_row: int, row: int) -> None:
         """Draw the lines that the cursor left and came to, and scroll to it."""
-        self.refresh_line(before + HEADER)
+        self.refresh_line(previous_row + HEADER)
         self.refresh_line(row + HEADER)
         self.show_cursor()
 
@@ -313,9 +313,9 @@ class Rows(CursorLines, Generic[L]):
             self._lay_out()
         self.show_cursor()
 
-    def watch_cursor_row(self, before: int, row: int) -> None:
+    def watch_cursor_row(self, previous_row: int, row: int) -> None:
         """Make more rows if the cursor has reached the last."""
-        super().watch_cursor_row(before, row)
+        super().watch_cursor_row(previous_row, row)
         self._make_more(row + 1)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -368,23 +368,23 @@ class Rows(CursorLines, Generic[L]):
 
     def _replace(self, header: str, lines: Sequence[Line], keys: Sequence[Hashable]) -> None:
         """Draw these lines; the cursor stays on its line if that still exists, else it goes to the first."""
-        at = self._keys[self.cursor_row] if self.cursor_row < len(self._keys) else None
+        cursor_key = self._keys[self.cursor_row] if self.cursor_row < len(self._keys) else None
         self._keys = keys
-        stays = at is not None and at in keys
-        self.replace_lines(header, lines, keys.index(at) if stays else 0)
+        stays = cursor_key is not None and cursor_key in keys
+        self.replace_lines(header, lines, keys.index(cursor_key) if stays else 0)
         if not stays:
             self.scroll_to(y=0, animate=False)
 
     def _widen(self, widths: dict[int, int], cells: list[list[str]], shown: Sequence[L], width: int) -> None:
         """Give left-over cells to the first column that has a wide form."""
-        at = next((i for i in widths if self._kinds[i].wide is not None), None)
-        left = width - _SCROLLBAR - sum(widths.values()) - GAP * len(widths)
-        wide = None if at is None else self._kinds[at].wide
-        if at is None or wide is None or left <= 0 or not any(row[at] for row in cells):
+        wide_column = next((i for i in widths if self._kinds[i].wide is not None), None)
+        free_cells = width - _SCROLLBAR - sum(widths.values()) - GAP * len(widths)
+        wide = None if wide_column is None else self._kinds[wide_column].wide
+        if wide_column is None or wide is None or free_cells <= 0 or not any(row[wide_column] for row in cells):
             return
-        widths[at] += left
+        widths[wide_column] += free_cells
         for row, line in zip(cells, shown, strict=True):
-            row[at] = wide(line, widths[at]) if row[at] else ""
+            row[wide_column] = wide(line, widths[wide_column]) if row[wide_column] else ""
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -48,7 +48,7 @@ async def test_enter_opens_the_first_proposal_and_escape_goes_back_to_the_plots(
 
 async def test_facts_stay_when_the_history_cannot_be_read() -> None:
     class Failing(FixedSource):
-        def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
+        def course(self, subject: Subject, window_s: int, shown_ts: int | None = None) -> Course:
             raise StoreError("the history is [b]locked")
 
     async with running(Failing()) as pilot:

@@ -20,7 +20,7 @@ async def test_a_notice_stands_above_every_page_until_it_is_no_longer_true() -> 
 
 async def test_figures_are_not_live_once_no_host_reports() -> None:
     source, clock = FixedSource(), [float(NOW)]
-    async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+    async with running(source, refresh_s=0.05, clock=lambda: clock[0]) as pilot:
         await until_shown(pilot, "· live ·")
         clock[0] += 300
         await until_shown(pilot, "· stale 5m ·")
@@ -32,7 +32,7 @@ async def test_figures_are_not_live_once_no_host_reports() -> None:
 
 async def test_the_title_of_a_plan_has_the_age_of_the_telemetry_behind_it() -> None:
     source, clock = FixedSource(), [float(NOW)]
-    async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+    async with running(source, refresh_s=0.05, clock=lambda: clock[0]) as pilot:
         await pilot.press("3")
         await until_shown(pilot, "Plan · as of now · ")
         clock[0] += 300
@@ -47,7 +47,7 @@ async def test_the_title_shows_how_long_the_database_has_not_answered() -> None:
     gate.set()
     source = FixedSource(wait=gate)
     try:
-        async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+        async with running(source, refresh_s=0.05, clock=lambda: clock[0]) as pilot:
             await until_shown(pilot, "live")
             gate.clear()
             await until(pilot, lambda: pilot.app._waiting, "a reading under way")  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ async def test_the_title_keeps_the_window_of_the_figures_while_the_database_is_l
 async def test_a_host_is_stale_two_ticks_after_its_last_row_before_anything_is_read_again() -> None:
     clock = [NOW + 0.0]
     hosts = (host(1, "gpu-a", age_s=4), host(2, "gpu-b", age_s=19))
-    async with running(FixedSource(replace(RICH, hosts=hosts)), now=lambda: clock[0]) as pilot:
+    async with running(FixedSource(replace(RICH, hosts=hosts)), clock=lambda: clock[0]) as pilot:
         await until_shown(pilot, "· live ·")
         wait_s = next_stale_s(pilot.app.view())  # type: ignore[attr-defined]
         assert wait_s is not None and 1.0 < wait_s < 1.1

@@ -115,7 +115,7 @@ async def test_a_change_that_the_search_left_out_opens_with_the_reason_and_canno
 
 async def test_r_composes_it_again_from_the_newest_telemetry_and_a_failure_keeps_the_figures() -> None:
     source = FixedSource()
-    async with running(source, now=lambda: NOW) as pilot:
+    async with running(source, clock=lambda: NOW) as pilot:
         await pilot.press("r")
         assert "This screen reads again all the time" in (await notices(pilot))[-1]
         await pilot.press("3")
