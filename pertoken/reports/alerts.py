@@ -283,15 +283,15 @@ def sender(settings: Settings) -> Send:
             text = sentence(body)
             delivery.send(settings, text.partition(" (limit")[0], f"{text}\n")
         else:
-            own = settings.delivery_own_hosts
+            own_hosts = settings.delivery_own_hosts
             chat, url = chat_of(destination)
             if chat is None:
                 file, variable = settings.delivery_secret_file, settings.delivery_secret_env
                 secret = read_secret(file, variable, "delivery.secret_file")
-                delivery.post(url, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own)
+                delivery.post(url, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own_hosts)
             else:
                 request = request_of(chat, url, json.loads(body), sentence(body))
-                delivery.post(request.url, request.data, now_ts, own_hosts=own, headers=request.headers)
+                delivery.post(request.url, request.data, now_ts, own_hosts=own_hosts, headers=request.headers)
 
     return send
 

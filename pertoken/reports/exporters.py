@@ -70,10 +70,10 @@ class Dollars:
         self,
         where: StoreLocation,
         settings: Settings,
-        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._where, self._settings, self._now, self._monotonic = where, settings, now, monotonic
+        self._where, self._settings, self._now, self._monotonic = where, settings, clock, monotonic
         self._lock = threading.Lock()
         self._months = RecentMonths()
         self._cached: tuple[float, list[Family]] | None = None
@@ -126,16 +126,18 @@ def _families(figures: Figures, headline: str) -> list[Family]:
     for figure, name in NAMES.items():
         spec = FIGURES[figure]
         if "fleet" in spec.kinds:
-            known = figures.of(figure, "fleet")[""].value
+            fleet_value = figures.of(figure, "fleet")[""].value
             # The fleet's metrics have another name, so that a sum over services never includes them.
-            own = name.replace("pertoken_", "pertoken_fleet_", 1)
-            samples: Samples = [] if known is None else [({}, known)]
-            families.append(Family(own, "gauge", _help(spec.meaning), samples))
+            fleet_name = name.replace("pertoken_", "pertoken_fleet_", 1)
+            samples: Samples = [] if fleet_value is None else [({}, fleet_value)]
+            families.append(Family(fleet_name, "gauge", _help(spec.meaning), samples))
         for kind in ("service", "host"):
             if kind in spec.kinds:
                 values = sorted(figures.of(figure, kind).items())
-                some: Samples = [({kind: target}, value.value) for target, value in values if value.value is not None]
-                families.append(Family(name, "gauge", _help(spec.meaning), some))
+                measured: Samples = [
+                    ({kind: target}, value.value) for target, value in values if value.value is not None
+                ]
+                families.append(Family(name, "gauge", _help(spec.meaning), measured))
     return [*families, *_owner_families(figures), _headline(figures, headline)]
 
 

@@ -260,12 +260,12 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         (ModelHours(model, period.start // HOUR * HOUR, tuple(model_hour)) for model, model_hour in served.items()),
         key=lambda model_row: (-(model_row.together.nano_usd or 0), model_row.model),
     )
-    known = {
+    priced_hours = {
         model_row.model: hour
         for model_row in hours
         if (hour := model_row.together).nano_usd is not None and hour.tokens
     }
-    nano = sum((hour.nano_usd or 0) - hour.uncounted_nano_usd for hour in known.values())
+    nano = sum((hour.nano_usd or 0) - hour.uncounted_nano_usd for hour in priced_hours.values())
     troubles = read_troubles(store, settings, period.end, period.dated)
     good_share = {figure.model: figure.good_share.low for figure in figures}
     return ReportFigures(
@@ -281,8 +281,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         owners=owners,
         figures=figures,
         energy_terms=terms,
-        nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known.values())),
-        served=together(hour.served._replace(good_share=good_share.get(model)) for model, hour in known.items()),
+        nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in priced_hours.values())),
+        served=together(hour.served._replace(good_share=good_share.get(model)) for model, hour in priced_hours.items()),
         tokens=sum(model_row.tokens or 0 for model_row in hours),
         savings=read_savings(store, period, troubles, settings.advisor_hour_rate),
         troubles=troubles,

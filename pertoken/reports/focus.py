@@ -104,8 +104,8 @@ def focus_rows(report: ReportFigures, settings: Settings, energy: DailyEnergy) -
         lines = list(group)
         origin = _origin(report, settings, start, device_id, lines)
         nano = [line.nano_usd for line in lines]
-        whole = -(-report.charges.time_ms[start, device_id] * NANO_USD // HOUR_MS)
-        hours, ratios = apportion(whole, nano), apportion(RATIO, nano)
+        device_hours = -(-report.charges.time_ms[start, device_id] * NANO_USD // HOUR_MS)
+        hours, ratios = apportion(device_hours, nano), apportion(RATIO, nano)
         for line, part, ratio in zip(lines, hours, ratios, strict=True):
             cost, quantity = dollars(line.nano_usd), dollars(part)
             details = {"AllocatedRatio": ratio / RATIO, "UsageUnit": "Hours", "UsageQuantity": part / NANO_USD}
@@ -128,13 +128,13 @@ def _origin(
     """Return the columns of the origin charge, which its parts share."""
     device = report.inventory.devices[device_id]
     host = report.inventory.host.get(device.host_id)
-    own = next((host for host in settings.hosts if host.name == device.host_name), None)
-    provider = (own and own.provider) or (host.cloud if host is not None else None)
-    region = (own and own.region) or (host.region if host is not None else None) or ""
-    purchase = (own and own.purchase) or (host.purchase if host is not None else None)
+    configured = next((host for host in settings.hosts if host.name == device.host_name), None)
+    provider = (configured and configured.provider) or (host.cloud if host is not None else None)
+    region = (configured and configured.region) or (host.region if host is not None else None) or ""
+    purchase = (configured and configured.purchase) or (host.purchase if host is not None else None)
     name = PROVIDERS.get(provider or "", provider or SELF_HOSTED)
     month_start, month_end = month_of(start)
-    resource = f"{own.resource_id if own and own.resource_id else device.host_name}/{device.uuid}"
+    resource = f"{configured.resource_id if configured and configured.resource_id else device.host_name}/{device.uuid}"
     return {
         "BillingAccountId": "self-hosted-inference",
         "BillingAccountName": "Self-hosted inference",

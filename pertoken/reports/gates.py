@@ -92,7 +92,10 @@ class Figures:
     def _of_owner_budgets(self, figure: str, basis: str) -> Values:
         """Return the share of each owner's budget; an owner without one has no value."""
         budgets = {
-            name: usd for key, usd in self._settings.budget_owners for own, name in [read_owner(key)] if own == basis
+            name: usd
+            for key, usd in self._settings.budget_owners
+            for owner_basis, name in [read_owner(key)]
+            if owner_basis == basis
         }
         months = self._months.spend(self._store, basis, self._now_ts, dated=self._dated) if budgets else {}
         values = {}
@@ -134,7 +137,7 @@ class Figures:
         return is_silent(host) or any(is_unread(line) for line in self.report.deployments if line.host == host.name)
 
     def _of_fleet(self, figure: str) -> Figure:
-        own: Mapping[str, Callable[[], Figure]] = {
+        figure_readers: Mapping[str, Callable[[], Figure]] = {
             "usd": lambda: _usd(None if self.report.bill is None else self.report.bill.paid, NO_PRICE),
             "usd_per_mtok": lambda: _usd(self.report.nano_usd_per_mtok, self._no_mtok()),
             "usd_per_hour": lambda: _usd(self.report.nano_usd_per_hour, NO_PRICE),
@@ -152,8 +155,8 @@ class Figures:
             "output_changes": lambda: self._verdicts(Result.OUTPUT_CHANGED),
         }
         return (
-            own[figure]()
-            if figure in own
+            figure_readers[figure]()
+            if figure in figure_readers
             else _of_lines(figure, tuple(self.report.deployments), self._settings, self._window_s)
         )
 
@@ -170,8 +173,8 @@ class Figures:
 
     def _stale_s(self) -> Figure:
         ages = [host.age_s for host in self.report.hosts]
-        known = [age for age in ages if age is not None]
-        return Figure(float(max(known))) if known and len(known) == len(ages) else NOT_MEASURED
+        known_ages = [age for age in ages if age is not None]
+        return Figure(float(max(known_ages))) if known_ages and len(known_ages) == len(ages) else NOT_MEASURED
 
     def _of_budget(self, figure: str) -> Figure:
         budget = self._settings.budget_usd_per_month
@@ -239,10 +242,10 @@ def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, 
         ratios = [ratio for line in lines for ratio in slo_ratios(line, objectives(line.model, settings)).values()]
         return Figure(max(ratios)) if ratios else _no_slo(lines, settings)
     stored, scale = _WORST.get(figure, (_NOW.get(figure, ""), 1.0))
-    known = [value for line in lines if not line.ended and (value := getattr(line, stored)) is not None]
-    if not known:
+    measured = [value for line in lines if not line.ended and (value := getattr(line, stored)) is not None]
+    if not measured:
         return NOT_MEASURED
-    return Figure(scale * (max(known) if figure in _WORST else sum(known)))
+    return Figure(scale * (max(measured) if figure in _WORST else sum(measured)))
 
 
 _HEADLINE_OF = {spec.figure: name for name, spec in HEADLINES.items()}

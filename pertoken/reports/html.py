@@ -107,11 +107,11 @@ def lines(series: Mapping[str, Days], title: str) -> Markup:
     """Return a line for each series; days without a value are gaps."""
     days = sorted({day for points in series.values() for day, _ in points})
     top = ceiling(max((value for points in series.values() for _, value in points if value is not None), default=0.0))
-    step, at = _step(len(days)), {day: n for n, day in enumerate(days)}
+    step, index_by_day = _step(len(days)), {day: n for n, day in enumerate(days)}
     shapes: list[Markup] = []
     for n, (name, values) in enumerate(series.items()):
         for piece in _pieces(values):
-            points = [(LEFT + (at[day] + 0.5) * step, _y(value, top)) for day, value in piece]
+            points = [(LEFT + (index_by_day[day] + 0.5) * step, _y(value, top)) for day, value in piece]
             if len(points) > 1:
                 path = " ".join(f"{_1(x)},{_1(y)}" for x, y in points)
                 shapes.append(tag("polyline", points=path, class_=f"line s{n}"))
@@ -131,11 +131,11 @@ def lines(series: Mapping[str, Days], title: str) -> Markup:
 
 def divided(parts: Sequence[tuple[str, str, float]], title: str) -> Markup:
     """Return one bar divided in proportion; `parts` are (name, CSS class, dollars)."""
-    whole = sum(value for _, _, value in parts)
+    total_usd = sum(value for _, _, value in parts)
     x, shapes = 0.0, []
     for name, style, value in parts:
-        width = WIDTH * value / whole if whole else 0.0
-        about = tag("title", f"{name}: {usd(value)}, {value / whole:.1%}" if whole else name)
+        width = WIDTH * value / total_usd if total_usd else 0.0
+        about = tag("title", f"{name}: {usd(value)}, {value / total_usd:.1%}" if total_usd else name)
         shapes.append(tag("rect", about, x=_1(x), y="0", width=_1(width), height="34", class_=style))
         x += width
     box = f"0 0 {WIDTH} 34"
@@ -144,19 +144,19 @@ def divided(parts: Sequence[tuple[str, str, float]], title: str) -> Markup:
 
 def ranked(rows: Sequence[tuple[str, str, tuple[float, float, float]]], title: str) -> Markup:
     """Return a bar for each row with a whisker from low to high; `rows` are (name, CSS class, dollars)."""
-    left, right, height = 300, 90, 24
+    label_width, amount_width, height = 300, 90, 24
     top = ceiling(max((high for _, _, (_, _, high) in rows), default=0.0))
-    scale = (WIDTH - left - right) / top
+    scale = (WIDTH - label_width - amount_width) / top
     shapes: list[Markup] = []
     for n, (name, style, (low, likely, high)) in enumerate(rows):
         y = n * height + 4
         about = tag("title", f"{name}: {usd(likely)} a month, {usd(low)} to {usd(high)}")
-        shapes.append(tag("text", about, _cut(name), x=str(left - 8), y=str(y + 12), class_="tick end"))
+        shapes.append(tag("text", about, _cut(name), x=str(label_width - 8), y=str(y + 12), class_="tick end"))
         bar = max(0.0, likely) * scale
-        shapes.append(tag("rect", about, x=str(left), y=str(y), width=_1(bar), height="16", class_=style))
-        first, last = left + max(0.0, low) * scale, left + max(0.0, high) * scale
+        shapes.append(tag("rect", about, x=str(label_width), y=str(y), width=_1(bar), height="16", class_=style))
+        first, last = label_width + max(0.0, low) * scale, label_width + max(0.0, high) * scale
         shapes.append(tag("line", x1=_1(first), x2=_1(last), y1=str(y + 8), y2=str(y + 8), class_="whisker"))
-        shapes.append(tag("text", usd(likely), x=_1(max(last, left + bar) + 8), y=str(y + 12), class_="tick"))
+        shapes.append(tag("text", usd(likely), x=_1(max(last, label_width + bar) + 8), y=str(y + 12), class_="tick"))
     return _plot_svg(title, shapes, height * len(rows) + 4)
 
 
@@ -325,11 +325,11 @@ def plots(report: ReportFigures) -> list[Markup]:
 
 def _savings(report: ReportFigures) -> list[Markup]:
     """Return the plot of proposed and accepted bankable dollars, or no plot without any."""
-    known = [("found", "s0", row, row.best) for row in report.savings.folds.shown[:CHANGES]]
-    known += [("taken", "s2", row, row.chosen) for row in report.savings.taken[:CHANGES]]
+    variants = [("found", "s0", row, row.best) for row in report.savings.folds.shown[:CHANGES]]
+    variants += [("taken", "s2", row, row.chosen) for row in report.savings.taken[:CHANGES]]
     rows = [
         (f"{what}: {row.change}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
-        for what, style, row, variant in known
+        for what, style, row, variant in variants
         if variant is not None and variant.net is not None and not variant.pays_more
         for low, likely, high in (variant.net,)
     ]

@@ -81,15 +81,15 @@ def _rows(report: ReportFigures, spend: Spend) -> Iterable[list[str]]:
     start, end = utc(report.period.start), utc(report.period.end)
     for line in spend.lines:
         price = line.nano_usd_per_mtok
-        known = spend.nano_usd is not None
+        priced = spend.nano_usd is not None
         yield [
             start,
             end,
             spend.by,
             *(csv_cell(cell or "") for cell in (line.name, line.team, line.key, line.user)),
-            dollars(line.nano_usd) if known else "",
+            dollars(line.nano_usd) if priced else "",
             "" if line.tokens is None else str(line.tokens),
-            dollars(price) if known and price is not None else "",
+            dollars(price) if priced and price is not None else "",
             *("" if count is None else str(count) for count in (line.cached_tokens, line.generated_tokens)),
             str(not line.unweighted).lower() if line.team or line.key or line.user else "",
         ]
@@ -105,8 +105,8 @@ def utc(ts: int) -> str:
 def dollars(nano_usd: int) -> str:
     """Return dollars with all nine decimals that are stored, so that sums are exact: `12.5`."""
     sign, nano_usd = ("-" if nano_usd < 0 else ""), abs(nano_usd)
-    whole, rest = divmod(nano_usd, NANO_USD)
-    return f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")
+    usd, nano_rest = divmod(nano_usd, NANO_USD)
+    return f"{sign}{usd}.{nano_rest:09d}".rstrip("0").rstrip(".")
 
 
 MAX_LINES = 25
@@ -128,8 +128,8 @@ def week_of(now_ts: int, *, dated: bool) -> Period:
 def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, ...]:
     """Return the week as lines. Raises StoreError."""
     this, last = read_figures(store, settings, week), read_figures(store, settings, week.preceding())
-    at = f" --at {week.at}" if week.dated else ""
-    costs = f"pertoken costs --hours {week.hours}{at}"
+    at_option = f" --at {week.at}" if week.dated else ""
+    costs = f"pertoken costs --hours {week.hours}{at_option}"
     head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (against the seven days before)"]
     lines = [
         *head,
@@ -146,16 +146,15 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
 
 
 def _spend(this: ReportFigures, last: ReportFigures, command: str) -> str:
-    now, before = (None if week.bill is None else week.bill.paid for week in (this, last))
-    return f"spend {format_usd(now, 'not known')}{_against(now, before)}  [{command} --by model]"
+    this_nano, last_nano = (None if week.bill is None else week.bill.paid for week in (this, last))
+    return f"spend {format_usd(this_nano, 'not known')}{_against(this_nano, last_nano)}  [{command} --by model]"
 
 
 def _price(this: ReportFigures, last: ReportFigures, command: str) -> str:
-    now, before = price(this), price(last)
+    this_price, last_price = price(this), price(last)
     tokens = f"{format_count(this.tokens)} tokens"
-    return (
-        f"{headline().caption} {format_usd(now, 'not known')}{_against(now, before)}, {tokens}  [{command} --by model]"
-    )
+    compared = f"{format_usd(this_price, 'not known')}{_against(this_price, last_price)}"
+    return f"{headline().caption} {compared}, {tokens}  [{command} --by model]"
 
 
 def _idle(this: ReportFigures, last: ReportFigures, command: str) -> str:
@@ -172,12 +171,14 @@ def _troubles(troubles: Sequence[Trouble]) -> list[str]:
 
 
 def _models(this: ReportFigures, last: ReportFigures, command: str) -> list[str]:
-    before = {model.model: price(model.together) for model in last.hours}
+    last_prices = {model.model: price(model.together) for model in last.hours}
     lines = []
     for model in this.hours[:MODELS]:
-        now = price(model.together)
-        shown = f"{format_usd(now, 'not known')}{headline().caption.removeprefix('$')}"
-        lines.append(f"  {literal(model.model)}: {shown}{_against(now, before.get(model.model))}  [{command}]")
+        this_price = price(model.together)
+        shown = f"{format_usd(this_price, 'not known')}{headline().caption.removeprefix('$')}"
+        lines.append(
+            f"  {literal(model.model)}: {shown}{_against(this_price, last_prices.get(model.model))}  [{command}]"
+        )
     return lines
 
 
@@ -198,8 +199,8 @@ def _tier(row: Recommendation) -> str:
 
 def _prices(store: Store, settings: Settings, week: Period) -> list[str]:
     today = datetime.fromtimestamp(week.end, UTC).date()
-    known = ages(used_offers(store, settings.market_provider, week.end), today)
-    return [f"{known.text}  [{REFRESH_COMMAND}]"] if known is not None and known.outdated else []
+    price_ages = ages(used_offers(store, settings.market_provider, week.end), today)
+    return [f"{price_ages.text}  [{REFRESH_COMMAND}]"] if price_ages is not None and price_ages.outdated else []
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> list[str]:
@@ -213,10 +214,10 @@ def _verdicts(verdicts: Sequence[Verdict]) -> list[str]:
     return [*lines, f"and {more} more verdicts  [pertoken report --md --from 7d]"] if more > 0 else lines
 
 
-def _against(now: int | None, before: int | None) -> str:
-    if now is None or not before:
+def _against(this_nano: int | None, last_nano: int | None) -> str:
+    if this_nano is None or not last_nano:
         return " (before: not known)"
-    return f" ({now / before - 1:+.0%} from {format_usd(before)})"
+    return f" ({this_nano / last_nano - 1:+.0%} from {format_usd(last_nano)})"
 
 
 def _cut(line: str) -> str:

@@ -56,8 +56,8 @@ class Replies:
     ones, or None.
     """
 
-    def __init__(self, where: StoreLocation, settings: Settings, now: Callable[[], float] = time.time) -> None:
-        self._where, self._settings, self._now = where, settings, now
+    def __init__(self, where: StoreLocation, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._where, self._settings, self._now = where, settings, clock
 
     def costs(self, hours: int = 24, by: str = "model", start: int = 0) -> dict[str, Any]:
         """Return the bill of the last hours of the clock, as `pertoken costs --by` prints it. Raises BadInput."""

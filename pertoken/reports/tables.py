@@ -78,19 +78,19 @@ def models_table(report: ReportFigures, command: str) -> Table:
 
 def spend_table(title: str, spend: Spend, command: str) -> Table:
     """Return the lines of a bill with their share of it."""
-    whole = spend.nano_usd
+    total_nano = spend.nano_usd
     rows = [
         (
             line.name,
-            UNKNOWN if whole is None else format_usd(line.nano_usd),
-            f"{line.nano_usd / whole:.1%}" if whole else UNKNOWN,
+            UNKNOWN if total_nano is None else format_usd(line.nano_usd),
+            f"{line.nano_usd / total_nano:.1%}" if total_nano else UNKNOWN,
             format_count(line.tokens),
-            UNKNOWN if whole is None else format_usd(price(line)),
+            UNKNOWN if total_nano is None else format_usd(price(line)),
         )
         for line in spend.lines
     ]
-    if whole is not None:
-        rows = [*rows[:MAX_ROWS], ("together", format_usd(whole), "100.0%", "", "")]
+    if total_nano is not None:
+        rows = [*rows[:MAX_ROWS], ("together", format_usd(total_nano), "100.0%", "", "")]
     columns = (title.split()[-1].removesuffix("s").lower(), ">dollars", ">share", ">tokens", f">{headline().caption}")
     return Table(title, columns, tuple(rows), "Nothing was recorded in this period.", command, tuple(spend.notes))
 

@@ -147,8 +147,8 @@ def by_owner(models: Spend, settings: Settings) -> Spend:
 
 def _spend(spend: Spend, lines: Sequence[SpendLine]) -> Spend:
     """Return a bill of some of its lines, without notes: those may name other services."""
-    whole = None if spend.nano_usd is None else sum(line.nano_usd for line in lines)
-    return replace(spend, nano_usd=whole, lines=lines, notes=())
+    total_nano = None if spend.nano_usd is None else sum(line.nano_usd for line in lines)
+    return replace(spend, nano_usd=total_nano, lines=lines, notes=())
 
 
 def _sum(name: str, lines: Sequence[SpendLine]) -> SpendLine:
@@ -206,10 +206,10 @@ class TeamPages:
         self,
         where: StoreLocation,
         settings: Settings,
-        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._where, self._settings, self._now, self._monotonic = where, settings, now, monotonic
+        self._where, self._settings, self._now, self._monotonic = where, settings, clock, monotonic
         self._lock = threading.Lock()
         self._cached: tuple[float, _Reading] | None = None
         self._planning = threading.Lock()
@@ -382,7 +382,7 @@ def _receipt(stored: StoredReceipt) -> Markup:
 
 
 def _rules(part: _Reading) -> list[Markup]:
-    record_of = {known.rule: known.record for known in records(part.receipts)}
+    record_of = {track_record.rule: track_record.record for track_record in records(part.receipts)}
     counts = rule_counts(part.advice)
     rows = tuple((rule, *(str(n) for n in counts[rule]), record_words(record_of.get(rule))) for rule in sorted(counts))
     columns = ("rule", ">proposed", ">refused", ">failed", "measured / promised saving")

@@ -19,7 +19,7 @@ from tests.scenario import LOW_BATCH_70B, seed
 
 
 def dollars(tmp_path: Path) -> Dollars:
-    return Dollars(recorded(tmp_path / "db"), Settings(), now=lambda: END)
+    return Dollars(recorded(tmp_path / "db"), Settings(), clock=lambda: END)
 
 
 def values(page: str) -> dict[str, float]:
@@ -40,7 +40,7 @@ def test_dollars_are_those_of_the_screens(tmp_path: Path) -> None:
 def test_dollars_of_owners_have_their_basis(tmp_path: Path) -> None:
     owned = replace(LOW_BATCH_70B, knobs={**LOW_BATCH_70B.knobs, "label:team": 'a "b"', "job": "7"})
     where = seed(tmp_path / "db", owned, gpus=3, usd_per_hour=6.88, minutes=60, end_ts=END)
-    families = {family.name: family for family in Dollars(where, Settings(), now=lambda: END).families()}
+    families = {family.name: family for family in Dollars(where, Settings(), clock=lambda: END).families()}
     samples = families["pertoken_owner_window_usd"].samples
     labels = [{"basis": "job", "owner": "7"}, {"basis": "label:team", "owner": 'a "b"'}]
     assert [dict(label) for label, _ in samples] == labels
@@ -67,7 +67,7 @@ def test_budgets_of_owners_are_read_once_an_hour_and_other_figures_once_a_minute
     counted("month_spend")
     counted("spend_by_owner")
     now = [END]
-    page = Dollars(where, settings, now=lambda: now[0], monotonic=lambda: now[0])
+    page = Dollars(where, settings, clock=lambda: now[0], monotonic=lambda: now[0])
     for minute in range(0, 60, 20):
         now[0] = END + 60 * minute
         exposed = values(page.page())
@@ -83,11 +83,11 @@ def test_energy_and_carbon_of_models_are_those_of_costs(tmp_path: Path) -> None:
     metered = replace(LOW_BATCH_70B, metered=True, plug_w=2000.0)
     where = seed(tmp_path / "db", metered, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
     grid = Grid(400.0, "Ember", "2025-01-23")
-    exposed = values(Dollars(where, Settings(energy_pue=1.5, energy_grid=grid), now=lambda: END).page())
+    exposed = values(Dollars(where, Settings(energy_pue=1.5, energy_grid=grid), clock=lambda: END).page())
     assert exposed["pertoken_model_window_kwh"] == pytest.approx(3)
     assert exposed["pertoken_model_window_co2e_kg"] == pytest.approx(1.2)
     assert exposed["pertoken_model_joules_per_token"] == pytest.approx(3 * 3.6e6 / (200 * 3600))
-    unknown = values(Dollars(where, Settings(), now=lambda: END).page())
+    unknown = values(Dollars(where, Settings(), clock=lambda: END).page())
     assert "pertoken_model_window_kwh" in unknown and "pertoken_model_window_co2e_kg" not in unknown
 
 

@@ -14,7 +14,7 @@ from tests.reports.builders import END, recorded
 
 def replies_over(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: list[Recommendation]) -> Replies:
     monkeypatch.setattr(module, "standing", lambda store: tuple(rows))
-    return Replies(recorded(folder / "db"), Settings(), now=lambda: END)
+    return Replies(recorded(folder / "db"), Settings(), clock=lambda: END)
 
 
 def refused(number: int, rule: str = "quantize-weights", code: str = "no-load") -> Recommendation:
@@ -24,7 +24,7 @@ def refused(number: int, rule: str = "quantize-weights", code: str = "no-load") 
 
 
 def test_the_bill_is_answered_and_wrong_questions_are_refused(tmp_path: Path) -> None:
-    replies = Replies(recorded(tmp_path / "db"), Settings(), now=lambda: END)
+    replies = Replies(recorded(tmp_path / "db"), Settings(), clock=lambda: END)
     reply = replies.costs(hours=4)
     assert reply["usd"] == pytest.approx(82.56) and reply["next"] is None
     assert sum(line["usd"] for line in reply["lines"]) == pytest.approx(82.56)

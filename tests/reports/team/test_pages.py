@@ -30,7 +30,7 @@ SEARCH, ADS = PageReader(user="ann", owners=("search",)), PageReader(user="bob",
 
 
 def pages_of(where: StoreLocation) -> TeamPages:
-    return TeamPages(where, OWNED, now=lambda: END)
+    return TeamPages(where, OWNED, clock=lambda: END)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_an_owner_sees_nothing_of_another_owner_on_any_page(where: StoreLocation
 
 def test_figures_are_read_again_once_they_are_old(where: StoreLocation) -> None:
     clock = [0.0]
-    pages = TeamPages(where, OWNED, now=lambda: END, monotonic=lambda: clock[0])
+    pages = TeamPages(where, OWNED, clock=lambda: END, monotonic=lambda: clock[0])
     first = pages.html("/savings", EVERYTHING)
     with AdviceRepository(where).writing() as connection:
         write(connection, [Moved(advice(5, "chat"), "test", "again")], {}, "test")
