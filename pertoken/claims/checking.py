@@ -149,7 +149,10 @@ def _static_use(batch: int) -> float:
     generated = typical("conversation")[1]
     tokens = sorted(generated.tokens)
     steps = [(rank / len(tokens)) ** batch for rank in range(len(tokens) + 1)]
-    longest = sum(size * (after - before) for size, before, after in zip(tokens, steps, steps[1:], strict=False))
+    longest = sum(
+        size * (chance_up_to - chance_below)
+        for size, chance_below, chance_up_to in zip(tokens, steps, steps[1:], strict=False)
+    )
     return float(generated.mean / longest)
 
 
@@ -240,17 +243,17 @@ class Checked:
     @property
     def verdict(self) -> str:
         """`holds here`, `holds under …`, `does not hold`, `depends on …` or `not checkable`."""
-        claimed, known = self.claim.claimed, [case for case in self.cases if case.figure is not None]
-        if claimed is None or not known:
+        claimed, figured = self.claim.claimed, [case for case in self.cases if case.figure is not None]
+        if claimed is None or not figured:
             return "not checkable"
-        meeting = [case for case in known if case.meets(claimed)]
-        if len(meeting) == len(known):
+        meeting = [case for case in figured if case.meets(claimed)]
+        if len(meeting) == len(figured):
             return "holds here"
         if meeting:
             return f"holds under: {'; '.join(case.words for case in meeting)}"
-        likely = [case.figure[1] for case in known if case.figure is not None]
+        likely = [case.figure[1] for case in figured if case.figure is not None]
         if min(likely) < claimed[0] and max(likely) > claimed[1]:
-            return "depends on: " + "; ".join(case.words for case in known)
+            return "depends on: " + "; ".join(case.words for case in figured)
         return "does not hold: it is more" if min(likely) > claimed[1] else "does not hold: it is less"
 
 
@@ -307,17 +310,17 @@ def forecast_case(
     calibration: Calibration | None = None,
 ) -> Case:
     """Return the figure of a claim on one deployment under one load; the reason where it is not forecast."""
-    now, load_now = _changed(deployment, load, claim.before, market)
-    to, load_after = _changed(deployment, load, {**claim.before, **claim.after}, market)
-    if claim.figure != "tokens/s" and (now, load_now) == (to, load_after):
+    present, present_load = _changed(deployment, load, claim.before, market)
+    changed, changed_load = _changed(deployment, load, {**claim.before, **claim.after}, market)
+    if claim.figure != "tokens/s" and (present, present_load) == (changed, changed_load):
         return Case(words, None, missing="it is so already")
-    known = calibration or Calibration()
+    used_calibration = calibration or Calibration()
     try:
-        figure = _ratio(claim.figure, (now, load_now), (to, load_after), market, known)
+        figure = _ratio(claim.figure, (present, present_load), (changed, changed_load), market, used_calibration)
         if claim.figure == "cost":
-            price = _price_ratio(now, to, market)
+            price = _price_ratio(present, changed, market)
             figure = figure[0] / price, figure[1] / price, figure[2] / price
-        return Case(words, _in_unit(claim, figure), tier_of(to, known, market).name)
+        return Case(words, _in_unit(claim, figure), tier_of(changed, used_calibration, market).name)
     except Abstained as reason:
         return Case(words, None, missing=str(reason))
 
@@ -349,51 +352,51 @@ def _changed(deployment: Deployment, load: Load, changes: Mapping[str, Any], mar
 Served = tuple[Deployment, Load]
 
 
-def _ratio(figure: str, now: Served, to: Served, market: Market, calibration: Calibration) -> Range:
+def _ratio(figure: str, present: Served, changed: Served, market: Market, calibration: Calibration) -> Range:
     """Return after over before of tokens/s, of time, or of the sequences that fit; `tokens/s` alone as they are.
 
     Two loads of one deployment share its error: only the width after the change is counted. Raises Abstained.
     """
-    if figure in ("rate", "cost") and now[1] == to[1]:
-        change = compare(now[0], to[0], now[1], market, calibration)
+    if figure in ("rate", "cost") and present[1] == changed[1]:
+        change = compare(present[0], changed[0], present[1], market, calibration)
         if isinstance(change, Change):
             return change.ratio
         raise Abstained(change.refusal or "it would not start")
-    before, after = (forecast(*served, market, calibration) for served in (now, to))
-    if before.running is None or after.running is None:
-        raise Abstained(before.refusal or after.refusal or "it would not start")
+    present_forecast, changed_forecast = (forecast(*served, market, calibration) for served in (present, changed))
+    if present_forecast.running is None or changed_forecast.running is None:
+        raise Abstained(present_forecast.refusal or changed_forecast.refusal or "it would not start")
     if figure == "tokens/s":
-        return after.running.tok_s
+        return changed_forecast.running.tok_s
     if figure == "sequences":
-        ratio = after.max_concurrency / before.max_concurrency
+        ratio = changed_forecast.max_concurrency / present_forecast.max_concurrency
         return ratio, ratio, ratio
     name = {"latency": "tpot_ms", "first token": "ttft_ms"}.get(figure, "tok_s")
-    likely = getattr(before.running, name)[1]
-    low, middle, high = (end / likely for end in getattr(after.running, name))
+    likely = getattr(present_forecast.running, name)[1]
+    low, middle, high = (end / likely for end in getattr(changed_forecast.running, name))
     return low, middle, high
 
 
-def _price_ratio(now: Deployment, to: Deployment, market: Market) -> float:
+def _price_ratio(present: Deployment, changed: Deployment, market: Market) -> float:
     """Return the list price after over before, the median of providers. Raises Abstained where none lists both."""
-    devices = (to.n_devices or 1) / (now.n_devices or 1)
-    if now.accelerator == to.accelerator:
+    devices = (changed.n_devices or 1) / (present.n_devices or 1)
+    if present.accelerator == changed.accelerator:
         return devices
-    ratios = price_ratios({"accelerator": now.accelerator}, {"accelerator": to.accelerator}, market)
+    ratios = price_ratios({"accelerator": present.accelerator}, {"accelerator": changed.accelerator}, market)
     if ratios is None:
-        raise Abstained(f"no provider lists both {now.accelerator} and {to.accelerator}")
+        raise Abstained(f"no provider lists both {present.accelerator} and {changed.accelerator}")
     return ratios[1] * devices
 
 
-def price_ratios(before: Mapping[str, Any], after: Mapping[str, Any], market: Market) -> Range | None:
+def price_ratios(present_knobs: Mapping[str, Any], changed_knobs: Mapping[str, Any], market: Market) -> Range | None:
     """Return the lowest, median and highest ratio of offers after over before, of one provider and region.
 
     Two purchases of one accelerator are compared on the same instance. None where no provider lists both.
     """
-    same_instance = before.get("accelerator", after["accelerator"]) == after["accelerator"]
+    same_instance = present_knobs.get("accelerator", changed_knobs["accelerator"]) == changed_knobs["accelerator"]
     ratios = [
         late.nano_usd_per_device_hour / early.nano_usd_per_device_hour
-        for early in _offers({**after, **before}, market)
-        for late in _offers({**before, **after}, market)
+        for early in _offers({**changed_knobs, **present_knobs}, market)
+        for late in _offers({**present_knobs, **changed_knobs}, market)
         if (early.provider, early.region) == (late.provider, late.region)
         and (not same_instance or early.instance_type == late.instance_type)
     ]
