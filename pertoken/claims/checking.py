@@ -38,7 +38,7 @@ class Uncertain:
 
     range: Range
     tier: str | None = None
-    """Tier of the forecast behind it; None for what was published."""
+    """Tier of the forecast behind it; None for a published figure."""
 
 
 Facts = Mapping[str, Callable[..., float | Uncertain]]
@@ -85,7 +85,7 @@ def _named(tree: ast.expr, facts: Facts) -> dict[str, float | Uncertain]:
     """Return the facts that an expression names, by the text of their calls."""
     named: dict[str, float | Uncertain] = {}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    for node in reversed(calls):  # arguments before what they are arguments of
+    for node in reversed(calls):  # arguments before their call
         middle = {call: fact.range[1] if isinstance(fact, Uncertain) else fact for call, fact in named.items()}
         name = node.func.id  # type: ignore[attr-defined]  # a Name, by the condition above
         call = ast.unparse(node)
@@ -219,7 +219,7 @@ class Case:
     words: str
     figure: Range | None
     tier: str | None = None
-    """Tier of the forecast; None of what is listed, computed or published."""
+    """Tier of the forecast; None for a listed, computed or published figure."""
     missing: str | None = None
     """Why there is no figure."""
 
@@ -269,7 +269,7 @@ def _forecast(claim: Claim, market: Market) -> Iterator[Case]:
 
 
 def _offer(claim: Claim, market: Market) -> Iterator[Case]:
-    """Yield one case for each provider that lists what is compared."""
+    """Yield one case for each provider that lists both sides."""
     for provider in sorted({offer.provider for offer in _offers({**claim.before, **claim.after}, market)}):
         after = {**claim.after, "provider": provider}
         if claim.before:

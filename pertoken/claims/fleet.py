@@ -1,4 +1,4 @@
-"""Claims on a fleet: the figure of each service, and the recommendation that would realise it."""
+"""Claims on a fleet: each service's figure, the recommendation that would realise it, and claims as text and JSON."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _case(claim: Claim, service: Service, context: Context) -> tuple[Case, float
 
 
 def _from_present(claim: Claim) -> Claim:
-    """Return a claim whose change starts from the present batch of a service instead of a stated one."""
+    """Return a claim that starts from the present batch of a service instead of a stated one."""
     return replace(claim, before={name: value for name, value in claim.before.items() if name != "running"})
 
 
