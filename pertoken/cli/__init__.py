@@ -82,7 +82,7 @@ class _Commands(click.Group):
             ctx.exit(reported.exit_code)
 
     def _answered(self, ctx: click.Context) -> Any:
-        """Run the command; if it ends over rows that hold what nothing can have, again without them."""
+        """Run the command; if rows with impossible values end it, run it again without them."""
         words = list(ctx._protected_args), list(ctx.args)
         try:
             return super().invoke(ctx)

@@ -420,7 +420,7 @@ def all_values(rows: Sequence[Recommendation]) -> list[dict[str, Any]]:
 def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
     """Return the rows without targets of a rule that have no proposal, beyond its first ones.
 
-    A host may have 64 deployments, and each rule names what it lacks of each.
+    A host may have 64 deployments, and each rule names the missing series of each.
     """
     from collections import Counter
 

@@ -1,4 +1,4 @@
-"""`pertoken costs`: what a million tokens cost, by model or service and hour, or by host."""
+"""`pertoken costs`: the price of a million tokens, by model or service and hour, or by host."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 BILL_BY = ("tenant", "team", "model", "gpu", *BASES)
-"""What the lines of a bill can be grouped by, beside `label:NAME`."""
+"""Keys that can group the lines of a bill, beside `label:NAME`."""
 LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "service"))
 
 

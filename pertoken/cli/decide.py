@@ -1,4 +1,4 @@
-"""Commands for decisions on recommendations: accept, put off, try, declare, undo."""
+"""Commands for decisions on recommendations: accept, snooze, dismiss, reopen, declare applied, undo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pertoken doctor`: what can be measured on this host, what not, and how to switch it on."""
+"""`pertoken doctor`: available and missing measurements of this host, and how to switch them on."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
-    """Yield lines on what was imported from each host, what is missing, and what to do next."""
+    """Yield lines on the import: minutes of each host, missing series, and the next command."""
     from pertoken.units import format_count, format_utc
 
     if not report.hosts:

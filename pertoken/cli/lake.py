@@ -1,4 +1,4 @@
-"""`pertoken lake`: publish closed hours as Parquet, and look after what was published; questions of `--db lake:URL`."""
+"""`pertoken lake`: publish closed hours as Parquet, and look after the files; questions of `--db lake:URL`."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from pertoken.text.lake import LakeTable
 
 PREFIX = "lake:"
-"""What a `--db` begins with that is a lake."""
+"""Prefix of a `--db` that is a lake."""
 DUCKDB = "duckdb"
 """Engine by default."""
 BY = ("model", "service", "cell", "provider", "region", "accelerator", "namespace", "workload", "hour", "day")
-"""What `costs` over a lake can be grouped by."""
+"""Keys that can group `costs` over a lake."""
 TOKENS_BY = ("model", "service", "provider", "region", "namespace", "workload")
 """Those by which tokens are known, too, as they are by labels, jobs and slices."""
 FORGET = ("namespace", "service", "model", "workload")
-"""Columns whose names can be deleted."""
+"""Columns with names that can be deleted."""
 SHOWN_DAYS = 30
 """Days of the screens."""
 
@@ -261,7 +261,7 @@ def cost_tables(opened: LakeSession, by: str | None) -> list[LakeTable]:
 
 
 def _named(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
-    """Return rows whose owner stands under the name of its basis."""
+    """Return rows with the owner under the name of its basis."""
     return [{by if key == "owner" else key: value for key, value in row.items()} for row in rows]
 
 

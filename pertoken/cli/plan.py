@@ -1,4 +1,4 @@
-"""`pertoken plan`, and a plan as text."""
+"""`pertoken plan`: one plan of all advice, printed as text or JSON."""
 
 from __future__ import annotations
 

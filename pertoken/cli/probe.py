@@ -99,7 +99,7 @@ def probe(
 
 
 def base_url(endpoint: str) -> str:
-    """Return an endpoint as a base URL. Raises BadInput for what is no HTTP address."""
+    """Return an endpoint as a base URL. Raises BadInput for anything but an HTTP address."""
     from urllib.parse import urlsplit
 
     from pertoken.errors import BadInput

@@ -147,7 +147,7 @@ def _asking(current: Trial, settings: Settings, endpoint: str | None, control_en
 def _wait(
     current: Trial, row: Recommendation, one_look: Callable[[Trial], tuple[Trial, Observed]], *, once: bool
 ) -> Trial:
-    """Read telemetry until a trial has ended; print to standard error what it waits for whenever that changes."""
+    """Read telemetry until a trial has ended; print its waiting reason to standard error whenever that changes."""
     import threading
     import time
 

@@ -209,7 +209,7 @@ def counted(devices: Sequence[Priced]) -> str:
 
 
 def no_longer(selector: str, names: Sequence[str]) -> str:
-    """Return that a selector has lost devices, and what to do."""
+    """Return a warning that a selector has lost devices, with the remedy."""
     return (
         f"{selector!r} no longer prices {', '.join(names)}: names match by whole words. Set the price again for the "
         f"device's own name with --from ever, then `pertoken prices unset` this one."
@@ -390,7 +390,7 @@ MAX_LINES = 10
 
 
 def fetched(market: Market, today: date) -> OfferList:
-    """Return the newest public lists; print what is missing of them: offers left out, and lists that failed."""
+    """Return the newest public lists; print the gaps: offers left out, and lists that failed."""
     from pertoken.cli.progress import Progress
     from pertoken.costs.prices.offers import OfferList, fetch
 
@@ -405,7 +405,7 @@ def fetched(market: Market, today: date) -> OfferList:
 
 
 def write(config_file: str | None, db: str | None, read: Callable[[Market, date], OfferList], yes: bool) -> None:
-    """Show what a list changes, ask, and store it; start again if another list is stored meanwhile.
+    """Show the changes of a list, ask, and store it; start again if another list is stored meanwhile.
 
     Raises BadInput for a list that cannot be read, and without a terminal to ask at.
     """

@@ -91,7 +91,7 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
 
 
 def _anonymizer(key_file: Path | None) -> Anonymizer:
-    """Return what replaces names, by the key of a file or a random one. Raises BadInput for a file that is no key."""
+    """Return the replacement of names, by the key of a file or a random one. Raises BadInput for an invalid key."""
     import secrets
 
     from pertoken.errors import BadInput

@@ -89,7 +89,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
             amounts.reset()  # the screens showed the exchange rate
         else:
             echo("No terminal: a plain summary instead of the screens.\n")
-            _await_figures(lambda: StoreSource(where, settings=settings).fleet(3600))  # each keeps what it read
+            _await_figures(lambda: StoreSource(where, settings=settings).fleet(3600))  # each keeps its reading
             echo(plain(source, hour_rate=settings.advisor_hour_rate))
             if notice := watch.notice():
                 echo(notice, err=True)
