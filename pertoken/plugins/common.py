@@ -30,7 +30,7 @@ def generates_nothing(seen: Evidence) -> bool:
 
 
 def encoder_refusal(seen: Evidence, reason: str) -> Skip | None:
-    """Return a refusal for a service that generates nothing, with what makes the change useless; None for others."""
+    """Return a refusal, with the reason, for a service that generates nothing; None for others."""
     if not generates_nothing(seen):
         return None
     return skip(
@@ -49,7 +49,7 @@ FILE_FORMATS = ("int8", "int4")
 FP8_KV = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "tgi")
 """Engines that store the cache in FP8, by their flags in the catalog."""
 FP8_KV_VENDORS = {"tgi": ("nvidia",)}
-"""Vendors on whose devices an engine supports an FP8 cache, where these are not `BOTH`."""
+"""Vendors of devices with an FP8 cache by engine, where these are not `BOTH`."""
 BOTH = ("nvidia", "amd")
 
 
