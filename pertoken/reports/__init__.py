@@ -2,9 +2,9 @@
 
 Front door:
 
-- `reports.figures`: `Period`, the stretch of time that a report covers.
-- `reports.figures`: `read_figures`, everything a report shows of a period.
-- `reports.html`: `html.page`, a self-contained HTML page.
-- `reports.markdown`: Markdown and CSV of the same figures.
-- `reports.focus`: FOCUS 1.3 rows.
+- `reports.figures`: `Period`, and `read_figures`, all figures of a report.
+- `reports.html` and `reports.markdown`: a self-contained HTML page; Markdown and CSV of the same figures.
+- `reports.focus`: FOCUS 1.4 rows.
+- `reports.gates` and `reports.alerts`: figures compared with limits, once and every minute.
+- `reports.exporters`, `reports.mcp_server` and `reports.team`: figures for metrics, models and a browser.
 """

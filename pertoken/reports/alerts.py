@@ -1,6 +1,6 @@
 """Alerts: figures compared with limits every minute; an event is sent when an alert fires and when it resolves.
 
-Front door: `watch` (`AlertWatch`, one round), `state` (`AlertState`) and `send` (`send_test`).
+Front door: `AlertWatch` (one round of all alerts), `AlertState` and `send_test`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pertoken.units import format_utc
 
 
 class Phase(StrEnum):
-    """Phase of an alert. An alert whose condition is false has no state."""
+    """Phase of an alert. An alert with a false condition has no state."""
 
     PENDING = "PENDING"
     """The condition holds, but not yet for long enough."""
@@ -246,7 +246,7 @@ _REQUESTS: Mapping[str, Callable[[str, Mapping[str, Any], str], Request]] = {
 
 
 def _alias(event: Mapping[str, Any]) -> str:
-    """Return the key that joins the events of one alert of one target, so that resolving closes what firing opened."""
+    """Return the key that joins the events of one alert of one target, so that resolving closes the event of firing."""
     test = "/test" if event["event"] == Event.TEST else ""
     key = f"pertoken/{event['alert']}/{literal(event['target'])}{test}"
     return key if len(key) <= _MAX_KEY else f"pertoken/{event['alert']}/{sha256(key.encode()).hexdigest()}"
@@ -264,7 +264,7 @@ def _facts(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _unformatted(text: str) -> str:
-    """Return text of which an Adaptive Card formats nothing as Markdown, so that no name becomes a link."""
+    """Return text that an Adaptive Card shows unformatted, so that no name becomes a link."""
     return "".join(f"\\{character}" if character in "\\`*_{}[]()#+!|<>~" else character for character in text)
 
 
@@ -359,7 +359,7 @@ class AlertWatch:
         self._months = RecentMonths()
 
     def round(self, now_ts: int) -> None:
-        """Evaluate every alert and send what is due. Raises StoreError."""
+        """Evaluate every alert and send due events. Raises StoreError."""
         measured = self._measured(now_ts)
         advice = AdviceRepository(self._where)
         with advice.writing() as connection:

@@ -1,6 +1,6 @@
 """Delivery to webhooks and by mail.
 
-Front door: `webhook` (`post`), `mail` (`send`) and `secret` (`read_secret`).
+Front door: `post` (webhooks), `send` (mail) and `read_secret`.
 """
 
 from __future__ import annotations

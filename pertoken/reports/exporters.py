@@ -1,6 +1,6 @@
 """Dollars for other tools: a metrics page, and the price maps of gateways.
 
-Front door: `dollars` (`Dollars`) and `price_maps`.
+Front door: `Dollars` (metrics page) and `price_map`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENERGY: Mapping[str, tuple[str, str]] = {
     "pertoken_model_joules_per_token": ("j_per_token", "that energy per prompt and generated token"),
     "pertoken_model_window_co2e_kg": ("co2e_kg", "kilograms of CO2 equivalent, by energy.grid"),
 }
-"""Metrics of energy -> the figure of `ServerEnergy`, and what it is."""
+"""Metrics of energy -> the figure of `ServerEnergy`, and its meaning."""
 HEADLINE = "pertoken_headline_usd"
 NAMES: Mapping[str, str] = {
     "usd_per_mtok": "pertoken_usd_per_mtok",

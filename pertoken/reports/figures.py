@@ -183,7 +183,7 @@ class Savings:
     unconfirmed: tuple[Recommendation, ...]
     """Open recommendations that the last advice run did not confirm; they are in no sum."""
     paying_more: tuple[Recommendation, ...]
-    """Open recommendations whose bill rises by less than their capacity is worth; they are in no sum."""
+    """Open recommendations that raise the bill by less than the worth of their capacity; they are in no sum."""
     taken: tuple[Recommendation, ...]
     proven: Banked
     refused: tuple[Recommendation, ...]
@@ -229,7 +229,7 @@ class ReportFigures:
     tokens: int
     savings: Savings
     troubles: tuple[Trouble, ...]
-    """What was wrong at the end of the period, the most urgent first."""
+    """Troubles at the end of the period, the most urgent first."""
     verdicts: tuple[Verdict, ...]
     """Verdicts passed in the period, and those pending on changes in it, newest change first."""
 
@@ -297,7 +297,7 @@ def _owners(priced: Bill) -> Iterator[Spend]:
 
 
 def read_troubles(store: Store, settings: Settings, end_ts: int, dated: bool = False) -> tuple[Trouble, ...]:
-    """Read what is wrong at a time, the most urgent first. Raises StoreError."""
+    """Read the troubles at a time, the most urgent first. Raises StoreError."""
     report = fleet_report(store, WINDOW_S, end_ts, dated=dated)
     return with_troubles(report, store, partial(objectives, settings=settings), end_ts if dated else None).troubles
 

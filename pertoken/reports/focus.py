@@ -2,7 +2,7 @@
 
 https://focus.finops.org/focus-specification/
 
-Front door: `rows` (`focus_rows`), `columns` (`COLUMNS`) and `energy` (`energy_by_day`).
+Front door: `focus_rows`, `columns` and `energy_by_day`.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _deployment(report: ReportFigures, epoch_id: int) -> Any:
 
 
 class _Counts:
-    """Tokens and energy of lines: those of an epoch on a day, split among its devices in proportion to dollars."""
+    """Tokens and energy of lines: sums of an epoch and day, split among its devices in proportion to dollars."""
 
     def __init__(self, report: ReportFigures, energy: DailyEnergy) -> None:
         self._of: dict[AllocatedLine, dict[str, str]] = {}

@@ -1,6 +1,6 @@
 """Gates: figures compared with limits, for CI (`--fail-on`) and for alerts.
 
-Front door: `written` (`read_gates`), `measure` (`Figures`, measured values) and `gate` (`judge`, gates over it).
+Front door: `read_gates` (comparisons as written), `Figures` (measured values) and `judge` (gates over them).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report as one HTML file."""
+"""A report, or the tables of a lake, as one HTML file: markup, plots as SVG, and the page."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def plots(report: ReportFigures) -> list[Markup]:
     spend = [
         (day, {name: nano / NANO_USD for name, nano in by_day.get(day, {}).items()}) for day in report.period.days()
     ]
-    # The dollars of a day that is not over include idle hours whose tokens are still to come.
+    # The dollars of a day that is not over include idle hours before its later tokens.
     part_days = report.period.part_days()
     prices = {
         name: [(day, None if nano is None or day in part_days else nano / NANO_USD) for day, nano in days]

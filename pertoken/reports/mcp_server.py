@@ -1,6 +1,6 @@
 """Read-only MCP server over stdio: costs, savings, verdicts and refusals.
 
-Front door: `replies` (`Replies`) and `server` (`server_of`, which needs the extra `mcp`).
+Front door: `Replies` (values) and `server_of` (the server, which needs the extra `mcp`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Replies:
         }
 
     def now(self, start: int = 0) -> dict[str, Any]:
-        """Return what is wrong now, the most urgent first, with $/hour and command. Raises BadInput."""
+        """Return the present troubles, the most urgent first, with $/hour and command. Raises BadInput."""
         store, now_ts = open_store(self._where), int(self._now())
         troubles = read_troubles(store, self._settings, now_ts)
         faults = faults_of_hosts(store, now_ts - HOUR, now_ts, dated=False)
@@ -89,7 +89,7 @@ class Replies:
     def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
         """Return advice: in the total, folded, not confirmed by the last run, paying more, or taken. Raises BadInput.
 
-        Folded are rows without a figure, and those whose work pays back in over a year.
+        Folded are rows without a figure, or with a payback of over a year.
         """
         store = open_store(self._where)
         rows = standing(store)
@@ -171,7 +171,7 @@ def _page(name: str, rows: Iterable[Mapping[str, Any]], start: int) -> dict[str,
 
 
 def _fitted(value: Any, max_bytes: int) -> Any:
-    """Return a JSON value whose texts and lists are cut off where it would be too long."""
+    """Return a JSON value with texts and lists cut off where it would be too long."""
     for max_text, max_list in CUTS:
         fitted = _cut(value, max_text, max_list)
         if len(json.dumps(fitted)) <= max_bytes:
@@ -208,7 +208,7 @@ Which = Literal["found", "folded", "unconfirmed", "paying_more", "taken"]
 
 
 class _Server(MCPServer[Any]):
-    """The SDK's server, whose reply to an argument of another type is one sentence for each argument."""
+    """The SDK's server; it replies to arguments of a wrong type with a sentence for each."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         try:
@@ -220,7 +220,7 @@ class _Server(MCPServer[Any]):
 
 
 def _sentences(error: ValidationError) -> str:
-    """Return what each argument may be, and what it was."""
+    """Return the valid and the given value of each wrong argument."""
     reasons: dict[str, list[str]] = {}
     given: dict[str, str] = {}
     for part in error.errors(include_url=False, include_context=False):

@@ -62,7 +62,7 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
 
 
 def now_table(report: ReportFigures) -> Table:
-    """Return what was wrong at the end of the period, with what it costs and the command against it."""
+    """Return the troubles at the end of the period, with their cost and the command against each."""
     rows = [
         (line.kind.value, line.target, line.reason, format_usd(line.nano_usd_per_hour), line.command)
         for line in report.troubles[:MAX_ROWS]
@@ -162,7 +162,7 @@ def _tier(row: Recommendation) -> str:
 
 
 def paying_more_table(report: ReportFigures) -> Table:
-    """Return the open recommendations whose bill rises by less than their capacity is worth."""
+    """Return open recommendations that raise the bill by less than the worth of their capacity."""
     rows = [
         (short_id(row), _marked_title(row), row.target, *_worth(row), row.rule_id)
         for row in report.savings.paying_more[:MAX_ROWS]
@@ -236,7 +236,7 @@ def _worth(row: Recommendation) -> tuple[str, str]:
 
 
 def _risks(row: Recommendation) -> tuple[str, str, str, str]:
-    """Return how sure advice is, what gets slower, what could break and who is affected."""
+    """Return certainty, slowdown, risk and affected services of advice."""
     best = row.chosen
     if best is None:
         return ("",) * 4
@@ -314,7 +314,7 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
 
 
 def advice_values(recommendation: Recommendation) -> dict[str, Any]:
-    """Return what a recommendation changes, why, how much and how sure it saves, and what it may harm."""
+    """Return the change of a recommendation, its reason, its saving with certainty, and its risks."""
     chosen = recommendation.chosen
     confirmed = None if chosen is None else chosen.if_confirmed
     return {
@@ -347,7 +347,7 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
 
 
 def trouble_values(trouble: Trouble) -> dict[str, Any]:
-    """Return what is wrong now as JSON values."""
+    """Return the present troubles as JSON values."""
     nano_usd = trouble.nano_usd_per_hour
     return {
         "kind": trouble.kind.value,

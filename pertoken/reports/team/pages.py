@@ -1,4 +1,4 @@
-"""The pages as HTML: what is wrong now, costs, savings, the plan, receipts and rules."""
+"""The team's pages as HTML: troubles, costs, savings, the plan, receipts and rules, narrowed to the reader's scope."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Scope:
         return epoch is not None and self.has_model(epoch.served_model)
 
     def has_advice(self, row: Recommendation, report: ReportFigures) -> bool:
-        """Return whether every service and host that advice is about or touches is read; hosts by what they serve."""
+        """Return whether every service and host that advice is about or touches is read; hosts by their deployments."""
         touched = {subject for variant in row.variants for subject in variant.touches}
         subjects = {f"{row.target_kind}:{row.target_key}", *touched, *row.targets}
         return self.owners is None or all(self._has_subject(subject, report) for subject in subjects)
@@ -181,7 +181,7 @@ _DETAIL = re.compile(r"/(savings|receipts)/([0-9a-f]{4,16})")
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Values of one reading of the database, of which each reader sees a part."""
+    """Values of one reading of the database; each reader sees a part of them."""
 
     store: Store
     report: ReportFigures
@@ -321,7 +321,7 @@ def _savings(report: ReportFigures) -> list[Markup]:
 
 
 def _linked(table: Table, base: str) -> Table:
-    """Return a table whose first cells, which are ids, link to their pages."""
+    """Return a table with links from the ids in the first cells to their pages."""
     return replace(table, rows=tuple((tag("a", row[0], href=base + row[0]), *row[1:]) for row in table.rows))
 
 

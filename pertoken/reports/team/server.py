@@ -43,7 +43,7 @@ class Login:
     def reader(self, address: str, headers: Message) -> PageReader | None:
         """Return the reader of a request from an address; None if it needs a login.
 
-        Where no readers are set, the request must name this host: a page of another site, whose name was pointed at
+        Where no readers are set, the request must name this host: a page of another site, with a name pointed at
         this host, gets no figures.
         """
         if not self._readers:
@@ -57,7 +57,7 @@ class Login:
         return matches[0] if matches else None
 
     def _by_user(self, values: Sequence[str]) -> PageReader | None:
-        """Return the reader of a user; None for two headers, of which a client may have sent one."""
+        """Return the reader of a user; None for two headers: a client may have sent one of them."""
         user = values[0].strip() if len(values) == 1 else ""
         readers = {reader.user: reader for reader in reversed(self._readers) if reader.user is not None}
         return (readers.get(user) or readers.get(ANYBODY)) if user else None
