@@ -91,7 +91,7 @@ def how_sure(best: Variant) -> str:
 
 
 def slower(best: Variant) -> tuple[str, ...]:
-    """Return what gets slower or faster, with the ratio whether or not an objective is set."""
+    """Return the change of latency with its ratio, whether or not an objective is set."""
     lines = [f"{line.figure} {latency_change(line)}" for line in best.latency]
     if best.throughput_ratio is not None:
         lines.append(f"tokens/s of a replica {ratio_range(best.throughput_ratio)}")
@@ -275,7 +275,7 @@ def _ms(range_ms: tuple[float, float, float] | None) -> str:
 
 
 def _if_confirmed(best: Variant) -> Iterator[str]:
-    """Yield the saving that counts once a person has confirmed what it assumes."""
+    """Yield the saving that counts once a person has confirmed its assumptions."""
     if best.if_confirmed is not None:
         if any(best.if_confirmed.net):
             yield _money(best, best.if_confirmed.net, "off the bill, in no total before")

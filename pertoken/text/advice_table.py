@@ -43,17 +43,16 @@ MAY_RISE = "may rise: "
 
 
 def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the open proposals, those of `paying_more` apart: largest low end of the bankable saving first.
+    """Return the open proposals without `paying_more`: largest low end of the bankable saving first.
 
-    A low end that rests on a forecast counts half. Then come those whose low end is a loss, by their likely saving;
-    those that free capacity alone; those with a saving if confirmed; those without a price; and those that the last
-    run did not confirm.
+    A low end that rests on a forecast counts half. Then come proposals with a loss as low end, by their likely saving;
+    with capacity alone; with a saving if confirmed; without a price; and unconfirmed by the last run.
     """
     return _surest_first(row for row in advice if not row.pays_more)
 
 
 def paying_more(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the open proposals whose bill rises by less than their capacity is worth; they are in no total."""
+    """Return open proposals that raise the bill by less than the worth of their capacity; they are in no total."""
     return _surest_first(row for row in advice if row.pays_more)
 
 
@@ -104,7 +103,7 @@ def capacity(row: Recommendation) -> Money | None:
 
 
 def if_confirmed(row: Recommendation) -> Money | None:
-    """Return the net saving of the chosen variant, else of the best, once a person has confirmed what it assumes."""
+    """Return the net saving of the chosen variant, else of the best, once a person has confirmed its assumptions."""
     return row.chosen.if_confirmed.net if row.chosen and row.chosen.if_confirmed else None
 
 
@@ -179,7 +178,7 @@ def record_words(record: Record | None) -> str:
 
 
 def marked_title(row: Recommendation) -> str:
-    """Return what an open proposal changes, with a mark where the last run did not confirm it or the bill may rise."""
+    """Return the title of an open proposal, marked if the last run did not confirm it or the bill may rise."""
     mark = "" if row.unconfirmed is None else f"{UNCONFIRMED} "
     return f"{mark}{MAY_RISE if row.may_rise else ''}{literal(row.title)}"
 
@@ -204,7 +203,7 @@ def _if_confirmed(row: Recommendation) -> str:
 
 
 def _promised(row: Recommendation) -> str:
-    """Return the bankable dollars that were promised; without any, those of capacity with this word."""
+    """Return the promised bankable dollars; without any, the promised capacity dollars, so labelled."""
     money, more = bankable(row), capacity(row)
     if not any(money or ()) and more is not None and any(more):
         return f"{usd_triple(more)} capacity"
@@ -304,13 +303,13 @@ MAX_PAYBACK_MONTHS = 12
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Open advice, split into what is listed and what is folded away."""
+    """Open advice, split into listed and folded rows."""
 
     shown: tuple[Recommendation, ...]
     by_rule: tuple[tuple[Recommendation, ...], ...] = ()
     """Rows without a figure, by rule, the most frequent rule first."""
     slow: tuple[Recommendation, ...] = ()
-    """Rows whose work pays back in over a year."""
+    """Rows with a payback of over a year."""
     hour_rate: float = HOUR_RATE
 
     @property
@@ -400,7 +399,7 @@ def accepted_note(advice: Sequence[Recommendation]) -> str | None:
 
 
 def forecast_note(rows: Sequence[Recommendation]) -> str | None:
-    """Return what the forecasts of some advice rest on, with what lifts them; None without a forecast."""
+    """Return the tiers of the forecasts of some advice, and the commands that lift them; None without a forecast."""
     counts = Counter(row.best.tier for row in rows if row.best and row.best.tier)
     if not counts:
         return None
@@ -420,7 +419,7 @@ def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
 
 
 def _worth(best: Sequence[Recommendation]) -> str:
-    """Return what the proposals are worth: a sentence for each kind of dollars that they have."""
+    """Return the worth of the proposals: a sentence for each of their kinds of dollars."""
     falls, serves_more = total(bankable(row) for row in best), total(capacity(row) for row in best)
     bill = f"Bankable {usd_range(falls)} a month: the bill falls by this." if falls and any(falls) else ""
     more = (

@@ -58,7 +58,7 @@ _shown = _Shown(Currency(), None, False)
 
 
 class _Reports(threading.local):
-    """Whether this thread writes a report, whose amounts are dollars in any currency of the screens."""
+    """Whether this thread writes a report: its amounts are dollars in any currency of the screens."""
 
     writing = False
 

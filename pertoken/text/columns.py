@@ -27,7 +27,7 @@ Cut = Callable[[str], str]
 
 @lru_cache(maxsize=64)
 def cut_apart(texts: tuple[str, ...], width: int, keep_end: bool = False) -> tuple[str, ...]:
-    """Return the texts in at most `width` cells each, with `…` in place of what is cut.
+    """Return the texts in at most `width` cells each, with `…` in place of the cut part.
 
     The end is cut, or with `keep_end` the start. If two texts would then look the same, other cuts are tried: of the
     middle, then of both ends. The first cut that makes all texts distinct is used for all; else the cut that makes most
@@ -148,9 +148,9 @@ class Column(Generic[L]):
 def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int) -> dict[int, int]:
     """Return the width in cells of each column that is shown, by its index. `cells` are rows of all columns.
 
-    Empty columns are left out. If the rest does not fit in `width` with all columns at their `min_cells`, those of the
-    highest rank are left out; then the widest are cut, columns of rank 0 last. The last two columns are both shown as
-    long as `NAME_CELLS` are left for the first.
+    Empty columns are left out. If the rest does not fit in `width` with all columns at their `min_cells`, columns of
+    the highest rank are left out; then the widest are cut, columns of rank 0 last. The last two columns are both shown
+    as long as `NAME_CELLS` are left for the first.
     """
     natural = {
         i: max(cell_len(caption(column.name)), *(cell_len(row[i]) for row in cells))
@@ -182,7 +182,7 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
 
 
 def cut(texts: Sequence[str], width: int, column: Column[L]) -> list[str]:
-    """Return the texts of a column in exactly `width` cells, numbers aligned right; see `cut_apart` for what is cut."""
+    """Return the texts of a column in exactly `width` cells, numbers aligned right; `cut_apart` cuts them."""
     fits = all(cell_len(text) <= width for text in texts)
     if fits:
         shown: Sequence[str] = texts

@@ -1,4 +1,4 @@
-"""Text of dollars: the bill, hours, spend, invoices."""
+"""Text of dollars: the bill, prices by hour, spend of owners, the month, and figures of models."""
 
 from __future__ import annotations
 
@@ -426,7 +426,7 @@ def _server_column(name: str, title: str, rank: int, text: Callable[[Figure], st
 
 
 def energy_note(terms: EnergyTerms) -> str:
-    """Return what the energy of servers is, and by which terms."""
+    """Return the scope of server energy, and its terms."""
     grid = terms.grid
     embodied = f" and {terms.embodied_g_per_hour:g} g an hour of each device" if terms.embodied_g_per_hour else ""
     carbon = (

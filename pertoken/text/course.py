@@ -1,4 +1,4 @@
-"""Text of a course of hours: plots, notes and the replay."""
+"""Text of the history of a host or deployment: plots, the split of its dollars, advice, and the replay."""
 
 from __future__ import annotations
 
@@ -237,10 +237,7 @@ def _bounds(bounds: tuple[int, int] | None, busy: int) -> str:
 
 
 def gap_lines(line: DeploymentLine | HostUse | None, course: Course, missing: Sequence[str]) -> tuple[str, ...]:
-    """Return what the history lacks as sentences, of the panels in `missing`; a host that serves nothing has no tokens.
-
-    What such a host costs an hour is named.
-    """
+    """Return gaps of the history as sentences: panels in `missing`, and the cost of a host that serves nothing."""
     idle = () if course.deployment_ids or not isinstance(line, HostUse) else (_nothing_served(line),)
     names = [name for name in missing if not idle or name not in SERVED]
     return (*idle, *((f"Not measured in this window: {', '.join(names)}.",) if names else ()))

@@ -131,7 +131,7 @@ def history_sections(detail: Detail | None) -> Sheet:
 
 
 def paid_section(detail: Detail | None) -> Sheet:
-    """Return what the receipts of a change measured; empty before its verdict."""
+    """Return the savings that the receipts of a change measured; empty before its verdict."""
     receipts = () if detail is None else detail.receipts
     return sheet(Section("What it saved, as measured", tuple(map(paid_line, receipts))))
 

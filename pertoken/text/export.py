@@ -236,7 +236,7 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Return a text as one line, of which Markdown and HTML format nothing and that mentions nobody."""
+    """Return a text as one line without markup of Markdown or HTML, and without mentions."""
     return re.sub(r"([\\`*_\[\]<>|#@])", r"\\\1", " ".join(literal(text).split()))
 
 
@@ -387,7 +387,7 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServiceCost:
-    """Replicas of the service that a recommendation changes, and what they cost now."""
+    """Replicas of the service that a recommendation changes, and their present cost."""
 
     models: tuple[str, ...]
     """Served model names."""
@@ -396,7 +396,7 @@ class ServiceCost:
     """Of all replicas; None without a price."""
 
     def per_month(self, replicas: int) -> str:
-        """Return what a number of replicas costs a month."""
+        """Return the monthly cost of a number of replicas."""
         if self.nano_usd_per_hour is None or not self.replicas:
             return "unknown: no device has a price"
         return f"{format_usd(round(self.nano_usd_per_hour / self.replicas * replicas * MONTH_H))} a month"

@@ -1,4 +1,4 @@
-"""Text of the fleet: tables, sheets and notes of hosts, devices and deployments."""
+"""Text of the fleet: tables, charts and notes of hosts, devices and deployments."""
 
 from __future__ import annotations
 
@@ -414,7 +414,7 @@ def unpriced_device(line: object, report: FleetReport) -> str | None:
 
 
 def _unpriced_devices(line: object, report: FleetReport) -> Sequence[DeviceLine]:
-    """Return the devices whose prices make the dollars of a row: of a host with accelerators not its CPUs."""
+    """Return the priced devices of a row: of a host with accelerators, not its CPUs."""
     if isinstance(line, DeviceLine):
         return [line]
     if isinstance(line, DeploymentLine):

@@ -60,7 +60,7 @@ def mark(line: Trouble) -> str:
 
 
 def per_hour(line: Trouble) -> str:
-    """Return what its target costs: `$1.95/hour`; a dash if unknown."""
+    """Return the cost of its target: `$1.95/hour`; a dash if unknown."""
     return UNKNOWN if line.nano_usd_per_hour is None else f"{amount(line.nano_usd_per_hour)}/hour"
 
 
@@ -143,7 +143,7 @@ _NO_PRICE = "Not known, so no dollar figure includes it. `pertoken prices set --
 def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float = 0.0) -> Sheet:
     """Return the details of a deployment: money, tokens, latency, and limits of the figures."""
     window = format_duration(report.window_s)
-    # If the host stopped reporting, the present values are those of the last reading.
+    # If the host stopped reporting, its present values come from the last reading.
     stale = staleness(report, older_s)(line)
     return sheet(
         Section("Fault", (literal(line.fault),) if line.fault else ()),
@@ -419,14 +419,14 @@ class Finding(Protocol):
 
     @property
     def remedy(self) -> str | None:
-        """Sentence with what to do; None without a remedy."""
+        """Sentence with the remedy; None without one."""
         ...
 
 
 def finding_lines(
     findings: Sequence[Finding] | None, error: str | None, doing: str | None, report: FleetReport
 ) -> list[str]:
-    """Return the findings as lines: what works, then what is missing, with remedies. Empty once something is served."""
+    """Return the findings as lines: working parts, then gaps with remedies. Empty once something is served."""
     if report.deployments:
         return []
     if findings is None:

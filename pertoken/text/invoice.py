@@ -146,7 +146,7 @@ def _notes(compared: Compared) -> Iterator[str]:
 
 
 def _left_out(compared: Compared, invoice: Invoice) -> Iterator[str]:
-    """Yield what is in no amount, and hours that give no price."""
+    """Yield the parts of a bill that no amount includes, and hours that give no price."""
     if invoice.unreadable:
         lines = "1 line" if invoice.unreadable == 1 else f"{invoice.unreadable:,} lines"
         yield from _wrapped(

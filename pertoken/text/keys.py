@@ -344,7 +344,7 @@ def items(actions: Sequence[str], words: Mapping[str, str]) -> tuple[Item, ...]:
 def fitting(shown: Sequence[Item], width: int) -> tuple[Item, ...]:
     """Return the items that fit in `width` cells with a blank between them, in their order.
 
-    Those of `FIRST` take their cells first, then the others from the left.
+    Keys of `FIRST` take their cells first, then the others from the left.
     """
     ranked = sorted(
         shown, key=lambda item: min((FIRST.index(name) for name in item.actions if name in FIRST), default=99)

@@ -87,7 +87,7 @@ def lake_text(title: str, tables: Sequence[LakeTable], coverage: Coverage, width
 
 
 def coverage_lines(coverage: Coverage) -> list[str]:
-    """Return what answers are of, and which days are left out of them."""
+    """Return the coverage of the answers, and the days that are left out."""
     through = (
         "nothing of these hours is published"
         if coverage.through_ts is None

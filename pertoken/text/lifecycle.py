@@ -291,7 +291,7 @@ def instructions(trial: Trial, row: Recommendation) -> list[str]:
 
 
 def waiting_for(trial: Trial, seen: Observed, now_ts: int) -> str:
-    """Return the state of a running trial: what it waits for, or its progress."""
+    """Return the state of a running trial: the event that it waits for, or its progress."""
     if trial.design is Design.SWITCHBACK:
         return _next_block(trial, seen, now_ts)
     assert trial.control is not None

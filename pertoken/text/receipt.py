@@ -39,7 +39,7 @@ _COVARIATES = {
     Covariate.UPTIME: "time since the engine started",
 }
 MIN_SHOWN = 0.005
-"""Part of the cost of a token from which what load, mix or cache level did to it is shown."""
+"""Least part of the cost of a token at which the effect of load, mix or cache level is shown."""
 
 
 def to_markdown(receipt: Receipt) -> str:

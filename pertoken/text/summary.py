@@ -118,7 +118,7 @@ def _idle(bill: BillTotal | None) -> str:
 
 
 def savings_line(plan: Plan | None, banked: Banked | None, no_advice: str | None = None) -> str:
-    """Return the bankable saving of the plan under its least certain assumption, and what left a bill.
+    """Return the bankable saving of the plan under its least certain assumption, and the measured savings.
 
     `plan` is None while it is being composed; `no_advice` says why no rule has run, and when one does.
     """
@@ -166,7 +166,7 @@ def summary(
     verdicts: Sequence[Verdict] = (),
     hour_rate: float = HOUR_RATE,
 ) -> str:
-    """Return what is wrong now, the costs of a window, and the advice.
+    """Return the present troubles, the costs of a window, and the advice.
 
     Tables are at most `width` cells wide; None (for files and pipes): nothing is cut. Hints and reasons are never cut.
     `verdicts` are newest first. `no_advice` is the sentence shown if there are no proposals; None: the usual one.
@@ -179,7 +179,7 @@ def summary(
 
 
 def fleet_summary(report: FleetReport, width: int | None = WIDTH) -> str:
-    """Return what is wrong now and the costs of a window; `width` as in `summary`."""
+    """Return the present troubles and the costs of a window; `width` as in `summary`."""
     blocks = _fleet_blocks(report, width)
     return _joined(_head(report), trouble_table(report, width), *blocks, list(event_lines(report)[:3]))
 
@@ -194,7 +194,7 @@ def advice_summary(
     hour_rate: float = HOUR_RATE,
     no_advice: str | None = None,
 ) -> str:
-    """Return what is wrong now and the advice: the largest savings, and the number of rows that are left out.
+    """Return the present troubles and the advice: the largest savings, and the number of rows that are left out.
 
     `no_advice` as in `summary`. `everything` leaves out nothing: rows without a figure, other variants, and reasons of
     refusals are listed, too.
