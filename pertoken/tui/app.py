@@ -186,7 +186,7 @@ class KeyCommands(Provider):
             yield DiscoveryHit(key.command, partial(self._app.action_act, key.action), help=self._help(key))
 
     async def search(self, query: str) -> Hits:
-        """Yield the commands whose name or synonym matches, best first."""
+        """Yield the commands with a matching name or synonym, best first."""
         matcher = self.matcher(query)
         for key in self._keys():
             by_name = matcher.match(key.command)

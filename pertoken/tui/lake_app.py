@@ -34,7 +34,7 @@ class LakeApp(App[None]):
         self._url, self._read_answers = url, read
 
     def compose(self) -> ComposeResult:
-        """Make a place for what is not read yet."""
+        """Make a place for tables that are not read yet."""
         yield Static(f"{self._url}: reading", id="head", markup=False)
         yield TabbedContent(id="answers")
         yield Footer(show_command_palette=False)

@@ -1,4 +1,4 @@
-"""Options of the screens, taken from the settings."""
+"""Options of the screens: keys and choices of the settings, and the remembered state."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Remembered:
     tables: Mapping[str, Table] = field(default_factory=dict)
     """Arrangements by the id of the table."""
     database: str | None = None
-    """Database whose screen it is: over another one the screens begin with the fleet."""
+    """Database of the remembered screen: over another one the screens begin with the fleet."""
 
     def with_table(self, name: str, table: Table) -> Remembered:
         """Return a copy with the arrangement of one table replaced."""
@@ -204,7 +204,7 @@ class SettingLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Look of the screens, their state file, and functions for what they show of this host."""
+    """Look of the screens, their state file, and functions that read this host."""
 
     theme: str = "dark"
     borders: str = "unicode"

@@ -87,7 +87,7 @@ class Background:
 
 
 class Output:
-    """Standard output that drops what is written after its terminal is gone.
+    """Standard output that drops text written after its terminal is gone.
 
     An error would end Textual's thread of output, and the program would wait for that thread for ever.
     """
@@ -106,7 +106,7 @@ class Output:
                 self.file.write(text)
 
     def flush(self) -> None:
-        """Flush what was written, if there still is a terminal."""
+        """Flush the written text, if there still is a terminal."""
         with suppress(OSError):
             if self.file is not None:
                 self.file.flush()

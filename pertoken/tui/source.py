@@ -63,7 +63,7 @@ class Source(Protocol):
         ...
 
     def timeline(self, now_ts: int) -> Timeline:
-        """Return the recorded stretch of time and its events."""
+        """Return the recorded interval and its events."""
         ...
 
     def records(self) -> Mapping[str, Record]:
@@ -131,7 +131,7 @@ class Query:
     spend_by: str | None = None
     """`tenant` or a basis of owners, by which the fleet page divides the bill."""
     subject: Subject | None = None
-    """Host or deployment whose page is open."""
+    """Host or deployment of the open page."""
 
 
 @dataclass(frozen=True, slots=True)

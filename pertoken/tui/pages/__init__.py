@@ -1,1 +1,1 @@
-"""The screens, one in each file. `pertoken.tui.app` opens them."""
+"""The screens. `pertoken.tui.app` opens them."""

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 _EVENTS = 3
 NOW_MARGIN = 2
-"""Cells beside the lines of what is wrong now."""
+"""Cells beside the lines of troubles."""
 _TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",)}
 """Ids of the tables that a group shows; tenants and owners are in `spend`."""
 _KEYS: dict[str, Callable[[Any], Hashable]] = {
@@ -107,7 +107,7 @@ class FleetPage(ListPage):
 
     @property
     def spend_by(self) -> str | None:
-        """By what the bill is divided; None for services and hosts, whose tables need no division."""
+        """Basis by which the bill is divided; None for services and hosts: their tables need no division."""
         return None if self.group in _TABLES else self.group
 
     def lists(self) -> ComposeResult:
@@ -286,7 +286,7 @@ class FleetPage(ListPage):
         return report.uses if table == "hosts" else report.devices
 
     def heading_of(self, line: Any) -> str:
-        """Return what a line is."""
+        """Return the kind of a line."""
         return "Device" if isinstance(line, DeviceLine) else "Tenant" if self.group == "tenant" else "Owner"
 
     def page_of(self, line: Callable[[View], Any]) -> Page:

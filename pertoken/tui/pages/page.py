@@ -55,7 +55,7 @@ class Page(Screen[None]):
         *("savings", "open", "earlier", "later", "event_before", "event_after", "moment", "now", "keys", "quit"),
     )
     WORDS: ClassVar[Mapping[str, str]] = {}
-    """Words in the last line that differ from those of the table of keys, by action."""
+    """Words in the last line that differ from the table of keys, by action."""
     OWN: ClassVar[frozenset[str]] = frozenset()
     """Actions that do something on this page and nothing on most others."""
     OWN_WRITES: ClassVar[frozenset[str]] = frozenset()
@@ -63,7 +63,7 @@ class Page(Screen[None]):
     focused = reactive[Widget | None](None, repaint=False)
     """Widget with the focus. The widgets that lose and get it are drawn; Textual would draw the whole screen again."""
     subject: Subject | None = None
-    """Host or deployment whose history the page shows."""
+    """Host or deployment of the history that the page shows."""
     late_s: float | None = LATE_S
     """Seconds without an answer after which the title reports it; None: no refresh, and the title has an age."""
     BINDINGS = bindings()  # type: ignore[assignment]
@@ -148,7 +148,7 @@ class Page(Screen[None]):
         return ""
 
     def footer(self, view: View) -> tuple[str, ...]:
-        """Return the actions with a key in the last line now: those of a replay while the past is shown."""
+        """Return the actions with a key in the last line now: the replay's while the past is shown."""
         replays = view.at is not None and self.late_s is not None and {"savings", "quit"} <= set(self.FOOTER)
         return self.REPLAY_FOOTER if replays else self.FOOTER
 
@@ -172,7 +172,7 @@ class Page(Screen[None]):
             self.renew()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Show what was read while the page was hidden, and style the page again only if the look has changed."""
+        """Show values read while the page was hidden, and style the page again only if the look has changed."""
         look = self._present_look()
         event.refresh_styles = look != self._look
         self._look = look

@@ -65,7 +65,7 @@ def _of(select: Callable[[Sequence[Recommendation]], list[Recommendation]]) -> C
 
 
 def _folds(view: View) -> Folded:
-    """Return the open advice of a view, split into what is listed and what is folded away."""
+    """Return the open advice of a view, split into listed and folded rows."""
     report = view.reading.fleet.value
     troubles = () if report is None else report.troubles
     return folded(open_advice(view.reading.advice.value or ()), troubles, view.hour_rate or HOUR_RATE)
@@ -76,7 +76,7 @@ def _shown(view: View) -> list[Recommendation]:
 
 
 def _folded(view: View) -> list[Recommendation]:
-    """Return the rows whose work pays back late, then those without a figure by rule."""
+    """Return the rows with a late payback, then by rule the rows without a figure."""
     folds = _folds(view)
     return [*folds.slow, *(row for rows in folds.by_rule for row in rows)]
 

@@ -1,1 +1,1 @@
-"""Widgets of the screens, one in each file."""
+"""Widgets of the screens."""

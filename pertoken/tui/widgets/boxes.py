@@ -1,4 +1,4 @@
-"""Input line for an answer, with the question above it."""
+"""Input lines: an answer to a question, a filter, a name to jump to, and a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bill of the window as a sentence and a bar."""
+"""Figures at the top of a page: the bill with its bar, large figures, the lane of events, and notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers of widgets, one in each file."""
+"""Layout of pages: lists side by side, tables that share the height, charts, plain text and the line of keys."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _MIN_LINES = 2
 
 
 def shares(wanted: Sequence[int], height: int) -> list[int]:
-    """Return the lines of each table: what it wants, or an equal share of what is left.
+    """Return the lines of each table: as many as it wants, or an equal share of the rest.
 
     If a share would be under two lines, the last tables get none.
     """

@@ -1,4 +1,4 @@
-"""Table of lines that fits its width, keeps its cursor, and can be filtered and sorted."""
+"""Tables of lines: a scrolled list with a cursor, and rows that fit its width, can be filtered and sorted."""
 
 from __future__ import annotations
 
