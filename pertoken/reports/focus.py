@@ -31,7 +31,6 @@ from pertoken.window.energy import EpochEnergy
 from pertoken.window.reading import Window
 
 VERSION = "1.4"
-MANDATORY = "mandatory"
 
 
 @dataclass(frozen=True, slots=True)

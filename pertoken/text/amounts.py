@@ -126,8 +126,8 @@ def rate() -> float | None:
     if _currency().code == USD:
         return 1.0
     _shown.converted = True
-    shown_rate = _shown.rate
-    return None if shown_rate is None else float(shown_rate.per_usd)
+    exchange = _shown.rate
+    return None if exchange is None else float(exchange.per_usd)
 
 
 def amount(nano_usd: int | float | None, unknown: str = NO_AMOUNT) -> str:
@@ -173,12 +173,12 @@ def no_rate() -> str | None:
 
 def note() -> str | None:
     """Return the rate with its date and source, or that it is missing; None for US dollars."""
-    code, shown_rate = _currency().code, _shown.rate
+    code, exchange = _currency().code, _shown.rate
     if code == USD:
         return None
-    if shown_rate is None:
+    if exchange is None:
         return f"No amount is shown: currency.rates has no rate of {code} on or before {_shown.on}."
-    return f"Amounts are in {code}: {shown_rate.per_usd} per USD, {shown_rate.day}, {shown_rate.source}."
+    return f"Amounts are in {code}: {exchange.per_usd} per USD, {exchange.day}, {exchange.source}."
 
 
 def note_once() -> str | None:
@@ -189,16 +189,16 @@ def note_once() -> str | None:
 
 def currency_values() -> dict[str, Any] | None:
     """Return the currency with its rate as values for JSON; None for US dollars. `per_usd` is None without a rate."""
-    code, shown_rate = _currency().code, _shown.rate
+    code, exchange = _currency().code, _shown.rate
     if code == USD:
         return None
-    if shown_rate is None:
+    if exchange is None:
         return {"code": code, "per_usd": None, "date": None, "source": None, "reason": note()}
     return {
         "code": code,
-        "per_usd": float(shown_rate.per_usd),
-        "date": shown_rate.day.isoformat(),
-        "source": shown_rate.source,
+        "per_usd": float(exchange.per_usd),
+        "date": exchange.day.isoformat(),
+        "source": exchange.source,
     }
 
 

@@ -78,16 +78,12 @@ def change_provider(
         yield from _moves(service, present_placement, market, options)
 
 
-def _moves(
-    service: Service, present_placement: Placement, market: Market, options: Options
-) -> Iterator[Proposal | Skip]:
+def _moves(service: Service, placement: Placement, market: Market, options: Options) -> Iterator[Proposal | Skip]:
     replicas, ranks = len(service.deployments), service.deployments[0].n_devices or 1
-    offers = market.offers(present_placement.accelerator or "")
-    same = market.offers_at(present_placement)
+    offers = market.offers(placement.accelerator or "")
+    same = market.offers_at(placement)
     if not same:
-        yield skip(
-            "no-offer", f"none of {len(offers)} offers of {present_placement.accelerator} is listed where it runs"
-        )
+        yield skip("no-offer", f"none of {len(offers)} offers of {placement.accelerator} is listed where it runs")
         return
 
     def bill(offer: Offer) -> int:
@@ -97,18 +93,15 @@ def _moves(
     elsewhere = [
         offer
         for offer in offers
-        if offer not in same
-        and offer.n_devices >= ranks
-        and _elsewhere(offer, present_placement)
-        and _allowed(offer, options)
+        if offer not in same and offer.n_devices >= ranks and _elsewhere(offer, placement) and _allowed(offer, options)
     ]
     trusted = [offer for offer in elsewhere if offer.confidence != "low"] or elsewhere
     at_home = [
         offer
         for offer in trusted
-        if offer.provider == present_placement.provider and offer.instance_type == present.instance_type
+        if offer.provider == placement.provider and offer.instance_type == present.instance_type
     ]
-    abroad = [offer for offer in trusted if offer.provider != present_placement.provider]
+    abroad = [offer for offer in trusted if offer.provider != placement.provider]
     cheapest = [min(offers, key=bill) for offers in (at_home, abroad) if offers]
     better = [offer for offer in cheapest if 1 - bill(offer) / bill(present) >= options.min_saving]
     for offer in better:
@@ -118,7 +111,7 @@ def _moves(
         best = max((1 - bill(offer) / bill(present) for offer in cheapest), default=0.0)
         yield skip(
             "cheap-already",
-            f"the cheapest of {len(elsewhere)} other offers of {present_placement.accelerator} for {replicas} × "
+            f"the cheapest of {len(elsewhere)} other offers of {placement.accelerator} for {replicas} × "
             f"{ranks} devices is listed {max(0.0, best):.0%} below {present.provider} {present.instance_type}, not "
             f"{options.min_saving:.0%}",
         )
