@@ -18,7 +18,7 @@ from pertoken.state.model import Model
 from pertoken.state.service import Demand, Service, Slo
 from pertoken.store.schema.shared import stable_id
 from pertoken.units import SHARE
-from pertoken.window.inventory import Inventory, device_name
+from pertoken.window.inventory import Inventory, KnownDevice, KnownEpoch, KnownHost, device_name
 
 
 def service_name(served_model: str, settings: Settings) -> str:
@@ -114,10 +114,10 @@ def _slo(settings: Settings, configured: ServiceSettings | None) -> Slo:
 
 
 def _hosts(
-    devices: Iterable[Any], inventory: Inventory, market: Market, settings: Settings, owned: Collection[str]
+    devices: Iterable[KnownDevice], inventory: Inventory, market: Market, settings: Settings, owned: Collection[str]
 ) -> dict[int, Host]:
     settings_of = {host.name: host for host in settings.hosts}
-    by_host: dict[int, list[Any]] = defaultdict(list)
+    by_host: dict[int, list[KnownDevice]] = defaultdict(list)
     for row in devices:
         by_host[row.host_id].append(row)
     return {
@@ -135,7 +135,7 @@ def _hosts(
 
 
 def _placement(
-    rows: Sequence[Any], host: Any, market: Market, configured: HostSettings | None, owned: bool
+    rows: Sequence[KnownDevice], host: KnownHost, market: Market, configured: HostSettings | None, owned: bool
 ) -> Placement:
     configured = configured or HostSettings("")
     provider, instance_type = configured.provider or host.cloud, configured.instance_type or host.instance_type
@@ -150,18 +150,18 @@ def _placement(
     )
 
 
-def _accelerator(rows: Sequence[Any], market: Market, instance_type: str | None = None) -> str | None:
+def _accelerator(rows: Sequence[KnownDevice], market: Market, instance_type: str | None = None) -> str | None:
     """Return the catalog name of whole devices that are all alike, else None: a part of one is not known by it."""
     names = {_name(row, instance_type) if row.parent_id is None else None for row in rows}
     accelerator = market.accelerator(names.pop()) if len(names) == 1 else None
     return accelerator.name if accelerator else None
 
 
-def _name(row: Any, instance_type: str | None) -> str:
+def _name(row: KnownDevice, instance_type: str | None) -> str:
     return cpu_name(row.name, instance_type) if row.kind == "cpu" else str(row.name)
 
 
-def _device(row: Any, inventory: Inventory, market: Market, placement: Placement) -> Device:
+def _device(row: KnownDevice, inventory: Inventory, market: Market, placement: Placement) -> Device:
     accelerator = market.accelerator(_name(row, placement.instance_type))
     partitions = tuple(
         Partition(part.device_id, device_name(part), None if part.part_1e6 is None else part.part_1e6 / SHARE)
@@ -178,7 +178,7 @@ def _device(row: Any, inventory: Inventory, market: Market, placement: Placement
     )
 
 
-def _links(row: Any, inventory: Inventory) -> tuple[tuple[int, str], ...]:
+def _links(row: KnownDevice, inventory: Inventory) -> tuple[tuple[int, str], ...]:
     """Return how a device reaches the others of its host that are part of the fleet."""
     stored = json.loads(row.links) if row.links else {}
     links = {stable_id("device", uuid): kind for kind in LINKS for uuid in stored.get(kind, ())}
@@ -186,7 +186,7 @@ def _links(row: Any, inventory: Inventory) -> tuple[tuple[int, str], ...]:
 
 
 def deployment_of(
-    row: Any, inventory: Inventory, hosts: Mapping[int, Host], market: Market, settings: Settings
+    row: KnownEpoch, inventory: Inventory, hosts: Mapping[int, Host], market: Market, settings: Settings
 ) -> Deployment:
     """Return the deployment of an epoch's row, placed where those `hosts` that hold it are."""
     held = inventory.held(row.epoch_id)
@@ -218,7 +218,7 @@ def _common(placements: Sequence[Placement]) -> Placement:
     return Placement(**common)
 
 
-def _knobs(row: Any, held: Sequence[Any]) -> dict[str, Any]:
+def _knobs(row: KnownEpoch, held: Sequence[KnownDevice]) -> dict[str, Any]:
     """Return the knobs of an epoch and the power limit of its devices; one that is not possible is not known."""
     limits = {device.power_limit_mw for device in held}
     seen = json.loads(row.knobs)
@@ -236,7 +236,7 @@ def _knobs(row: Any, held: Sequence[Any]) -> dict[str, Any]:
     return values
 
 
-def _shown_sizes(values: dict[str, Any], row: Any, held: Sequence[Any]) -> dict[str, Any]:
+def _shown_sizes(values: dict[str, Any], row: KnownEpoch, held: Sequence[KnownDevice]) -> dict[str, Any]:
     """Return the knobs without parallel sizes that contradict the GPUs on which the driver shows the processes.
 
     Ranks on several hosts may have GPUs that no agent sees, and ranks on parts of a GPU or on CPUs share a device.
@@ -248,7 +248,7 @@ def _shown_sizes(values: dict[str, Any], row: Any, held: Sequence[Any]) -> dict[
     return {name: value for name, value in values.items() if name not in ("tp", "pp", "dp")}
 
 
-def _model(row: Any, market: Market) -> Model:
+def _model(row: KnownEpoch, market: Market) -> Model:
     """Return its shape by its own files and engine, completed by what the catalog knows of its name."""
     known = market.model(row.model_path or "") or market.model(row.served_model) or Model(row.served_model)
     facts = json.loads(row.model_facts) if row.model_facts else {}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pertoken.costs.ledger import Allocation, BillTotal, DeviceTime, Share, allocate
-from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.book import PaidDevice, PriceBook
 from pertoken.store.schema.domains import MAX_DURATION_MS
 from pertoken.store.schema.shared import OTHER
 from pertoken.units import SHARE
@@ -89,7 +89,7 @@ class Money:
         return BillTotal(self.paid, *parts, self.busy_is_bound) if self.priced_devices else None
 
 
-def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, Priced], prices: PriceBook) -> Money:
+def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, PaidDevice], prices: PriceBook) -> Money:
     """Return the bill of all devices over times with constant prices, and what of it each epoch carries.
 
     Each time is one bill for each device: its buckets were added up before they are priced.
@@ -126,7 +126,7 @@ def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, Priced], p
     return money
 
 
-def _repriced(devices: Iterable[Priced], prices: PriceBook, before_ts: int, after_ts: int) -> bool:
+def _repriced(devices: Iterable[PaidDevice], prices: PriceBook, before_ts: int, after_ts: int) -> bool:
     """Return whether a device that is paid for has another price at the second instant."""
     payers = [device for device in devices if device.parent_id is None]
     return prices.rates(payers, before_ts) != prices.rates(payers, after_ts)

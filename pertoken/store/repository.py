@@ -1,8 +1,8 @@
 """The advice side of the store: prices people set, recommendations with their transitions, verdicts, receipts."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.query.fast_rows import Rows, fetch
+from pertoken.store.query.fast_rows import SqlRow, fetch
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.shared import stable_id
 
@@ -40,10 +40,25 @@ class AdviceChanged(StoreError):
     """Somebody else changed a recommendation or verdict after it was read."""
 
 
-def prices(connection: Connection) -> Rows:
+class PriceRow(NamedTuple):
+    """A price as it was set."""
+
+    price_id: int
+    selector: str
+    nano_usd_per_device_hour: int | None
+    from_ts: int
+    set_ts: int
+    set_by: str
+    note: str | None
+    seq: int
+    until_ts: int | None
+    entered: str | None
+
+
+def prices(connection: Connection) -> Sequence[PriceRow]:
     """Return every price ever set or taken back, oldest first: by when it is in force from, then in the order of
     setting."""
-    return fetch(connection, _PRICES, named=True)
+    return fetch(connection, _PRICES, row=PriceRow)
 
 
 _PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
@@ -68,9 +83,23 @@ def add_price(connection: Connection, *, read_seq: int | None = None, **values: 
     return price_id
 
 
-def discounts(connection: Connection) -> Rows:
+class DiscountRow(NamedTuple):
+    """A discount as it was set."""
+
+    discount_id: int
+    provider: str
+    millionths: int | None
+    from_ts: int
+    until_ts: int | None
+    set_ts: int
+    set_by: str
+    note: str | None
+    seq: int
+
+
+def discounts(connection: Connection) -> Sequence[DiscountRow]:
     """Return every discount ever set or withdrawn: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _DISCOUNTS, named=True)
+    return fetch(connection, _DISCOUNTS, row=DiscountRow)
 
 
 _DISCOUNTS = select(a.discount).order_by(a.discount.c.from_ts, a.discount.c.seq)
@@ -89,9 +118,30 @@ def add_discount(connection: Connection, *, read_seq: int, **values: Any) -> Non
         raise PricesChanged("discounts were changed by someone else meanwhile; look again") from None
 
 
-def offers(connection: Connection) -> Rows:
+class OfferRow(NamedTuple):
+    """A list price as it was imported."""
+
+    offer_id: int
+    provider: str
+    instance_type: str
+    accelerator: str
+    n_devices: int
+    region: str
+    purchase: str
+    nano_usd_per_device_hour: int
+    as_of: str
+    from_ts: int | None
+    source: str
+    confidence: str
+    note: str
+    set_ts: int
+    set_by: str
+    seq: int
+
+
+def offers(connection: Connection) -> Sequence[OfferRow]:
     """Return every list price ever imported, in the order of import."""
-    return fetch(connection, _OFFERS, named=True)
+    return fetch(connection, _OFFERS, row=OfferRow)
 
 
 _OFFERS = select(a.offer).order_by(a.offer.c.seq)
@@ -113,9 +163,21 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, Any]], *, rea
         raise PricesChanged("list prices were imported by someone else meanwhile; look again") from None
 
 
-def owned(connection: Connection) -> Rows:
+class OwnedRow(NamedTuple):
+    """The cost of an owned server as it was set."""
+
+    owned_id: int
+    host: str
+    terms: str
+    from_ts: int
+    set_ts: int
+    set_by: str
+    seq: int
+
+
+def owned(connection: Connection) -> Sequence[OwnedRow]:
     """Return what every owned server ever cost: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _OWNED, named=True)
+    return fetch(connection, _OWNED, row=OwnedRow)
 
 
 _OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
@@ -138,7 +200,7 @@ def add_budget_alert(connection: Connection, **values: Any) -> None:
         connection.execute(insert(a.budget_alert).values(**values))
 
 
-def probes(connection: Connection) -> Rows:
+def probes(connection: Connection) -> Sequence[SqlRow]:
     """Return every measurement by `pertoken probe`, oldest first."""
     return connection.execute(select(a.probe).order_by(a.probe.c.started_ts)).all()
 
@@ -148,12 +210,12 @@ def add_probe(connection: Connection, **values: Any) -> None:
     connection.execute(insert(a.probe).values(**values))
 
 
-def recommendations(connection: Connection) -> Rows:
+def recommendations(connection: Connection) -> Sequence[SqlRow]:
     """Return every recommendation as it stands."""
     return connection.execute(select(a.recommendation)).all()
 
 
-def refusals(connection: Connection) -> Rows:
+def refusals(connection: Connection) -> Sequence[SqlRow]:
     """Return every refusal as it stands, by recommendation and code."""
     return connection.execute(select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code)).all()
 
@@ -256,7 +318,7 @@ def _changed(connection: Connection, values: Mapping[str, Any]) -> AdviceChanged
     return AdviceChanged(f"{values['title']}: was changed by someone else meanwhile{by}; look again")
 
 
-def transitions(connection: Connection, recommendation_id: int | None = None) -> Rows:
+def transitions(connection: Connection, recommendation_id: int | None = None) -> Sequence[SqlRow]:
     """Return every change of state of one recommendation, or of all, oldest first."""
     of = a.transition.c
     query = select(a.transition).order_by(of.recommendation_id, of.version)
@@ -265,7 +327,7 @@ def transitions(connection: Connection, recommendation_id: int | None = None) ->
     ).all()
 
 
-def verdicts(connection: Connection) -> Rows:
+def verdicts(connection: Connection) -> Sequence[SqlRow]:
     """Return every verdict on a change of configuration, oldest change first."""
     return connection.execute(select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id)).all()
 
@@ -292,7 +354,7 @@ def put_verdict(connection: Connection, values: Mapping[str, Any], *, read_versi
         raise AdviceChanged("a verdict was changed by someone else meanwhile; look again")
 
 
-def receipts(connection: Connection, recommendation_id: int | None = None) -> Rows:
+def receipts(connection: Connection, recommendation_id: int | None = None) -> Sequence[SqlRow]:
     """Return every receipt of one recommendation, or of all, oldest first."""
     of = a.receipt.c
     query = select(a.receipt).order_by(of.created_ts, of.receipt_id)
@@ -301,7 +363,7 @@ def receipts(connection: Connection, recommendation_id: int | None = None) -> Ro
     return connection.execute(query).all()
 
 
-def receipt_kinds(connection: Connection) -> Rows:
+def receipt_kinds(connection: Connection) -> Sequence[SqlRow]:
     """Return (recommendation_id, deployment_id, epoch_id, kind, created_ts) of every receipt."""
     of = a.receipt.c
     columns = (of.recommendation_id, of.deployment_id, of.epoch_id, of.kind, of.created_ts)
@@ -319,7 +381,7 @@ def add_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
     connection.execute(statement.values(**{**values, "receipt_id": receipt_id}))
 
 
-def trials(connection: Connection, recommendation_id: int | None = None) -> Rows:
+def trials(connection: Connection, recommendation_id: int | None = None) -> Sequence[SqlRow]:
     """Return every trial of one recommendation, or of all, oldest first."""
     of = a.trial.c
     query = select(a.trial).order_by(of.started_ts, of.trial_id)
@@ -346,7 +408,7 @@ def put_trial(connection: Connection, values: Mapping[str, Any], *, read_version
         raise changed
 
 
-def alerts(connection: Connection) -> Rows:
+def alerts(connection: Connection) -> Sequence[SqlRow]:
     """Return every alert that holds or held a moment ago, by name and target."""
     return connection.execute(select(a.alert).order_by(a.alert.c.name, a.alert.c.target)).all()
 
@@ -369,13 +431,13 @@ def add_alert_delivery(connection: Connection, values: Mapping[str, Any]) -> Non
     connection.execute(statement.values(**values))
 
 
-def due_alert_deliveries(connection: Connection, now_ts: int) -> Rows:
+def due_alert_deliveries(connection: Connection, now_ts: int) -> Sequence[SqlRow]:
     """Return what is to be sent by now, oldest first."""
     of = a.alert_delivery.c
     return connection.execute(select(a.alert_delivery).where(of.next_ts <= now_ts).order_by(of.created_ts)).all()
 
 
-def alert_events(connection: Connection, start_ts: int) -> Rows:
+def alert_events(connection: Connection, start_ts: int) -> Sequence[SqlRow]:
     """Return the JSON of each event of alerts since `start_ts`, with its time; one row for all its destinations."""
     of = a.alert_delivery.c
     query = select(of.body, func.min(of.created_ts).label("ts")).where(of.created_ts >= start_ts).group_by(of.body)
@@ -405,7 +467,7 @@ def end_trials(connection: Connection, recommendation_id: int, now_ts: int) -> N
     connection.execute(update(a.trial).where(*runs).values(status="STOPPED", ended_ts=now_ts, version=of.version + 1))
 
 
-def last_configuration(connection: Connection) -> Rows:
+def last_configuration(connection: Connection) -> Sequence[SqlRow]:
     """Return the row of the configuration that advice belongs to; empty before the first run."""
     newest = select(a.configuration).order_by(a.configuration.c.configuration_id.desc()).limit(1)
     return connection.execute(newest).all()

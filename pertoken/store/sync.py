@@ -15,12 +15,12 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Boolean, Connection, Integer, Select, SmallInteger, Table, bindparam, func, select
+from sqlalchemy import BigInteger, Boolean, Connection, Integer, SmallInteger, Table, bindparam, func, select
 
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import explained, reading
-from pertoken.store.query.fast_rows import fetch
+from pertoken.store.query.fast_rows import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
 from pertoken.store.schema.telemetry import HOUR, MINUTE
@@ -81,22 +81,22 @@ class Local:
     def state(self) -> LocalState | None:
         """Return whose database this is; None while nothing is to be shipped or nothing was recorded."""
         with self._reading() as connection:
-            spool = fetch(connection, _SPOOL)
-            hosts = fetch(connection, _HOSTS)
+            spool: Sequence[tuple[int, int, int | None]] = fetch(connection, _SPOOL)
+            hosts: Sequence[tuple[int, int]] = fetch(connection, _HOSTS)
             if not spool or not hosts:
                 return None
-            ids = {name: tuple(value for (value,) in fetch(connection, query)) for name, query in _OWNER_IDS.items()}
+            ids = {name: _first_column(connection, query) for name, query in _OWNER_IDS.items()}
             owners = {"host_id": tuple(host_id for host_id, _ in hosts), **ids}
             newest_ts = hosts[-1][1]
             ((spool_id, last_seq, acked_batch),) = spool
-            chain = next(iter(fetch(connection, _NEWEST_BATCH)), (0, 0))
+            chains: Sequence[tuple[int, int]] = fetch(connection, _NEWEST_BATCH)
             return LocalState(
                 spool_id,
                 last_seq,
                 owners["host_id"],
                 newest_ts,
                 _oldest(connection, owners),
-                chain,
+                chains[0] if chains else (0, 0),
                 acked_batch,
                 owners,
             )
@@ -105,14 +105,14 @@ class Local:
         """Return whether a batch was stored here with this sequence and checksum; also if batches of that time are
         deleted."""
         with self._reading() as connection:
-            ((oldest,),) = fetch(connection, _OLDEST_BATCH)
-            stored = fetch(connection, _BATCH, {"seq": chain[0]})
+            (oldest,) = _first_column(connection, _OLDEST_BATCH)
+            stored: Sequence[tuple[int]] = fetch(connection, _BATCH, {"seq": chain[0]})
         return stored == [(chain[1],)] or (oldest is not None and chain[0] < oldest)
 
     def after(self, seq: int, at_most: int) -> Batch | None:
         """Return rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
         with self._reading() as connection:
-            marks = fetch(connection, _MARKS, {"seq": seq, "at_most": at_most})
+            marks: Sequence[tuple[str, int, int, int]] = fetch(connection, _MARKS, {"seq": seq, "at_most": at_most})
             if not marks:
                 return None
             starts: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -128,7 +128,9 @@ class Local:
         """Return every row without time: hosts, devices, epochs, events and what cannot be read."""
         tables = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device, t.histogram_set)
         with self._reading() as connection:
-            rows = {table: list(fetch(connection, _all(table))) for table in (*tables, t.capability, t.event)}
+            rows: dict[Table, list[Row]] = {
+                table: list(fetch(connection, _all(table))) for table in (*tables, t.capability, t.event)
+            }
         return Batch(rows, seq, again=True)
 
     def between(self, table: Table, owner: str, owners: Sequence[int], start: int, end: int) -> list[Row]:
@@ -187,6 +189,11 @@ def _middle(table: Table) -> str | None:
     return second if second != "ts" and "ts" in table.c else None
 
 
+def _first_column(connection: Connection, query: Query, **values: object) -> tuple[Any, ...]:
+    rows: Sequence[tuple[Any]] = fetch(connection, query, values)
+    return tuple(value for (value,) in rows)
+
+
 def _keys(connection: Connection, table: Table, owner: str, owners: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Yield beginnings of a table's key: each owner with each value that stands between it and the time.
 
@@ -197,40 +204,40 @@ def _keys(connection: Connection, table: Table, owner: str, owners: Iterable[int
         return
     first, following = _seeks(table, owner)
     for owner_id in owners:
-        ((value,),) = fetch(connection, first, {"owner": owner_id})
+        (value,) = _first_column(connection, first, owner=owner_id)
         while value is not None:
             yield {"owner": owner_id, "middle": value}
-            ((value,),) = fetch(connection, following, {"owner": owner_id, "after": value})
+            (value,) = _first_column(connection, following, owner=owner_id, after=value)
 
 
 def _oldest(connection: Connection, owners: Mapping[str, Sequence[int]]) -> dict[str, int]:
     oldest: dict[str, int] = {}
     for table, owner in (source.tables[0] for source in SOURCES.values() if source.bucket_s):
         query = _first(table, owner)
-        starts = [fetch(connection, query, key)[0][0] for key in _keys(connection, table, owner, owners[owner])]
+        starts = [_first_column(connection, query, **key)[0] for key in _keys(connection, table, owner, owners[owner])]
         if known := [ts for ts in starts if ts is not None]:
             oldest[table.name] = min(known)
     return oldest
 
 
 @cache
-def _all(table: Table) -> Select[Any]:
+def _all(table: Table) -> Query:
     return select(table)
 
 
 @cache
-def _first(table: Table, owner: str) -> Select[Any]:
+def _first(table: Table, owner: str) -> Query:
     """Return the oldest row of a beginning of the key."""
     return _of_key(select(func.min(table.c.ts)), table, owner)
 
 
 @cache
-def _between(table: Table, owner: str) -> Select[Any]:
+def _between(table: Table, owner: str) -> Query:
     return _of_key(select(table), table, owner).where(table.c.ts >= bindparam("start"), table.c.ts < bindparam("end"))
 
 
 @cache
-def _of_owner(table: Table, owner: str) -> Select[Any]:
+def _of_owner(table: Table, owner: str) -> Query:
     if table is t.epoch_device:
         epochs = select(t.epoch.c.epoch_id).where(t.epoch.c[owner] == bindparam("owner"))
         return select(table).where(table.c.epoch_id.in_(epochs))
@@ -238,14 +245,14 @@ def _of_owner(table: Table, owner: str) -> Select[Any]:
 
 
 @cache
-def _seeks(table: Table, owner: str) -> tuple[Select[Any], Select[Any]]:
+def _seeks(table: Table, owner: str) -> tuple[Query, Query]:
     """Return the first value between an owner and the time, and the one after another."""
     middle = table.c[_middle(table) or ""]
     first = select(func.min(middle)).where(table.c[owner] == bindparam("owner"))
     return first, first.where(middle > bindparam("after"))
 
 
-def _of_key(query: Select[Any], table: Table, owner: str) -> Select[Any]:
+def _of_key(query: Query, table: Table, owner: str) -> Query:
     query = query.where(table.c[owner] == bindparam("owner"))
     middle = _middle(table)
     return query if middle is None else query.where(table.c[middle] == bindparam("middle"))

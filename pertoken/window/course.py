@@ -22,8 +22,7 @@ from pertoken.metrics.series import columns_of
 from pertoken.state.service import Slo
 from pertoken.store.query import read, rollups
 from pertoken.store.query.buckets import buckets
-from pertoken.store.query.fast_rows import Rows
-from pertoken.store.query.rollups import Segment, histogram_slices
+from pertoken.store.query.rollups import HistogramSlice, Segment, histogram_slices
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window.columns import Columns, by_owner, columns, in_turn, stacked
 from pertoken.window.inventory import Inventory
@@ -213,7 +212,7 @@ def _sliced(name: str, members: Sequence[Columns], slices: _Slices) -> Values:
     return (None,) * slices.count if points is None else points.slices(slices.first_ts, slices.slice_s, slices.count)
 
 
-def _latencies(rows: Rows, slices: _Slices) -> Iterator[tuple[str, Values]]:
+def _latencies(rows: Iterable[HistogramSlice], slices: _Slices) -> Iterator[tuple[str, Values]]:
     histograms: dict[tuple[str, int], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
     for slice_ts, metric, text, bucket, total in rows:
         if (number := slices.number(slice_ts)) is not None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from pertoken.metrics import DEVICE, MIN_STUCK_S, PER_REQUEST_TPOT, SERIES
 from pertoken.metrics.series import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
 from pertoken.state.service import Demand
+from pertoken.store.query.read import KnownEpoch, UnreadableMetric
 from pertoken.units import HOUR_MS
 from pertoken.window import totals
 from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
@@ -59,10 +60,10 @@ OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*FROM_HISTOGRAMS,
 """All other series of a deployment."""
 
 
-def remedies(gaps: Iterable[Any]) -> dict[str, str]:
+def remedies(gaps: Iterable[UnreadableMetric]) -> dict[str, str]:
     """Return what would switch a missing series on, where the agent stored it, from rows of unreadable metrics."""
     return {
-        SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason
+        SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason or ""
         for gap in gaps
         if gap.metric in SERIES_OF
     }
@@ -77,7 +78,7 @@ class DeviceSeries:
 
     inventory: Inventory
     measured: Measured
-    missing: Mapping[int, Sequence[Any]]
+    missing: Mapping[int, Sequence[UnreadableMetric]]
     """Rows of unreadable metrics, by owner."""
     owners_known_since: Mapping[int, int]
     """Devices -> since when their owners are known again, where they once were unknown."""
@@ -118,8 +119,9 @@ class DeviceSeries:
     def of_hosts(self, name: str, host_ids: Sequence[int]) -> Points | None:
         """Return what hosts together use, or have free: bytes of memory, or CPUs."""
         total, metric = ("cpu_count", "cpu_util_1e4") if name == "host_cpus_used" else ("memory_bytes", MEMORY_USED)
-        totals: list[Any] = [getattr(self.inventory.host.get(host_id), total, None) for host_id in host_ids]
-        if not totals or None in totals:
+        present = [getattr(self.inventory.host.get(host_id), total, None) for host_id in host_ids]
+        totals: list[int] = [value for value in present if value is not None]
+        if not totals or len(totals) < len(present):
             return None
         hosts = [rows.where(rows.ints(f"{metric}_n") > 0) for rows in map(self.measured.host, host_ids)]
         values = [rows.floats(f"{metric}_sum") / rows.floats(f"{metric}_n") for rows in hosts]
@@ -336,7 +338,7 @@ class EvidenceReader:
     market: Market
     inventory: Inventory
     measured: Measured
-    missing: Mapping[int, Sequence[Any]]
+    missing: Mapping[int, Sequence[UnreadableMetric]]
     """Rows of unreadable metrics, by owner."""
     owners_known_since: Mapping[int, int]
     """Devices -> since when their owners are known again, where they once were unknown."""
@@ -465,7 +467,7 @@ class EvidenceReader:
             return replace(points, provenance=Provenance.BOUND)
         return reported(points) if name in COUNTED_BY and name in self._late(rows) else points
 
-    def _stuck(self, rows: Sequence[Any]) -> Points | None:
+    def _stuck(self, rows: Sequence[KnownEpoch]) -> Points | None:
         """Return how long a deployment has had requests and no token, hours; None where its requests are not known."""
         epochs = tuple(row.epoch_id for row in rows)
         generated, *others = (
@@ -486,10 +488,10 @@ class EvidenceReader:
     def _epoch_ids(self, deployment_ids: Iterable[int]) -> tuple[int, ...]:
         return tuple(self.inventory.running[deployment_id].epoch_id for deployment_id in deployment_ids)
 
-    def _device_ids(self, rows: Iterable[Any]) -> tuple[int, ...]:
+    def _device_ids(self, rows: Iterable[KnownEpoch]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(device.device_id for row in rows for device in self.inventory.held(row.epoch_id)))
 
-    def demand_of(self, epochs: Sequence[Any]) -> Demand:
+    def demand_of(self, epochs: Sequence[KnownEpoch]) -> Demand:
         """Return what was asked of these epochs together, those that ended in the window included.
 
         Epochs of one deployment follow each other: an hour in which one ended and the next began is served once.
@@ -502,12 +504,12 @@ class EvidenceReader:
         rows = GroupedRows(stacked(members), [range(len(members))], Needed.RUNNING)
         return demand(rows, lengths, late=self._late(epochs) != set())
 
-    def _late(self, rows: Iterable[Any]) -> set[str]:
+    def _late(self, rows: Iterable[KnownEpoch]) -> set[str]:
         """Return the rates of which a bucket's tokens, counted when a request ends, are partly of buckets before."""
         late = {gap.metric for row in rows for gap in self.missing.get(row.engine_id, ()) if gap.status == "late"}
         return {name for name, metrics in COUNTED_BY.items() if late & metrics}
 
-    def _histogram(self, rows: Iterable[Any], metric: str) -> Series | None:
+    def _histogram(self, rows: Iterable[KnownEpoch], metric: str) -> Series | None:
         return summarize(
             histogram(
                 (upper_bounds, enumerate(counts.tolist()))
@@ -516,7 +518,7 @@ class EvidenceReader:
             )
         )
 
-    def _peak_share(self, name: str, rows: Sequence[Any], points: Points) -> Points | None:
+    def _peak_share(self, name: str, rows: Sequence[KnownEpoch], points: Points) -> Points | None:
         """Return what an engine counts per busy second as a share of its device's peak; None if that is not known."""
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return None
@@ -529,7 +531,7 @@ class EvidenceReader:
         provenance = worst((Provenance.LISTED, points.provenance))
         return None if scale is None else replace(points, factor=scale, provenance=provenance)
 
-    def _allocated(self, rows: Iterable[Any]) -> list[tuple[int | None, int]]:
+    def _allocated(self, rows: Iterable[KnownEpoch]) -> list[tuple[int | None, int]]:
         """Return the epochs of deployments, those of their worker ranks included, each with each of its devices."""
         epochs = [
             epoch_id

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -17,16 +17,21 @@ from pertoken.provenance import Provenance
 from pertoken.state.deployment import owner_of
 from pertoken.store.query import read
 from pertoken.store.query.fast_rows import pipelined
+from pertoken.store.query.read import KnownDevice as KnownDevice
+from pertoken.store.query.read import KnownEpoch as KnownEpoch
+from pertoken.store.query.read import KnownHost as KnownHost
 from pertoken.store.query.read import RowFault, checked_devices, checked_epochs, checked_hosts, refused
+from pertoken.store.query.rollups import AllocatedBucket, RollupRow
 from pertoken.store.schema.shared import DEMO_MACHINE
 from pertoken.store.schema.telemetry import MINUTE
 from pertoken.window.columns import STALE_TICKS
 
+Row = TypeVar("Row")
 FOLLOWING = "rendezvous://"
 """How the address of ranks that follow begins."""
 
 
-def heads(epochs: Iterable[Any]) -> Mapping[int, int]:
+def heads(epochs: Iterable[KnownEpoch]) -> Mapping[int, int]:
     """Epoch of ranks that follow -> the deployment that leads them, for all of `read.epochs` that can be joined."""
     rows = list(epochs)
     leading = [(row, address) for row in rows if not follows(row) and (address := _meeting(row)) is not None]
@@ -49,11 +54,11 @@ def heads(epochs: Iterable[Any]) -> Mapping[int, int]:
 
 
 def devices(
-    held: Mapping[int, tuple[int, ...]], epochs: Iterable[Any], led: Mapping[int, int]
+    held: Mapping[int, tuple[int, ...]], epochs: Iterable[KnownEpoch], led: Mapping[int, int]
 ) -> dict[int, tuple[int, ...]]:
     """Devices of each epoch, with those of the ranks that follow it while it lasts."""
     rows = list(epochs)
-    followers: dict[int, list[Any]] = defaultdict(list)
+    followers: dict[int, list[KnownEpoch]] = defaultdict(list)
     for row in rows:
         if row.epoch_id in led:
             followers[led[row.epoch_id]].append(row)
@@ -78,7 +83,7 @@ class BusyShare(NamedTuple):
     provenance: int
 
 
-def busy_shares(buckets: Iterable[Any], of_epoch: Mapping[int, int]) -> dict[tuple[int, int], BusyShare]:
+def busy_shares(buckets: Iterable[RollupRow], of_epoch: Mapping[int, int]) -> dict[tuple[int, int], BusyShare]:
     """Return how busy each deployment was, by (deployment, ts)."""
     busy: dict[tuple[int, int], int] = {}
     observed: dict[tuple[int, int], int] = {}
@@ -92,7 +97,9 @@ def busy_shares(buckets: Iterable[Any], of_epoch: Mapping[int, int]) -> dict[tup
     return {key: BusyShare(min(1.0, busy[key] / ms), provenance[key]) for key, ms in observed.items() if ms}
 
 
-def busy_ns(share: Any, led: Mapping[int, int], busy: Mapping[tuple[int, int], BusyShare]) -> tuple[int, int]:
+def busy_ns(
+    share: AllocatedBucket, led: Mapping[int, int], busy: Mapping[tuple[int, int], BusyShare]
+) -> tuple[int, int]:
     """Return how long worker ranks were busy of the time they held a device, and by what provenance.
 
     They are busy while their head is. Where nothing is known of the head, their own row is an upper bound.
@@ -103,12 +110,12 @@ def busy_ns(share: Any, led: Mapping[int, int], busy: Mapping[tuple[int, int], B
     return round(share.held_ns * head.part), head.provenance
 
 
-def follows(row: Any) -> bool:
+def follows(row: KnownEpoch) -> bool:
     """Return whether an epoch is of worker ranks, whose head rank another host has."""
     return str(row.base_url).startswith(FOLLOWING)
 
 
-def _meeting(row: Any) -> str | None:
+def _meeting(row: KnownEpoch) -> str | None:
     """Return the rendezvous address of an epoch's ranks; None if other hosts cannot meet there."""
     address = json.loads(row.knobs).get("rendezvous") if "rendezvous" in row.knobs else None
     if not isinstance(address, str):
@@ -123,13 +130,13 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _same_model(follower: Any, head: Any) -> bool:
+def _same_model(follower: KnownEpoch, head: KnownEpoch) -> bool:
     """Return whether two epochs may serve one model. Ray workers do not know theirs: the address alone decides then."""
     names: Sequence[str] = [str(name).rstrip("/") for name in (head.model_path, head.served_model) if name]
     return follower.model_path is None or str(follower.model_path).rstrip("/") in names
 
 
-def _overlap(one: Any, other: Any) -> bool:
+def _overlap(one: KnownEpoch, other: KnownEpoch) -> bool:
     ends = [row.end_ts if row.end_ts is not None else float("inf") for row in (one, other)]
     return bool(max(one.start_ts, other.start_ts) < min(ends))
 
@@ -145,10 +152,10 @@ class Inventory:
     """Rows of `store.query.read`, joined. Ranks that follow a head rank of another host belong to its deployment."""
 
     now_ts: int
-    hosts: Sequence[Any]
-    devices: Mapping[int, Any]
+    hosts: Sequence[KnownHost]
+    devices: Mapping[int, KnownDevice]
     """By id, in the order in which they are shown."""
-    epochs: Sequence[Any]
+    epochs: Sequence[KnownEpoch]
     """Of all deployments and ranks, oldest first for each deployment."""
     own_devices: Mapping[int, tuple[int, ...]]
     """Devices of each epoch, without those of its worker ranks."""
@@ -160,7 +167,7 @@ class Inventory:
     """Values of hosts that cannot be used as they are stored."""
 
     @cached_property
-    def host(self) -> Mapping[int, Any]:
+    def host(self) -> Mapping[int, KnownHost]:
         """Row of each host, by id."""
         return {row.host_id: row for row in self.hosts}
 
@@ -180,22 +187,22 @@ class Inventory:
         return {row.epoch_id: row.deployment_id for row in self.epochs if row.epoch_id not in self.heads}
 
     @cached_property
-    def served(self) -> Sequence[Any]:
+    def served(self) -> Sequence[KnownEpoch]:
         """Epochs that are not of worker ranks."""
         return [row for row in self.epochs if row.epoch_id in self.deployment_of]
 
     @cached_property
-    def epochs_of(self) -> Mapping[int, Sequence[Any]]:
+    def epochs_of(self) -> Mapping[int, Sequence[KnownEpoch]]:
         """Epochs of each deployment, oldest first."""
         return by(self.served, "deployment_id")
 
     @cached_property
-    def newest(self) -> Mapping[int, Any]:
+    def newest(self) -> Mapping[int, KnownEpoch]:
         """The newest epoch of each deployment."""
         return {row.deployment_id: row for row in self.served}
 
     @cached_property
-    def running(self) -> Mapping[int, Any]:
+    def running(self) -> Mapping[int, KnownEpoch]:
         """The newest epoch of each deployment that still runs, as far as its host knows."""
         newest = {row.host_id: row.newest_ts for row in self.hosts}
         return {
@@ -213,7 +220,7 @@ class Inventory:
         return workers
 
     @cached_property
-    def head_rows(self) -> Mapping[int, Any]:
+    def head_rows(self) -> Mapping[int, KnownEpoch]:
         """Row that names the model and owner of each epoch: of a worker rank the newest of its head rank."""
         return {
             row.epoch_id: self.newest.get(self.heads[row.epoch_id], row) if row.epoch_id in self.heads else row
@@ -237,7 +244,7 @@ class Inventory:
         return devices(self.own_devices, self.epochs, self.heads)
 
     @cached_property
-    def partitions(self) -> Mapping[int, Sequence[Any]]:
+    def partitions(self) -> Mapping[int, Sequence[KnownDevice]]:
         """Rows of the partitions of each device."""
         return by((row for row in self.devices.values() if row.parent_id is not None), "parent_id")
 
@@ -260,7 +267,7 @@ class Inventory:
         """Position of each device on screens."""
         return {device_id: n for n, device_id in enumerate(self.devices)}
 
-    def held(self, epoch_id: int) -> list[Any]:
+    def held(self, epoch_id: int) -> list[KnownDevice]:
         """Return the rows of an epoch's devices."""
         return [
             self.devices[device_id] for device_id in self.epoch_devices.get(epoch_id, ()) if device_id in self.devices
@@ -277,9 +284,10 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
     ordered = sorted(checked[0].rows, key=lambda row: natural_key(row.name))
     place = {row.host_id: n for n, row in enumerate(ordered)}
     # A host's own file may hold rows of a host that it has not.
-    hosts, devices, epochs = ([row for row in part.rows if row.host_id in place] for part in checked)
+    devices = [row for row in checked[1].rows if row.host_id in place]
+    epochs = [row for row in checked[2].rows if row.host_id in place]
 
-    def shown_at(row: Any) -> tuple[int, bool, int, str]:
+    def shown_at(row: KnownDevice) -> tuple[int, bool, int, str]:
         """Return the sort key of a device: by host, accelerators by slot before CPUs."""
         return place[row.host_id], row.kind == "cpu", -1 if row.slot is None else row.slot, row.uuid
 
@@ -289,7 +297,7 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
         devices={row.device_id: row for row in sorted(devices, key=shown_at)},
         epochs=epochs,
         own_devices=read.by_epoch(held),
-        intervals_s={row.host_id: read.noted_every_s(connection, row.interval_s) for row in hosts},
+        intervals_s={row.host_id: read.noted_every_s(connection, row.interval_s) for row in checked[0].rows},
         settled_s=read.settled_s(connection),
         faults=refused(connection, start).union(*(part.faults for part in checked)),
     )
@@ -318,14 +326,14 @@ def shown_place(place: object, inventory: Inventory) -> str:
     return f"generated demo, {place}" if inventory.is_generated else str(place)
 
 
-def device_name(row: Any) -> str:
+def device_name(row: KnownDevice) -> str:
     """Return what people call a device: its name and slot."""
     return f"{row.name} #{row.slot}" if row.slot is not None else str(row.name)
 
 
-def by(rows: Iterable[Any], key: str) -> dict[int, list[Any]]:
+def by(rows: Iterable[Row], key: str) -> dict[int, list[Row]]:
     """Return rows by the value of a column."""
-    groups: dict[int, list[Any]] = defaultdict(list)
+    groups: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         groups[getattr(row, key)].append(row)
     return groups

@@ -25,8 +25,8 @@ from pertoken.store.query.buckets import (
     weekly_energy,
     weekly_plug_energy,
 )
-from pertoken.store.query.fast_rows import Rows, pipelined
-from pertoken.store.query.rollups import Segment, Segments, divided_hours, histogram_slices, stretches
+from pertoken.store.query.fast_rows import pipelined
+from pertoken.store.query.rollups import HistogramSlice, Segment, Segments, divided_hours, histogram_slices, stretches
 from pertoken.store.schema.telemetry import HOUR, MINUTE, histogram_rollup
 from pertoken.window.columns import Progress, no_progress
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
@@ -129,7 +129,7 @@ class ServedBuckets(NamedTuple):
     """`SERVED`: time each epoch held its devices whole and was busy, its tokens and observed time."""
     shared: Columns
     """`SHARED`: time each epoch held a part of a device, and was busy on it."""
-    device_time: Rows
+    device_time: Sequence[tuple[int, int, int]]
     """Of `sums.device_time`."""
     worker_busy: Sequence[WorkerBusy]
 
@@ -215,12 +215,12 @@ class Window:
 
         return read_tenants(self._connection, self._hours())
 
-    def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Rows]]:
+    def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Sequence[tuple[int, int, int]]]]:
         """Yield (first, last, rows of `sums.device_time`) between two cuts each."""
         for pieces in self._stretches(cuts):
             yield pieces[0].begin, pieces[-1].until, sums.device_time(self._connection, pieces)
 
-    def tokens(self) -> Rows:
+    def tokens(self) -> Sequence[tuple[int, int | None, int | None, int]]:
         """Return rows of `sums.tokens` over the window."""
         return sums.tokens(self._connection, self._hours())
 
@@ -274,7 +274,7 @@ class Window:
         outcomes = outcomes_together(hours, bucket_s)
         return outcomes if isinstance(outcomes, Comparison) else with_starts(outcomes, sorted(starts), bucket_s)
 
-    def _lengths(self, epoch_ids: Collection[int], bucket_s: int) -> Rows:
+    def _lengths(self, epoch_ids: Collection[int], bucket_s: int) -> Sequence[HistogramSlice]:
         """Return the histograms of lengths of some epochs by bucket; none for buckets that roll-ups do not hold."""
         from pertoken.window.epochs import LENGTHS
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -22,8 +22,9 @@ from pertoken.metrics import (
 from pertoken.metrics.series import Quotient
 from pertoken.provenance import Provenance
 from pertoken.store.query import buckets, read, rollups
-from pertoken.store.query.fast_rows import Rows
-from pertoken.store.query.rollups import Segment, Segments, allocated_ns, scaled
+from pertoken.store.query.buckets import CounterTotal
+from pertoken.store.query.read import AgentTick, StoredEvent, UnreadableMetric
+from pertoken.store.query.rollups import RollupRow, Segment, Segments, allocated_ns, scaled
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window import inventory as ranks
 from pertoken.window.inventory import Inventory
@@ -31,8 +32,6 @@ from pertoken.window.series import histogram, quantile
 
 if TYPE_CHECKING:
     from pertoken.catalog.market import Accelerator, Market
-    from pertoken.store.query.fast_rows import Rows
-
 
 Counts = Mapping[str, int]
 """Increase by name of `metrics.ENGINE_COUNTERS`, or `NAME{reason="..."}`. A counter without an increase is absent."""
@@ -62,7 +61,7 @@ class EngineCounts:
     """Increase of each counter that a screen shows directly, by its name in `metrics.ENGINE_COUNTERS`."""
 
 
-def by_epoch(rows: Rows) -> Mapping[int, Counts]:
+def by_epoch(rows: Iterable[CounterTotal]) -> Mapping[int, Counts]:
     """Return the increase of each counter by epoch, from rows of `sums.engine_counter_totals`."""
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     for row in rows:
@@ -142,7 +141,7 @@ Following = Mapping[tuple[int, int], tuple[int, int]]
 """(device_id, epoch_id) -> (busy_ns, its provenance) of worker ranks."""
 Shares = Mapping[int, Mapping[int, tuple[int, int]]]
 """device_id -> epoch_id -> (held_ns, busy_ns)."""
-Sums = Mapping[str, Any]
+Sums = Mapping[str, int | None]
 """Sums of the columns of roll-ups by name; a column that is NULL in all rows is None or absent."""
 _NONE: Sums = {}
 
@@ -167,11 +166,11 @@ class Stretch:
     start: int
     divides_hour: bool
     """Whether it begins within an hour of which only the sum is left."""
-    times: Rows
+    times: Sequence[tuple[int, int, int]]
     """Of `sums.device_time`."""
-    totals: Rows
+    totals: Sequence[RollupRow]
     """Of `sums.deployment_totals`."""
-    shared: Rows
+    shared: Sequence[tuple[int, int, int, int]]
     """Of `sums.shared_time`."""
     following: Following
 
@@ -268,9 +267,9 @@ class Details:
     """Details of deployments that only their own lines show: latencies, engine counters, and tokens by slice."""
 
     inventory: Inventory
-    histograms: Rows
-    counters: Rows
-    sliced: Rows
+    histograms: Sequence[tuple[int, str, str, str]]
+    counters: Sequence[CounterTotal]
+    sliced: Sequence[tuple[int, str]]
 
     @cached_property
     def counts(self) -> Mapping[int, Counts]:
@@ -310,7 +309,7 @@ def by_deployment(by_epoch: Mapping[int, Sums], inventory: Inventory) -> dict[in
     }
 
 
-def summed(parts: Iterable[Rows]) -> dict[int, Sums]:
+def summed(parts: Iterable[Iterable[RollupRow]]) -> dict[int, Sums]:
     """Return rows of `sums.deployment_totals` of several times, added up by epoch."""
     rows_of: dict[int, list[Sums]] = defaultdict(list)
     for rows in parts:
@@ -323,7 +322,7 @@ def _added(parts: Sequence[Sums]) -> Sums:
     """Add by name; of a provenance take the worst."""
     if len(parts) < 2:
         return parts[0] if parts else _NONE
-    together: dict[str, Any] = {}
+    together: dict[str, int] = {}
     for part in parts:
         for name, value in part.items():
             if name == "busy_provenance" and value is not None:
@@ -338,14 +337,14 @@ class Recent:
     """Rows of the newest minutes. Results of the database are fetched when a figure is first read."""
 
     inventory: Inventory
-    _deployments: Rows
-    _shared: Rows
-    _devices: Rows
-    _hosts: Rows
-    _gaps: Rows
-    _events: Rows
-    _agents: Rows
-    _newest: Rows
+    _deployments: Sequence[RollupRow]
+    _shared: Sequence[tuple[int, int, int, int]]
+    _devices: Sequence[RollupRow]
+    _hosts: Sequence[RollupRow]
+    _gaps: Sequence[UnreadableMetric]
+    _events: Sequence[StoredEvent]
+    _agents: Sequence[AgentTick]
+    _newest: Sequence[tuple[int, int]]
 
     def wait(self) -> None:
         """Wait for all that was asked of the database so far."""
@@ -360,12 +359,12 @@ class Recent:
         return by_deployment(summed((self._deployments,)), self.inventory)
 
     @cached_property
-    def devices(self) -> Mapping[int, Any]:
+    def devices(self) -> Mapping[int, RollupRow]:
         """Sums by device."""
         return {row.device_id: row for row in self._devices}
 
     @cached_property
-    def hosts(self) -> Mapping[int, Any]:
+    def hosts(self) -> Mapping[int, RollupRow]:
         """Sums by host."""
         return {row.host_id: row for row in self._hosts}
 
@@ -375,25 +374,25 @@ class Recent:
         return dict(self._newest)
 
     @cached_property
-    def gaps(self) -> Sequence[Any]:
+    def gaps(self) -> Sequence[UnreadableMetric]:
         """Metrics that cannot be read."""
         return list(self._gaps)
 
     @cached_property
-    def gaps_of(self) -> Mapping[int, Sequence[Any]]:
+    def gaps_of(self) -> Mapping[int, Sequence[UnreadableMetric]]:
         """The same by owner."""
-        gaps: dict[int, list[Any]] = defaultdict(list)
+        gaps: dict[int, list[UnreadableMetric]] = defaultdict(list)
         for row in self.gaps:
             gaps[row[0]].append(row)  # by position, which is faster than by name
         return gaps
 
     @cached_property
-    def events(self) -> Sequence[Any]:
+    def events(self) -> Sequence[StoredEvent]:
         """What happened in the window, newest first."""
         return list(self._events)
 
     @cached_property
-    def agents(self) -> Mapping[int, Any]:
+    def agents(self) -> Mapping[int, AgentTick]:
         """What the agent of each host cost at its newest tick."""
         return {row.host_id: row for row in self._agents if row.host_id is not None}
 

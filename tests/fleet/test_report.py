@@ -1,5 +1,6 @@
 """Several hosts' data in one report: the same dollars as the hosts' own reports, together."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tests.fleet.servers import NOW, host, login, shipper
 from tests.postgres import server_url
 
 HOSTS = ("report-a", "report-b", "report-c")
+
+Rows = Sequence[tuple[int]]
 
 
 def price(where: StoreLocation) -> None:
@@ -69,7 +72,8 @@ def test_a_refused_statement_is_a_one_line_error_whether_it_is_awaited_or_not(se
     with pytest.raises(StoreError, match="not_there"), store.read() as connection:
         list(fetch(connection, nothing))
     with pytest.raises(StoreError, match="not_there"), store.read() as connection, pipelined(connection):
-        first, second = fetch(connection, select(literal_column("1"))), fetch(connection, nothing)
+        first: Rows = fetch(connection, select(literal_column("1")))
+        second: Rows = fetch(connection, nothing)
         assert list(first) == [(1,)]
         list(second)
     with store.read() as connection:  # and nothing of it is left behind
@@ -78,7 +82,7 @@ def test_a_refused_statement_is_a_one_line_error_whether_it_is_awaited_or_not(se
 
 def test_pipelined_results_are_known_when_the_reading_has_ended(server: StoreLocation) -> None:
     with open_store(server).read() as connection, pipelined(connection):
-        rows = [fetch(connection, select(literal_column(str(n)))) for n in range(3)]
+        rows: list[Rows] = [fetch(connection, select(literal_column(str(n)))) for n in range(3)]
         assert list(rows[1]) == [(1,)]
         rows.append(fetch(connection, select(literal_column("3"))))
     assert [list(row) for row in rows] == [[(n,)] for n in range(4)]

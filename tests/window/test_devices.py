@@ -8,6 +8,7 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
+from pertoken.store.query.read import UnreadableMetric
 from pertoken.store.schema.rows import DeviceSample, DeviceShare
 from pertoken.window.evidence import DeviceSeries
 from pertoken.window.reading import Window
@@ -48,7 +49,5 @@ def test_buckets_before_the_owners_of_a_device_are_known_do_not_count(tmp_path: 
 
 
 def test_that_nobody_held_a_device_is_not_known_where_processes_cannot_be_read(tmp_path: Path) -> None:
-    class Unreadable:
-        metric = "processes"
-
-    assert replace(series_of(tmp_path), missing={5: [Unreadable()]}).find("held", (5,)) is None
+    hidden = UnreadableMetric(5, "processes", "missing", None, None, 0)
+    assert replace(series_of(tmp_path), missing={5: [hidden]}).find("held", (5,)) is None

@@ -352,5 +352,5 @@ def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: 
         for host_id, ids in paid_devices(window).items()
     }
     names = names_of(((host_id, host.name) for host_id, host in hosts.items()), stated)
-    devices = {host_id: len(host.uuids) for host_id, host in hosts.items()}
-    return Compared(reconcile(invoice, names, computed, devices), hosts)
+    counts = {host_id: len(host.uuids) for host_id, host in hosts.items()}
+    return Compared(reconcile(invoice, names, computed, counts), hosts)

@@ -26,13 +26,16 @@ class Device(Protocol):
     """Fields of a device that a selector is matched with."""
 
     @property
-    def kind(self) -> str: ...  # noqa: D102
+    def kind(self) -> str:
+        """`gpu` or `cpu`."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """As its driver reports it."""
 
     @property
-    def uuid(self) -> str: ...  # noqa: D102
+    def uuid(self) -> str:
+        """As its driver reports it."""
 
 
 def identity(selector: str) -> str:
@@ -165,6 +168,26 @@ class Price:
         return self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
 
 
+class PaidDevice(Protocol):
+    """Device that a price is looked up for: a `Priced`, or a row of the store."""
+
+    @property
+    def kind(self) -> str:
+        """`gpu` or `cpu`."""
+
+    @property
+    def name(self) -> str:
+        """As its driver reports it."""
+
+    @property
+    def uuid(self) -> str:
+        """As its driver reports it."""
+
+    @property
+    def parent_id(self) -> int | None:
+        """The GPU a MIG device is paid for with."""
+
+
 class Priced(NamedTuple):
     """Device that a price is looked up for."""
 
@@ -200,19 +223,19 @@ class PriceBook:
         """Return whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
         return uuid.casefold() in self._own
 
-    def at(self, device: Priced, ts: int) -> Price | None:
+    def at(self, device: PaidDevice, ts: int) -> Price | None:
         """Return the price of a device at an instant; None if none is set or listed."""
         key = device.kind, device.name, device.uuid if self.alone(device.uuid) else "", ts
         if key not in self._looked_up:  # a fleet has thousands of devices of a few names
             self._looked_up[key] = self._find(device, ts)
         return self._looked_up[key]
 
-    def rate(self, device: Priced, ts: int) -> int | None:
+    def rate(self, device: PaidDevice, ts: int) -> int | None:
         """Nano-USD for an hour of a device at an instant; None if not known."""
         price = self.at(device, ts)
         return None if price is None else price.nano_usd_per_device_hour
 
-    def each_at(self, devices: Iterable[Priced], ts: int) -> list[Price | None]:
+    def each_at(self, devices: Iterable[PaidDevice], ts: int) -> list[Price | None]:
         """Return the price of each device at an instant, in their order; None where none is set or listed."""
         known: dict[tuple[str, str], Price | None] = {}
         prices = []
@@ -226,11 +249,11 @@ class PriceBook:
             prices.append(known[name])
         return prices
 
-    def rates(self, devices: Iterable[Priced], ts: int) -> list[int | None]:
+    def rates(self, devices: Iterable[PaidDevice], ts: int) -> list[int | None]:
         """Nano-USD for an hour of each device at an instant, in their order; None where not known."""
         return [None if price is None else price.nano_usd_per_device_hour for price in self.each_at(devices, ts)]
 
-    def applies(self, device: Priced) -> bool:
+    def applies(self, device: PaidDevice) -> bool:
         """Return whether a device has a price at any time, set or listed."""
         return device.uuid in self.detected or any(
             price.nano_usd_per_device_hour is not None and rank(price.selector, device) for price in self.prices
@@ -240,7 +263,7 @@ class PriceBook:
         """Prices set for a selector, however it is spelled, in their order."""
         return self._by_selector.get(identity(selector), ())
 
-    def _find(self, device: Priced, ts: int) -> Price | None:
+    def _find(self, device: PaidDevice, ts: int) -> Price | None:
         best: tuple[int, tuple[int, int, int]] | None = None
         latest = None
         for prices in self._by_selector.values():

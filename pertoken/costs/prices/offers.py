@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from pertoken.catalog.coverage import Fault, faults, priced_names
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
 from pertoken.catalog.offers import ANYWHERE, Offer, OfferKey, Origin, newest, per_device
-from pertoken.costs.prices.book import BILLED, KINDS, Price, PriceBook, Priced, identity, rank
+from pertoken.costs.prices.book import BILLED, KINDS, PaidDevice, Price, PriceBook, Priced, identity, rank
 from pertoken.errors import BadInput
 from pertoken.installed import install_command
 from pertoken.printable import short
@@ -337,7 +337,7 @@ class _Rental(NamedTuple):
 
 
 def set_offers(
-    fleet: Fleet, devices: Mapping[int, Priced], prices: PriceBook, market: Market, now_ts: int
+    fleet: Fleet, devices: Mapping[int, PaidDevice], prices: PriceBook, market: Market, now_ts: int
 ) -> tuple[Offer, ...]:
     """Return what people set and what bills state, as offers at the providers and regions of a fleet.
 
@@ -349,7 +349,7 @@ def set_offers(
 
 
 def _billed(
-    fleet: Fleet, devices: Mapping[int, Priced], prices: PriceBook, market: Market, now_ts: int
+    fleet: Fleet, devices: Mapping[int, PaidDevice], prices: PriceBook, market: Market, now_ts: int
 ) -> Iterator[Offer]:
     for host in fleet.hosts:
         deciding = fleet.accelerators_on.get(host.host_id, frozenset())
@@ -376,7 +376,7 @@ def _billed(
 
 
 def _named(
-    fleet: Fleet, devices: Mapping[int, Priced], prices: PriceBook, market: Market, now_ts: int
+    fleet: Fleet, devices: Mapping[int, PaidDevice], prices: PriceBook, market: Market, now_ts: int
 ) -> Iterator[Offer]:
     rentals: defaultdict[str | None, set[_Rental]] = defaultdict(set)
     for host in fleet.hosts:
@@ -423,7 +423,7 @@ def _of_sizes(offer: Offer, rental: _Rental, market: Market) -> Iterator[Offer]:
 
 
 def _price_by_name(
-    accelerator: Accelerator, devices: Iterable[Priced], prices: PriceBook, market: Market, now_ts: int
+    accelerator: Accelerator, devices: Iterable[PaidDevice], prices: PriceBook, market: Market, now_ts: int
 ) -> Price | None:
     """Return the price that a person set for an accelerator by its name; None if none is set, or only for others.
 

@@ -19,13 +19,14 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any
 
-from sqlalchemy import Boolean, Column, Connection, MetaData, Select, Table, Text, or_, select
+from sqlalchemy import Boolean, Column, Connection, MetaData, Table, Text, or_, select
 
 from pertoken.errors import BadInput, BadRecording
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.open import REVISIONS, Store
 from pertoken.store.connect.sqlite import distrust
 from pertoken.store.export.anonymous import COLUMNS, NAMES, Anonymizer, column_name, is_id
+from pertoken.store.query.fast_rows import Query
 from pertoken.store.query.rollups import between
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.schema import advice as a
@@ -397,7 +398,7 @@ def _content(archive: sqlite3.Connection, name: str, max_bytes: int) -> Iterator
             raise BadRecording(f"{name} in it does not unpack to the size that it states")
 
 
-def _rows(connection: Connection, table: Table, recording: Recording) -> Select[Any]:
+def _rows(connection: Connection, table: Table, recording: Recording) -> Query:
     query, of = select(table), table.c
     if table.metadata is not t.metadata:
         return query
@@ -411,7 +412,7 @@ def _rows(connection: Connection, table: Table, recording: Recording) -> Select[
     return query.where(between(connection.dialect.name, table, start, recording.end_ts + 1))
 
 
-def _chunks(connection: Connection, query: Select[Any]) -> Iterator[list[tuple[Any, ...]]]:
+def _chunks(connection: Connection, query: Query) -> Iterator[list[tuple[Any, ...]]]:
     result = connection.execute(query)
     while rows := result.fetchmany(CHUNK_ROWS):
         yield [tuple(row) for row in rows]

@@ -31,7 +31,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import begun, explained, upsert
 from pertoken.store.connect.sqlite import add_triggers, run_many
-from pertoken.store.query.fast_rows import fetch
+from pertoken.store.query.fast_rows import Query, fetch
 from pertoken.store.schema import telemetry as t
 
 HOUR, DAY = 3600, 86_400
@@ -80,12 +80,12 @@ class ChecksummedTable:
         return insert(self.table)
 
     @cached_property
-    def rows(self) -> Select[Any]:
+    def rows(self) -> Query:
         """All rows."""
         return select(*self.table.columns)
 
     @cached_property
-    def by_key(self) -> Select[Any]:
+    def by_key(self) -> Query:
         """The row with a key, whose columns are its parameters."""
         columns = self.table.c
         return select(*columns).where(and_(*(columns[key] == bindparam(key) for key in self.keys)))

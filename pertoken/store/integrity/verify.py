@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, bindparam, func, or_, select, tuple_
+from sqlalchemy import Connection, Table, bindparam, func, or_, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -38,7 +38,7 @@ from pertoken.store.integrity.checksums import (
     chained,
     high_water_mark_file,
 )
-from pertoken.store.query.fast_rows import Rows, fetch
+from pertoken.store.query.fast_rows import Query, fetch
 from pertoken.store.schema import telemetry
 from pertoken.store.schema import telemetry as t
 from pertoken.units import format_utc
@@ -245,7 +245,7 @@ class _Pass:
             if first is not None and first < hour <= last and ticks != checksummed:
                 yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
-    def _ask(self, query: Select[Any], **values: Any) -> Rows:
+    def _ask(self, query: Query, **values: object) -> Sequence[tuple[Any, ...]]:
         return fetch(self._connection, query, values)
 
 
@@ -283,7 +283,7 @@ _OLDEST_OF_EACH_TICK = (
 
 
 @cache
-def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
+def _pages_of(checksummed: ChecksummedTable) -> tuple[Query, Query]:
     """Return the first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
     keys = [checksummed.table.c[key] for key in checksummed.keys]
     first = checksummed.rows.order_by(*keys).limit(STEP_ROWS)
@@ -291,7 +291,7 @@ def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
 
 
 @cache
-def _rows_of(checksummed: ChecksummedTable) -> Select[Any]:
+def _rows_of(checksummed: ChecksummedTable) -> Query:
     """Return the rows of one stretch; all of them in a table without time."""
     return (
         checksummed.rows.where(checksummed.within(bindparam("start"), bindparam("until")))

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     Connection,
-    Select,
     Text,
     bindparam,
     case,
@@ -27,8 +26,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
-from pertoken.store.query.rollups import Segment, Segments, between, column, scaled, whole
+from pertoken.store.query.fast_rows import Query, Row, SqlRow, fetch, named_tuples
+from pertoken.store.query.rollups import RollupRow, Segment, Segments, between, column, scaled, whole
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import GATEWAY
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, busy_provenance, busy_sum
@@ -71,8 +70,8 @@ def parts(
     shape: Shape,
     names: Sequence[str],
     unknown: Any | None = None,
-    owners: Select[Any] | None = None,
-) -> list[Select[Any]]:
+    owners: Query | None = None,
+) -> list[Query]:
     """Return a statement for each segment: columns of its buckets, bound by `bounds`, with `unknown` for NULL.
 
     `owners` selects the ids of whose buckets they are; None: of all.
@@ -115,12 +114,12 @@ def _bounds(n: int, segment: Segment) -> Iterator[tuple[str, int]]:
         yield f"last{n}", segment.part[1]
 
 
-def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
-    return fetch(connection, _sums(connection.dialect.name, rollup, shape_of(segments)), bounds(segments), named=True)
+def _summed(connection: Connection, rollup: str, segments: Segments, row: type[Row]) -> Sequence[Row]:
+    return fetch(connection, _sums(connection.dialect.name, rollup, shape_of(segments)), bounds(segments), row)
 
 
 @cache
-def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
+def _sums(dialect: str, rollup: str, shape: Shape) -> Query:
     """Return sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
     table = ROLLUPS[rollup][MINUTE]
     keys = [column.name for column in table.primary_key if column.name != "ts"]
@@ -142,50 +141,58 @@ def _sum(column: Any) -> Any:
     return whole(func.sum(column))
 
 
-def device_totals(connection: Connection, segments: Segments) -> Rows:
+def device_totals(connection: Connection, segments: Segments) -> Sequence[RollupRow]:
     """Return sums over segments for each device."""
-    return _summed(connection, "device", segments)
+    return _summed(connection, "device", segments, RollupRow)
 
 
-def host_totals(connection: Connection, segments: Segments) -> Rows:
+def host_totals(connection: Connection, segments: Segments) -> Sequence[RollupRow]:
     """Return sums over segments for each host."""
-    return _summed(connection, "host", segments)
+    return _summed(connection, "host", segments, RollupRow)
 
 
-def deployment_totals(connection: Connection, segments: Segments) -> Rows:
+def deployment_totals(connection: Connection, segments: Segments) -> Sequence[RollupRow]:
     """Return sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`held.held`)."""
-    return _summed(connection, "deployment", segments)
+    return _summed(connection, "deployment", segments, RollupRow)
 
 
-def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
+class CounterTotal(NamedTuple):
+    """Increase of a further counter of an engine."""
+
+    epoch_id: int
+    metric: str
+    delta: int
+
+
+def engine_counter_totals(connection: Connection, segments: Segments) -> Sequence[CounterTotal]:
     """Return what each further counter of an engine grew by over segments: (epoch_id, metric, delta)."""
-    return _summed(connection, "engine_counter", segments)
+    return _summed(connection, "engine_counter", segments, CounterTotal)
 
 
-def shared_time(connection: Connection, segments: Segments) -> Rows:
+def shared_time(connection: Connection, segments: Segments) -> Sequence[tuple[int, int, int, int]]:
     """Return (device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
     return fetch(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
-def _shared(dialect: str, shape: Shape) -> Select[Any]:
+def _shared(dialect: str, shape: Shape) -> Query:
     rows = _rows(dialect, "share", shape, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
     keys = rows.device_id, rows.epoch_id
     return select(*keys, _sum(rows.held_ns), _sum(rows.busy_ns)).group_by(*keys)
 
 
-def device_time(connection: Connection, segments: Segments) -> Rows:
+def device_time(connection: Connection, segments: Segments) -> Sequence[tuple[int, int, int]]:
     """Return (device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
     return fetch(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
-def _durations(dialect: str, shape: Shape) -> Select[Any]:
+def _durations(dialect: str, shape: Shape) -> Query:
     rows = _rows(dialect, "device", shape, ("device_id", "duration_ms", "observed_ms")).c
     return select(rows.device_id, _sum(rows.duration_ms), _sum(rows.observed_ms)).group_by(rows.device_id)
 
 
-def tokens(connection: Connection, segments: Segments) -> Rows:
+def tokens(connection: Connection, segments: Segments) -> Sequence[tuple[int, int | None, int | None, int]]:
     """Return (epoch_id, prompt and generated tokens together, generated tokens, requests that ended) over segments.
 
     Tokens are None where one of both kinds is never known.
@@ -194,7 +201,7 @@ def tokens(connection: Connection, segments: Segments) -> Rows:
 
 
 @cache
-def _tokens(dialect: str, shape: Shape) -> Select[Any]:
+def _tokens(dialect: str, shape: Shape) -> Query:
     rows = _rows(dialect, "deployment", shape, ("epoch_id", "prompt_tokens", "generated_tokens", "requests_finished")).c
     generated, requests = _sum(rows.generated_tokens), _sum(rows.requests_finished)
     both = _sum(rows.prompt_tokens) + generated
@@ -202,7 +209,7 @@ def _tokens(dialect: str, shape: Shape) -> Select[Any]:
     return select(rows.epoch_id, *columns).group_by(rows.epoch_id)
 
 
-def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
+def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Sequence[tuple[int, str]]:
     """Return (epoch_id, packed start, generated tokens, observed ms and newest row with a token, or 0, of each slice
     of `slice_s` in which tokens are known).
 
@@ -213,7 +220,7 @@ def generated_by_slice(connection: Connection, start: int, end: int, slice_s: in
 
 
 @cache
-def _slices(dialect: str, seconds: int) -> Select[Any]:
+def _slices(dialect: str, seconds: int) -> Query:
     table = t.deployment_rollup[seconds]
     start, end, slice_s = (bindparam(name, type_=BigInteger) for name in ("start", "end", "slice_s"))
     of = table.c
@@ -226,14 +233,16 @@ def _slices(dialect: str, seconds: int) -> Select[Any]:
     return select(known.epoch_id, packed).group_by(known.epoch_id)
 
 
-def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:
+def histograms(
+    connection: Connection, segments: Segments, metrics: Collection[str] | None = None
+) -> Sequence[tuple[int, str, str, str]]:
     """Return (epoch_id, metric, upper_bounds, packed count of each bucket) over segments, of all metrics or some."""
     query = _histograms(connection.dialect.name, shape_of(segments), None if metrics is None else tuple(metrics))
     return fetch(connection, query, bounds(segments))
 
 
 @cache
-def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> Select[Any]:
+def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> Query:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
     rows = _rows(dialect, "histogram", shape, (*keys, "count")).c
     summed = select(*(rows[key] for key in keys), func.sum(rows["count"]).label("total")).group_by(
@@ -267,7 +276,7 @@ MONDAY_S = 4 * 86_400
 """1970-01-05, the first Monday of the epoch."""
 
 
-def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Rows:
+def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Sequence[SqlRow]:
     """Return (device, start of the week, millijoules, milliseconds in which they were measured, sum and number of power
     samples in milliwatts), oldest first.
 
@@ -302,24 +311,43 @@ _EPOCHS = (
 )
 
 
-def gateways(connection: Connection) -> Rows:
+class Gateway(NamedTuple):
+    """An address of a gateway, as one host reads it."""
+
+    engine_id: int
+    host_id: int
+    base_url: str
+    kind: str
+    life: int | None
+
+
+def gateways(connection: Connection) -> list[Gateway]:
     """Return (engine_id, host_id, base_url, kind, life) of every gateway, once for each host and address it is read
     at."""
     of = t.engine.c
     query = select(of.engine_id, of.host_id, of.base_url, of.kind, of.life)
-    return named_tuples(connection, query.where(of.found_by == GATEWAY))
+    return named_tuples(connection, query.where(of.found_by == GATEWAY), Gateway)
 
 
-def tenant_counters(connection: Connection, segment: Segment) -> Rows:
+class TenantCounter(NamedTuple):
+    """Increase of a gateway's counter in one bucket."""
+
+    engine_id: int
+    ts: int
+    metric: str
+    delta: int
+
+
+def tenant_counters(connection: Connection, segment: Segment) -> list[TenantCounter]:
     """Return (engine_id, ts, metric, delta) of the buckets of a segment in which a gateway counted tokens of
     tenants."""
     of, own = t.engine_counter_rollup[segment.seconds].c, _EPOCHS.c
     query = select(own.engine_id, of.ts, of.metric, func.sum(of.delta).label("delta"))
     query = query.where(of.epoch_id == own.epoch_id, of.ts >= segment.start, of.ts < segment.end)
-    return named_tuples(connection, query.group_by(own.engine_id, of.ts, of.metric))
+    return named_tuples(connection, query.group_by(own.engine_id, of.ts, of.metric), TenantCounter)
 
 
-def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> Rows:
+def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> Sequence[SqlRow]:
     """Return (host, start of the week, millijoules at the plug, milliseconds of their measurement), oldest first."""
     hours = t.host_rollup[HOUR]
     week = _week(hours.c.ts)
@@ -402,7 +430,7 @@ def deployment_counters(
 
 def deployment_histograms(
     connection: Connection, seconds: int, start: int, end: int, deployment_id: int, metric: str
-) -> Rows:
+) -> Sequence[tuple[int, int, int, int]]:
     """Return (ts, bucket_set_id, bucket, count) of one histogram of one deployment in the buckets of [start, end).
 
     `seconds`: an hour or a minute.
@@ -414,14 +442,14 @@ def deployment_histograms(
 
 def histogram_buckets(
     connection: Connection, segments: Segments, metrics: Sequence[str], set_ids: Sequence[int]
-) -> Rows:
+) -> list[tuple[int, str, str]]:
     """Return (epoch_id, keys, counts) of each epoch with histograms in segments.
 
     Keys and counts are texts, with a number for each row of the roll-up. A key is `(bucket * (len(set_ids) + 1) + set)
     * (len(metrics) + 1) + metric`, where a metric and a set of buckets are their positions, or the length of the list
     for one that is not in it. Measured: one number takes half of the time that the three take, in SQLite and to parse.
     """
-    rows: list[Any] = []
+    rows: list[tuple[int, str, str]] = []
     for segment in segments:
         query = _histogram_buckets(connection.dialect.name, shape_of([segment]), tuple(metrics), tuple(set_ids))
         rows += fetch(connection, query, bounds([segment]))
@@ -430,16 +458,16 @@ def histogram_buckets(
 
 def histogram_sets(connection: Connection) -> Mapping[int, str]:
     """Return the upper bounds of each set of buckets, as stored."""
-    return dict(fetch(connection, _HISTOGRAM_SETS))
+    sets: Sequence[tuple[int, str]] = fetch(connection, _HISTOGRAM_SETS)
+    return dict(sets)
 
 
 def counted_metrics(connection: Connection, segments: Segments, metrics: Sequence[str]) -> list[str]:
     """Return the metrics that some epoch counted: most engines count few of them."""
-    names = {
-        name
-        for segment in segments
-        for (name,) in fetch(connection, _names(*_of(connection, segment)), bounds([segment]))
-    }
+    names: set[str] = set()
+    for segment in segments:
+        rows: Sequence[tuple[str]] = fetch(connection, _names(*_of(connection, segment)), bounds([segment]))
+        names.update(name for (name,) in rows)
     return [metric for metric in metrics if metric in names]
 
 
@@ -457,7 +485,7 @@ def _divided(segments: Segments) -> Iterator[tuple[Segment]]:
             yield (replace(segment, start=start, end=min(start + length, segment.end)),)
 
 
-def _known(rows: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
+def _known(rows: Sequence[tuple[str | None, ...]]) -> Iterator[Sequence[str]]:
     """Leave out the one row of an answer in which nothing was found."""
     yield from (row for row in rows if row[0] is not None)  # type: ignore[misc]  # then none of them is
 
@@ -511,13 +539,13 @@ def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
 
 
 @cache
-def _names(dialect: str, shape: Shape) -> Select[Any]:
+def _names(dialect: str, shape: Shape) -> Query:
     (statement,) = parts(dialect, "engine_counter", shape, ("metric",))
     return statement.distinct()
 
 
 @cache
-def _counters(dialect: str, shape: Shape, words: tuple[str, ...], of_one: bool = False) -> Select[Any]:
+def _counters(dialect: str, shape: Shape, words: tuple[str, ...], of_one: bool = False) -> Query:
     owners = _EPOCHS_OF_ONE if of_one else None
     (statement,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"), owners=owners)
     rows = statement.subquery().c
@@ -528,7 +556,7 @@ def _counters(dialect: str, shape: Shape, words: tuple[str, ...], of_one: bool =
 
 
 @cache
-def _histograms_of_one(dialect: str, seconds: int) -> Select[Any]:
+def _histograms_of_one(dialect: str, seconds: int) -> Query:
     names = ("ts", "metric", "bucket_set_id", "bucket", "count")
     (statement,) = parts(dialect, "histogram", ((seconds, False),), names, owners=_EPOCHS_OF_ONE)
     rows = statement.subquery().c
@@ -540,7 +568,7 @@ _HISTOGRAM_SETS = select(t.histogram_set.c.bucket_set_id, t.histogram_set.c.uppe
 
 
 @cache
-def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...], set_ids: tuple[int, ...]) -> Select[Any]:
+def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...], set_ids: tuple[int, ...]) -> Query:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
     (statement,) = parts(dialect, "histogram", shape, (*keys, "count"))
     rows = statement.subquery().c
@@ -563,7 +591,7 @@ def _number(value: int) -> Any:
     return literal_column(str(value), BigInteger)
 
 
-def _joined(dialect: str, rows: Select[Any]) -> Select[Any]:
+def _joined(dialect: str, rows: Query) -> Query:
     """Return each column as text. All columns are joined in the same order of rows."""
     return select(*(_as_text(dialect, column).label(column.name) for column in rows.subquery().c))
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     Connection,
-    Select,
     Table,
     and_,
     bindparam,
@@ -30,7 +30,7 @@ from sqlalchemy import (
 from pertoken.printable import short
 from pertoken.store.connect.open import left_out
 from pertoken.store.connect.sqlite import driver
-from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
+from pertoken.store.query.fast_rows import Query, Row, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.domains import DOMAINS, Domain
 from pertoken.store.schema.fleet import row_fault
@@ -91,24 +91,71 @@ def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> li
     ]
 
 
-def hosts(connection: Connection, as_of: int | None = None) -> Rows:
+class KnownHost(NamedTuple):
+    """A host with its identity, as last noted."""
+
+    host_id: int
+    name: str
+    machine_id: str | None
+    boot_id: str | None
+    boot_ms: int | None
+    os: str | None
+    cpu_name: str | None
+    cpu_count: int | None
+    memory_bytes: int | None
+    agent_version: str
+    interval_s: int
+    dmi_vendor: str | None
+    dmi_product: str | None
+    cloud: str | None
+    instance_type: str | None
+    region: str | None
+    purchase: str | None
+    first_ts: int
+    last_ts: int
+    plug_source: str | None
+    newest_ts: int
+    """Of its newest row."""
+
+
+def hosts(connection: Connection, as_of: int | None = None) -> Sequence[KnownHost]:
     """Return every host, by name, with the `ts` of its newest row; of the time before `as_of` where it is given."""
-    return fetch(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, named=True)
+    return fetch(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, KnownHost)
 
 
 @cache
-def _hosts(dialect: str, dated: bool) -> Select[Any]:
+def _hosts(dialect: str, dated: bool) -> Query:
     query = select(t.host, _newest(dialect, t.host, t.host_sample, "host_id", dated=dated)).order_by(t.host.c.name)
     return query.where(t.host.c.first_ts < _AS_OF) if dated else query
 
 
-def devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
+class KnownDevice(NamedTuple):
+    """A device with the name of its host."""
+
+    device_id: int
+    host_id: int
+    kind: str
+    uuid: str
+    vendor: str | None
+    name: str
+    slot: int | None
+    memory_bytes: int | None
+    parent_id: int | None
+    part_1e6: int | None
+    power_source: str | None
+    first_ts: int
+    power_limit_mw: int | None
+    links: str | None
+    host_name: str
+
+
+def devices(connection: Connection, start: int, as_of: int | None = None) -> Sequence[KnownDevice]:
     """Return devices seen since `start` with their host's name, in no order. With `as_of` of the time before."""
-    return fetch(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, named=True)
+    return fetch(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, KnownDevice)
 
 
 @cache
-def _devices(dated: bool) -> Select[Any]:
+def _devices(dated: bool) -> Query:
     device, of = t.device.c, t.host.c
     query = (
         select(
@@ -123,7 +170,7 @@ def _devices(dated: bool) -> Select[Any]:
     return query.where(device.first_ts < _AS_OF) if dated else query
 
 
-def newest_of_devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
+def newest_of_devices(connection: Connection, start: int, as_of: int | None = None) -> Sequence[tuple[int, int]]:
     """Return (device_id, `ts` of the newest row) of the devices seen since `start`; with `as_of` of the time before
     it."""
     values = {"start": start - LAG_S, "as_of": as_of}
@@ -131,24 +178,46 @@ def newest_of_devices(connection: Connection, start: int, as_of: int | None = No
 
 
 @cache
-def _newest_of_devices(dialect: str, dated: bool) -> Select[Any]:
+def _newest_of_devices(dialect: str, dated: bool) -> Query:
     newest = _newest(dialect, t.device, t.device_sample, "device_id", dated=dated)
     query = select(t.device.c.device_id, newest).where(t.device.c.last_ts >= _START)
     return query.where(t.device.c.first_ts < _AS_OF) if dated else query
 
 
-def epochs(connection: Connection, start: int, as_of: int | None = None) -> Rows:
+class KnownEpoch(NamedTuple):
+    """An epoch with its deployment, engine and host."""
+
+    epoch_id: int
+    deployment_id: int
+    start_ts: int
+    end_ts: int | None
+    engine_version: str | None
+    knobs: str
+    served_model: str
+    model_path: str | None
+    model_facts: str | None
+    newest_ts: int
+    """Of its newest row."""
+    engine_id: int
+    engine_kind: str
+    base_url: str
+    host_id: int
+    host_name: str
+    interval_s: int
+
+
+def epochs(connection: Connection, start: int, as_of: int | None = None) -> Sequence[KnownEpoch]:
     """Return epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest
     last.
 
     With `as_of` those that began before it; one that ended later is still open. Gateways serve no model: without them.
     """
     values = {"start": start, "noted": start - LAG_S, "as_of": as_of}
-    return fetch(connection, _epochs(connection.dialect.name, as_of is not None), values, named=True)
+    return fetch(connection, _epochs(connection.dialect.name, as_of is not None), values, KnownEpoch)
 
 
 @cache
-def _epochs(dialect: str, dated: bool) -> Select[Any]:
+def _epochs(dialect: str, dated: bool) -> Query:
     of = t.epoch.c
     end_ts = case((of.end_ts < _AS_OF, of.end_ts)).label("end_ts") if dated else of.end_ts
     query = (
@@ -175,7 +244,7 @@ def _epochs(dialect: str, dated: bool) -> Select[Any]:
     return query.where(of.start_ts < _AS_OF) if dated else query
 
 
-def epoch_devices(connection: Connection, start: int) -> Rows:
+def epoch_devices(connection: Connection, start: int) -> Sequence[tuple[int, int]]:
     """Return (epoch_id, device_id) of every epoch that served since `start`, in the order of devices."""
     return fetch(connection, _EPOCH_DEVICES, {"start": start})
 
@@ -189,7 +258,7 @@ _EPOCH_DEVICES = (
 )
 
 
-def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
+def by_epoch(rows: Iterable[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
     """Return devices of each epoch, of rows of `epoch_devices`."""
     by_key: defaultdict[int, list[int]] = defaultdict(list)
     for epoch_id, device_id in rows:
@@ -197,13 +266,28 @@ def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
     return {epoch_id: tuple(values) for epoch_id, values in by_key.items()}
 
 
-def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Rows:
+class AgentTick(NamedTuple):
+    """Cost of the agent of a host at its newest tick."""
+
+    host_id: int | None
+    """NULL where no ticks are kept."""
+    ts: int
+    duration_ms: int
+    observed_ms: int
+    cpu_ms: int | None
+    rss_bytes: int | None
+    tick_ms: int | None
+    missed_ticks: int | None
+    driver_calls: int | None
+
+
+def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Sequence[AgentTick]:
     """Return what the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
-    return fetch(connection, _agents(as_of is not None), {"as_of": as_of}, named=True)
+    return fetch(connection, _agents(as_of is not None), {"as_of": as_of}, AgentTick)
 
 
 @cache
-def _agents(dated: bool) -> Select[Any]:
+def _agents(dated: bool) -> Query:
     tick, of = t.agent_sample.alias().c, t.agent_sample.c
     newest = select(func.max(tick.ts)).where(tick.host_id == t.host.c.host_id, tick.ts <= t.host.c.last_ts + LAG_S)
     newest = newest.where(tick.ts <= _AS_OF) if dated else newest
@@ -217,8 +301,8 @@ def _agents(dated: bool) -> Select[Any]:
 
 def first_ts(connection: Connection) -> int | None:
     """Return when the first host was first seen; None if nothing was recorded."""
-    ((first,),) = fetch(connection, _FIRST)
-    return None if first is None else int(first)
+    rows: Sequence[tuple[int | None]] = fetch(connection, _FIRST)
+    return rows[0][0]
 
 
 _FIRST = select(func.min(t.host.c.first_ts))
@@ -226,8 +310,8 @@ _FIRST = select(func.min(t.host.c.first_ts))
 
 def newest_epoch(connection: Connection) -> tuple[int | None, int]:
     """Return when the newest epoch began, and how many there are; None and 0 without one."""
-    ((newest, count),) = fetch(connection, _NEWEST_EPOCH)
-    return (None if newest is None else int(newest), int(count))
+    rows: Sequence[tuple[int | None, int]] = fetch(connection, _NEWEST_EPOCH)
+    return rows[0]
 
 
 _NEWEST_EPOCH = select(func.max(t.epoch.c.start_ts), func.count())
@@ -249,16 +333,27 @@ def noted_every_s(connection: Connection, interval_s: int) -> int:
     return max(interval_s, MINUTE) if _by_notes(connection.dialect.name) else interval_s
 
 
-def missing(connection: Connection, as_of: int | None = None) -> Rows:
+class UnreadableMetric(NamedTuple):
+    """A metric that cannot be read, with its owner."""
+
+    owner_id: int
+    metric: str
+    status: str
+    reason: str | None
+    remedy: str | None
+    since_ts: int
+
+
+def missing(connection: Connection, as_of: int | None = None) -> Sequence[UnreadableMetric]:
     """Return metrics that cannot be read, with owner, reason and remedy.
 
     With `as_of` those that could not be read since before it: what was so of the others then is not kept.
     """
-    return fetch(connection, _missing(as_of is not None), {"as_of": as_of}, named=True)
+    return fetch(connection, _missing(as_of is not None), {"as_of": as_of}, UnreadableMetric)
 
 
 @cache
-def _missing(dated: bool) -> Select[Any]:
+def _missing(dated: bool) -> Query:
     of = t.capability.c
     query = select(t.capability).where(of.status != "ok").order_by(of.owner_id, of.metric)
     return query.where(of.since_ts <= _AS_OF) if dated else query
@@ -273,16 +368,29 @@ def owners_known_since(connection: Connection) -> dict[int, int]:
     return {row.owner_id: row.since_ts for row in connection.execute(known)}
 
 
-def events(connection: Connection, since: int, as_of: int | None = None) -> Rows:
+class StoredEvent(NamedTuple):
+    """An event of a host."""
+
+    event_id: int
+    host_id: int
+    ts: int
+    last_ts: int
+    count: int  # type: ignore[assignment]  # which a tuple has as a method
+    kind: str
+    subject_id: int | None
+    message: str
+
+
+def events(connection: Connection, since: int, as_of: int | None = None) -> Sequence[StoredEvent]:
     """Return the newest events first, at most fifty.
 
     With `as_of` of the time before it: one that happened again later counts once, at the time of its first occurrence.
     """
-    return fetch(connection, _events(as_of is not None), {"start": since, "as_of": as_of}, named=True)
+    return fetch(connection, _events(as_of is not None), {"start": since, "as_of": as_of}, StoredEvent)
 
 
 @cache
-def _events(dated: bool) -> Select[Any]:
+def _events(dated: bool) -> Query:
     of = t.event.c
     last_ts: Any = of.last_ts
     count: Any = of.count
@@ -315,7 +423,8 @@ def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     dialect = connection.dialect.name
     table = t.host_rollup[HOUR] if _by_notes(dialect) else t.host_sample
     oldest = select(func.min(table.c.ts)).where(table.c.host_id == t.host.c.host_id).scalar_subquery()
-    rows = named_tuples(connection, select(oldest, _newest(dialect, t.host, t.host_sample, "host_id")))
+    query = select(oldest, _newest(dialect, t.host, t.host_sample, "host_id"))
+    rows = connection.execute(query).all()
     first = min((oldest_ts for oldest_ts, _ in rows if oldest_ts is not None), default=None)
     return first, max((newest_ts for _, newest_ts in rows), default=None)
 
@@ -328,7 +437,8 @@ def whole_hour(connection: Connection, end: int) -> bool:
     """
     if not _by_notes(connection.dialect.name):
         return False
-    ((newest,),) = fetch(connection, _NEWEST)
+    rows: Sequence[tuple[int | None]] = fetch(connection, _NEWEST)
+    ((newest,),) = rows
     return newest is not None and newest <= end
 
 
@@ -441,10 +551,10 @@ class RowFault:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedRows:
+class CheckedRows(Generic[Row]):
     """Rows whose values can be used, and the faults of those that were replaced or left out."""
 
-    rows: Sequence[Any]
+    rows: Sequence[Row]
     faults: frozenset[RowFault] = frozenset()
 
 
@@ -453,24 +563,24 @@ _OF_DEPLOYMENT = {f"deployment.{name}": name for name in ("served_model", "model
 _OF_ENGINE = {"engine.kind": "engine_kind", "engine.base_url": "base_url"}
 
 
-def checked_hosts(rows: Iterable[Any]) -> CheckedRows:
+def checked_hosts(rows: Iterable[Row]) -> CheckedRows[Row]:
     """Return rows of `read.hosts`."""
     return _checked(rows, {f"host.{name}": name for name in DOMAINS["host"]})
 
 
-def checked_devices(rows: Iterable[Any]) -> CheckedRows:
+def checked_devices(rows: Iterable[Row]) -> CheckedRows[Row]:
     """Return rows of `read.devices`; of a host that has more than `MAX_DEVICES` those that were first seen last."""
     valid = _checked(rows, {f"device.{name}": name for name in DOMAINS["device"]})
     return _limited(valid, "device", "device_id", MAX_DEVICES, "first_ts")
 
 
-def checked_epochs(rows: Iterable[Any]) -> CheckedRows:
+def checked_epochs(rows: Iterable[Row]) -> CheckedRows[Row]:
     """Return rows of `read.epochs`, oldest first; of a host with too many deployments or epochs the newest."""
     columns = {f"epoch.{name}": name for name in DOMAINS["epoch"]} | _OF_DEPLOYMENT | _OF_ENGINE
     valid = _checked(rows, columns)
     valid = _limited(valid, "deployment", "deployment_id", MAX_DEPLOYMENTS, "newest_ts")
     valid = _limited(valid, "epoch", "epoch_id", MAX_EPOCHS, "start_ts")
-    return CheckedRows(sorted(valid.rows, key=lambda row: (row.deployment_id, row.start_ts)), valid.faults)
+    return CheckedRows(sorted(valid.rows, key=attrgetter("deployment_id", "start_ts")), valid.faults)
 
 
 def refused(connection: Connection, start: int) -> frozenset[RowFault]:
@@ -485,12 +595,13 @@ def refused(connection: Connection, start: int) -> frozenset[RowFault]:
     if not dialect.has_table(connection, row_fault.name, schema=row_fault.schema):
         return frozenset()
     query = select(row_fault.c.host_id, row_fault.c.field, row_fault.c.reason)
-    return frozenset(RowFault(*row) for row in named_tuples(connection, query.where(row_fault.c.last_ts >= start)))
+    return frozenset(RowFault(*row) for row in connection.execute(query.where(row_fault.c.last_ts >= start)))
 
 
-def _checked(rows: Iterable[Any], columns: Mapping[str, str]) -> CheckedRows:
+def _checked(rows: Iterable[Row], columns: Mapping[str, str]) -> CheckedRows[Row]:
     """Return rows with each value within its domain; `columns` are their names by table and column."""
-    valid, faults = list(rows), set()
+    valid: list[Any] = list(rows)
+    faults = set()
     present = [(source, column, _domain(source)) for source, column in columns.items()]
     present += [("", column, domain) for column, domain in _OF_HOST.items()]
     for source, column, domain in present:
@@ -523,12 +634,13 @@ def _replaced(values: Iterable[Any], domain: Domain) -> dict[Any, tuple[Any, str
     }
 
 
-def _limited(checked: CheckedRows, table: str, key: str, max_n: int, newest: str) -> CheckedRows:
+def _limited(checked: CheckedRows[Row], table: str, key: str, max_n: int, newest: str) -> CheckedRows[Row]:
     """Leave out rows of hosts that have more than `max_n` different keys, but for the newest ones."""
     if len(checked.rows) <= max_n:
         return checked
+    rows: Sequence[Any] = checked.rows
     newest_by_key: dict[int, dict[int, int]] = defaultdict(dict)
-    for row in checked.rows:
+    for row in rows:
         keys, ts = newest_by_key[row.host_id], getattr(row, newest)
         keys[getattr(row, key)] = max(keys.get(getattr(row, key), 0), ts or 0)
     excess = {host_id: len(keys) for host_id, keys in newest_by_key.items() if len(keys) > max_n}
@@ -536,7 +648,7 @@ def _limited(checked: CheckedRows, table: str, key: str, max_n: int, newest: str
         host_id: set(sorted(newest_by_key[host_id], key=newest_by_key[host_id].__getitem__)[-max_n:])
         for host_id in excess
     }
-    rows = [row for row in checked.rows if row.host_id not in kept or getattr(row, key) in kept[row.host_id]]
+    rows = [row for row in rows if row.host_id not in kept or getattr(row, key) in kept[row.host_id]]
     faults = {
         RowFault(host_id, table, f"{n:,} in this window: the newest {max_n:,} of a host are read")
         for host_id, n in excess.items()

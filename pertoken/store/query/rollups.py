@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     CompoundSelect,
     Connection,
-    Select,
     Table,
     and_,
     bindparam,
@@ -25,7 +25,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
+from pertoken.store.query.fast_rows import Query, SqlRow, fetch, named_tuples
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import OTHER
 from pertoken.store.schema.telemetry import HOUR, MINUTE, busy_provenance
@@ -33,6 +33,42 @@ from pertoken.units import SHARE
 
 MAX_SUM = 2**61
 """Largest sum; four of them still fit into 64 bits."""
+
+
+class RollupRow(tuple[int | None, ...]):
+    """Row or sums of a roll-up, whose columns depend on the metrics that pertoken knows, with the id of its owner."""
+
+    if TYPE_CHECKING:
+        device_id: int
+        epoch_id: int
+        host_id: int
+        ts: int
+        duration_ms: int
+        observed_ms: int
+
+        def __getattr__(self, name: str) -> int | None: ...
+        def _asdict(self) -> dict[str, int | None]: ...
+
+
+class AllocatedBucket(NamedTuple):
+    """Device time that an epoch held in one bucket."""
+
+    device_id: int
+    ts: int
+    epoch_id: int
+    held_ns: int
+    busy_ns: int
+    provenance: int
+
+
+class HistogramSlice(NamedTuple):
+    """Count of one bucket of a histogram in one slice of time."""
+
+    slice_ts: int
+    metric: str
+    upper_bounds: str
+    bucket: int
+    total: int
 
 
 def whole(total: Any) -> Any:
@@ -147,7 +183,7 @@ def column(table: Table, name: str) -> Any:
     return func.coalesce(of, table.c.samples).label(name) if counted else of
 
 
-def between(dialect: str, table: Table, start: Any, end: Any, owners: Select[Any] | None = None) -> Any:
+def between(dialect: str, table: Table, start: Any, end: Any, owners: Query | None = None) -> Any:
     """Return rows with start <= ts < end, of some `owners` only where they are given."""
     inside = and_(table.c.ts >= start, table.c.ts < end)
     owner = next(iter(table.primary_key))
@@ -160,7 +196,7 @@ def between(dialect: str, table: Table, start: Any, end: Any, owners: Select[Any
     return and_(owner.in_(select(everyone.c[owner.name])), inside)
 
 
-def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
+def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[*tuple[Any, ...]]:
     """Return (device_id, ts, epoch_id, held_ns, busy_ns, provenance) by the minute or the hour.
 
     `rows` and `whole` are what is asked of the roll-up of shares and of that of deployments (with `epoch_device`). A
@@ -185,7 +221,10 @@ def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
 
 
 def allocated_ns(
-    shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]], epochs: Container[int]
+    shared: Iterable[tuple[int, int, int, int]],
+    totals: Iterable[RollupRow],
+    devices: Mapping[int, Sequence[int]],
+    epochs: Container[int],
 ) -> dict[int, dict[int, tuple[int, int]]]:
     """Return device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
     `sums.deployment_totals` what each epoch held whole of its devices.
@@ -210,7 +249,9 @@ def _within(connection: Connection, table: Table, segment: Segment) -> Any:
     return between(connection.dialect.name, table, segment.start, segment.end)
 
 
-def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
+def share_buckets(
+    connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None
+) -> list[AllocatedBucket]:
     """Return who held which device in the buckets of a segment: all epochs, or some."""
     parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
     rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
@@ -218,7 +259,7 @@ def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collectio
         rows, whole = (
             condition & table.c.epoch_id.in_(epoch_ids) for condition, table in ((rows, parts), (whole, deployments))
         )
-    return named_tuples(connection, shares(segment.seconds, rows, whole))
+    return named_tuples(connection, shares(segment.seconds, rows, whole), AllocatedBucket)
 
 
 def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[int]:
@@ -235,7 +276,7 @@ def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[i
     )
 
 
-def _any_bucket(seconds: int) -> Select[Any]:
+def _any_bucket(seconds: int) -> Query:
     """Return a device with a bucket in [start, end). Device by device, so that both databases look at one row of the
     first device that has one."""
     of = t.device_rollup[seconds].c
@@ -253,7 +294,7 @@ _MINUTES = t.device_rollup[MINUTE].c
 
 def oldest_minute(connection: Connection, start: int, end: int) -> int | None:
     """Return the oldest 1-min bucket of any device in [start, end); None if there is none."""
-    oldest = fetch(connection, _OLDEST_MINUTE, {"start": start, "end": end})
+    oldest: Sequence[tuple[int | None]] = fetch(connection, _OLDEST_MINUTE, {"start": start, "end": end})
     return min((ts for (ts,) in oldest if ts is not None), default=None)
 
 
@@ -269,7 +310,9 @@ _OLDEST_MINUTE = select(
 ).select_from(t.device)
 
 
-def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
+def deployment_buckets(
+    connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None
+) -> list[RollupRow]:
     """Return deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
     table = t.deployment_rollup[segment.seconds]
     query = (
@@ -277,7 +320,8 @@ def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Coll
         .where(_within(connection, table, segment))
         .order_by(table.c.epoch_id, table.c.ts)
     )
-    return named_tuples(connection, query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids)))
+    query = query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))
+    return named_tuples(connection, query, RollupRow)
 
 
 HAPPENINGS = 1000
@@ -285,7 +329,7 @@ HAPPENINGS = 1000
 
 def histogram_slices(
     connection: Connection, segment: Segment, slice_s: int, epoch_ids: Collection[int], metrics: Collection[str]
-) -> Rows:
+) -> list[HistogramSlice]:
     """Return (slice_ts, metric, upper_bounds, bucket, total) of all these epochs together."""
     of = t.histogram_rollup[segment.seconds].c
     sets = t.histogram_set.c
@@ -296,10 +340,10 @@ def histogram_slices(
         .where(of.epoch_id.in_(epoch_ids), of.metric.in_(metrics), of.ts >= segment.start, of.ts < segment.end)
         .group_by(slice_ts, of.metric, sets.upper_bounds, of.bucket)
     )
-    return named_tuples(connection, query)
+    return named_tuples(connection, query, HistogramSlice)
 
 
-def happenings(connection: Connection, until: int) -> Rows:
+def happenings(connection: Connection, until: int) -> list[tuple[int, str]]:
     """Return (ts, message) of the newest `HAPPENINGS` events and starts of epochs up to `until`, in no order."""
     event, epoch, served = t.event.c, t.epoch.c, t.deployment.c
     events = select(event.ts, event.message).where(event.ts <= until)
@@ -311,8 +355,8 @@ def happenings(connection: Connection, until: int) -> Rows:
     ]
 
 
-def _newest(connection: Connection, query: Any, ts: Any) -> Rows:
-    return named_tuples(connection, query.order_by(ts.desc()).limit(HAPPENINGS))
+def _newest(connection: Connection, query: Query, ts: ColumnElement[int]) -> Sequence[SqlRow]:
+    return connection.execute(query.order_by(ts.desc()).limit(HAPPENINGS)).all()
 
 
 def _slice(ts: Any, slice_s: int) -> Any:

@@ -18,7 +18,6 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     Delete,
-    Select,
     Table,
     and_,
     bindparam,
@@ -38,7 +37,7 @@ from pertoken import __version__
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import savepoint, upsert
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, run_many
-from pertoken.store.query.fast_rows import fetch
+from pertoken.store.query.fast_rows import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, busy_ms, busy_provenance, busy_sum
 from pertoken.units import format_utc
@@ -81,7 +80,7 @@ _COLUMNS = tuple(column.name for column in t.dirty.columns)
 
 def marked(connection: Connection, names: tuple[str, ...]) -> list[Mark]:
     """Return the marks of these roll-ups."""
-    return [(name, owner_id, ts) for name, owner_id, ts in fetch(connection, _select(names))]
+    return list(fetch(connection, _select(names)))
 
 
 def mark(connection: Connection, due: Iterable[Mark]) -> None:
@@ -101,7 +100,7 @@ def of_rollups(column: Any, names: tuple[str, ...]) -> ColumnElement[bool]:
 
 
 @cache
-def _select(names: tuple[str, ...]) -> Select[Any]:
+def _select(names: tuple[str, ...]) -> Query:
     return select(*t.dirty.columns).where(of_rollups(t.dirty.c.rollup, names))
 
 
@@ -131,11 +130,11 @@ class Bucket:
 
 def known(connection: Connection, rollups: tuple[str, ...]) -> set[Mark]:
     """Return the buckets of these roll-ups that are in quarantine."""
-    return {(rollup, owner_id, ts) for rollup, owner_id, ts in fetch(connection, _known(rollups))}
+    return set(fetch(connection, _known(rollups)))
 
 
 @cache
-def _known(rollups: tuple[str, ...]) -> Select[Any]:
+def _known(rollups: tuple[str, ...]) -> Query:
     return select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(of_rollups(_TABLE.c.rollup, rollups))
 
 

@@ -531,7 +531,8 @@ class Writer:
         new: list[tuple[Any, ...]] = []
         with self._transaction(self.last.ts):
             for key, row in zip(keys, rows, strict=True):
-                stored = fetch(self._connection, checksummed.by_key, dict(zip(checksummed.keys, key, strict=True)))
+                values = dict(zip(checksummed.keys, key, strict=True))
+                stored: Sequence[tuple[Any, ...]] = fetch(self._connection, checksummed.by_key, values)
                 if not stored:
                     new.append(row)
                 elif stored[0] != row:

@@ -1,8 +1,7 @@
 """Every series has a source, and a missing metric has the remedy of the series that is made of it."""
 
-from types import SimpleNamespace
-
 from pertoken.metrics import SERIES
+from pertoken.store.query.read import UnreadableMetric
 from pertoken.window.evidence import FROM_HISTOGRAMS, OF_DEPLOYMENTS, OF_DEVICES, remedies
 
 
@@ -13,8 +12,8 @@ def test_every_series_is_of_a_deployment_or_of_a_device() -> None:
 
 def test_a_missing_metric_is_the_remedy_of_its_series() -> None:
     gaps = [
-        SimpleNamespace(metric="processes", reason="/proc is hidden", remedy="run as root"),
-        SimpleNamespace(metric="power_mw", reason="the driver has none", remedy=None),
-        SimpleNamespace(metric="no series", reason="-", remedy="-"),
+        UnreadableMetric(5, "processes", "missing", "/proc is hidden", "run as root", 0),
+        UnreadableMetric(5, "power_mw", "missing", "the driver has none", None, 0),
+        UnreadableMetric(5, "no series", "missing", "-", "-", 0),
     ]
     assert remedies(gaps) == {"held": "/proc is hidden; run as root", "power_w": "the driver has none"}

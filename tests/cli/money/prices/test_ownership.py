@@ -42,7 +42,7 @@ def measured_w(where: StoreLocation) -> float:
 def limit_w(where: StoreLocation) -> float:
     with open_store(where).read() as connection:
         devices = Window(connection, 0, END).inventory.devices.values()
-        return next(float(row.power_limit_mw) / 1000 for row in devices if row.kind == "gpu")
+        return next(row.power_limit_mw / 1000 for row in devices if row.kind == "gpu" and row.power_limit_mw)
 
 
 def host_of(where: StoreLocation) -> str:
