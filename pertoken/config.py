@@ -20,9 +20,8 @@ from pertoken.errors import BadInput
 from pertoken.settings import fleet, owners, pages, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.fleet import Grid, PlugSource, read_grid
-from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
+from pertoken.settings.keys import APP, RuleSettings, Setting, parsed, read_rules, refuse_unknown
 from pertoken.settings.pages import is_loopback, read_listen
-from pertoken.settings.rules import RuleSettings, read_rules
 from pertoken.settings.values import USD, Currency, Rate, read_code, read_rates, toml
 
 MAX_FILE_BYTES = 4 * 2**20

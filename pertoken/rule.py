@@ -80,7 +80,7 @@ from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
 from pertoken.metrics import SERIES
-from pertoken.settings.rules import option, options_of, read_options
+from pertoken.settings.keys import option, options_of, read_options
 from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
 from pertoken.state.knobs import InvalidEdit, UnknownKnob

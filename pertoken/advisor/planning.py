@@ -25,7 +25,7 @@ from pertoken.proof.stored import standing
 from pertoken.savings.estimate import Estimate, spend
 from pertoken.savings.sensitivity import Sensitivity, estimate_with, sensitivities
 from pertoken.store.connect.open import Store
-from pertoken.window.columns import Progress, no_progress
+from pertoken.window.figures import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
-from pertoken.window.columns import Progress, no_progress, ticking
+from pertoken.window.figures import Progress, no_progress, ticking
 from pertoken.window.inventory import Inventory
 from pertoken.window.reading import Window
 

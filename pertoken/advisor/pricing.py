@@ -50,7 +50,7 @@ from pertoken.state.fleet import Fleet, Host
 from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
-from pertoken.window.columns import TICK_S, Progress
+from pertoken.window.figures import TICK_S, Progress
 
 MAX_PROPOSALS = 100
 """Maximum different proposals of one rule for one target."""

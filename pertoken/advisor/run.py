@@ -50,7 +50,7 @@ from pertoken.state.fleet import Fleet, Host
 from pertoken.state.knobs import InvalidEdit
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
-from pertoken.window.columns import TICK_S, Progress, no_progress, ticking
+from pertoken.window.figures import TICK_S, Progress, no_progress, ticking
 from pertoken.window.reading import DAY, Window
 
 

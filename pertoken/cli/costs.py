@@ -225,7 +225,7 @@ def print_figures(store: Store, settings: Settings, hours: int, moment: AsOf, as
     """Print the figures of every model over some hours of the clock. Raises StoreError."""
     from pertoken.costs.fleet import objectives
     from pertoken.costs.report.figures import EnergyTerms, figures_of, plain
-    from pertoken.text.costs import figures_text
+    from pertoken.text.billing import figures_text
 
     with Progress(f"Reading {hours} hours"):
         slo_of, terms = partial(objectives, settings=settings), EnergyTerms.of(settings)

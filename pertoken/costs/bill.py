@@ -13,7 +13,7 @@ from pertoken.costs.prices.book import Discount, Price, PriceBook
 from pertoken.costs.prices.stored import price_book
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import MINUTE
-from pertoken.window.columns import counted_ms, observed_share
+from pertoken.window.figures import counted_ms, observed_share
 from pertoken.window.inventory import Inventory
 from pertoken.window.reading import DAY, Piece, Window
 from pertoken.window.totals import Details, Recent, Totals

@@ -22,7 +22,8 @@ from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import HOUR_MS, MTOK, first_hour
-from pertoken.window.columns import NULL, STALE_TICKS, Ints, Mask, observed_share, per_mtok
+from pertoken.window.columns import NULL, Ints, Mask
+from pertoken.window.figures import STALE_TICKS, observed_share, per_mtok
 from pertoken.window.inventory import Inventory, follows
 
 

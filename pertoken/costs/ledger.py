@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pertoken.store.schema.shared import OTHER
 from pertoken.units import HOUR_MS, MTOK, NANO_USD, apportion
-from pertoken.window.columns import per_mtok
+from pertoken.window.figures import per_mtok
 
 if TYPE_CHECKING:
     from pertoken.window.inventory import Inventory

@@ -18,7 +18,7 @@ from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.units import apportion, first_hour, format_count
-from pertoken.window.columns import per_mtok
+from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory
 from pertoken.window.tenants import Tenant, TenantTokens
 

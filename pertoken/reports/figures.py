@@ -30,7 +30,8 @@ from pertoken.store.schema.telemetry import HOUR
 from pertoken.text.advice_table import Folded, folded, open_advice, paying_more
 from pertoken.text.amounts import in_dollars, price
 from pertoken.units import format_utc, parse_time
-from pertoken.window.columns import NULL, Columns, per_mtok
+from pertoken.window.columns import NULL, Columns
+from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory, shown_place
 from pertoken.window.reading import ServedBuckets
 

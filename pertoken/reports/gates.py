@@ -32,7 +32,7 @@ from pertoken.state.deployment import bases_of
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD
-from pertoken.window.columns import per_mtok
+from pertoken.window.figures import per_mtok
 
 NO_PRICE = Figure(None, "no device has a price: `pertoken prices set`")
 NO_TOKENS = Figure(None, "no engine counted tokens")

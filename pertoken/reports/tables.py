@@ -15,7 +15,7 @@ from pertoken.reports.figures import ReportFigures
 from pertoken.text.advice_sheet import affected, could_break, how_sure, series_label, slower, why
 from pertoken.text.advice_table import MAY_RISE
 from pertoken.text.amounts import headline, price
-from pertoken.text.costs import energy_note
+from pertoken.text.billing import energy_note
 from pertoken.units import NANO_USD, format_count, format_usd, format_utc
 
 UNKNOWN = "–"

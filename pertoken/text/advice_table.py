@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pertoken.costs.report.lines import EventLine, FleetReport, Trouble
+from pertoken.costs.report.lines import FleetReport, Trouble
 from pertoken.printable import natural_key
 from pertoken.proof.lifecycle import DONE, PUT_OFF, UNDER_WAY
 from pertoken.proof.recommendation import (
@@ -20,10 +20,8 @@ from pertoken.proof.recommendation import (
     short_id,
     total,
 )
-from pertoken.proof.verdicts import Result, Verdict
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column
-from pertoken.text.lifecycle import verdict_event
 from pertoken.text.words import literal, literal_lines, marked_verdict, ratio_range, usd_range, usd_triple
 from pertoken.units import HOURS_PER_MONTH, NANO_USD, format_utc
 
@@ -441,19 +439,3 @@ def advice_note(advice: Sequence[Recommendation]) -> str:
         )
     results = "1 rule result with its reason" if silent == 1 else f"{silent} rule results with their reasons"
     return f"Nothing to propose: Not evaluated lists {results}."
-
-
-REGRESSION, VERDICT = "regression", "verdict"
-"""Kinds of these events: a change that made tokens more expensive or altered outputs, and any other change."""
-
-
-def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetReport:
-    """Return a report with the verdicts of its window among its events, newest first."""
-    first = report.now_ts - report.window_s
-    changes = [event for event in map(_event, verdicts) if first <= event.ts <= report.now_ts]
-    return replace(report, events=tuple(sorted((*report.events, *changes), key=lambda event: -event.ts)))
-
-
-def _event(verdict: Verdict) -> EventLine:
-    kind = REGRESSION if verdict.judgement.result in (Result.DEARER, Result.OUTPUT_CHANGED) else VERDICT
-    return EventLine(verdict.dated_ts, kind, verdict_event(verdict), 1)

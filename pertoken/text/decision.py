@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pertoken.text.amounts import amount
@@ -11,66 +9,13 @@ from pertoken.text.keys import with_keys
 from pertoken.text.lifecycle import journal_line, paid_line, prospect_lines, receipt_line, trial_lines
 from pertoken.text.plan import end_dollars, money, sensitivity_line, values_words
 from pertoken.text.sheet import Fact, Section, Sheet, sheet
+from pertoken.text.study import Detail
 from pertoken.text.words import literal, literal_lines
 
 if TYPE_CHECKING:
-    from pertoken.advisor.plan.plan import Plan
-    from pertoken.advisor.planning import PlanRequest, Tested
-    from pertoken.advisor.rules.listing import Entry
-    from pertoken.proof.detection import Entry as JournalEntry
-    from pertoken.proof.judging.receipts import StoredReceipt
-    from pertoken.proof.judging.verifier import Prospect
+    from pertoken.advisor.planning import Tested
     from pertoken.proof.recommendation import Recommendation
-    from pertoken.proof.trials.look import Observed
-    from pertoken.proof.trials.trial import Trial
     from pertoken.savings.sensitivity import Sensitivity
-
-
-@dataclass(frozen=True)
-class ShownPlan:
-    """A plan with its request and the window that it was composed from."""
-
-    plan: Plan
-    request: PlanRequest | None
-    window_s: int
-    """Seconds of telemetry that the plan was composed from."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListedRule:
-    """One rule, or one file or distribution of rules that did not load."""
-
-    entry: Entry
-    page: str
-    """Documentation of the rule as text; the traceback if it did not load."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleList:
-    """Every rule, loaded or not."""
-
-    rules: tuple[ListedRule, ...]
-    folder: str
-    """Drop-in folder for files with rules."""
-
-
-@dataclass(frozen=True)
-class Detail:
-    """Computed values of one recommendation."""
-
-    recommendation_id: int
-    values: Mapping[str, float]
-    """Values that a person set in place of assumptions, by assumption."""
-    tested: Tested | None
-    untested: str | None
-    """Reason why it could not be priced again."""
-    prospects: tuple[Prospect, ...] = ()
-    receipts: tuple[StoredReceipt, ...] = ()
-    journal: tuple[JournalEntry, ...] = ()
-    trial: Trial | None = None
-    """The last trial."""
-    seen: Observed | None = None
-    """State of the trial in telemetry while it runs."""
 
 
 BAR = 20

@@ -38,8 +38,7 @@ from pertoken.text.words import (
     watts,
 )
 from pertoken.units import format_count, format_duration
-from pertoken.window.columns import per_mtok
-from pertoken.window.totals import EngineCounts
+from pertoken.window.figures import EngineCounts, per_mtok
 
 NOW = "Now"
 MAX_LINES = 10

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.text.advice_table import record_words
 from pertoken.text.columns import Column
-from pertoken.text.decision import ListedRule
 from pertoken.text.keys import key_name
 from pertoken.text.sheet import Section, Sheet, sheet
+from pertoken.text.study import ListedRule
 from pertoken.text.words import UNKNOWN, ago, literal, literal_lines
 from pertoken.units import format_duration
 

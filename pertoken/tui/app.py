@@ -25,7 +25,6 @@ from textual.markup import escape
 from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import Input
 
-from pertoken.text.decision import RuleList
 from pertoken.text.fleet_sheets import notices_sheet
 from pertoken.text.keys import (
     DECISIONS,
@@ -41,6 +40,7 @@ from pertoken.text.keys import (
     value_of,
     with_keys,
 )
+from pertoken.text.study import RuleList
 from pertoken.tui.options import SCREENS, Options, mapped
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.list_page import ListPage

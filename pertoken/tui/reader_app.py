@@ -21,8 +21,8 @@ from textual.timer import Timer
 
 from pertoken.errors import PertokenError
 from pertoken.text.amounts import note
-from pertoken.text.course import REPLAYS, Moment, at_of, cannot_replay
 from pertoken.text.keys import DECISIONS, STEPS_S, WINDOWS_S, with_keys
+from pertoken.text.replay import REPLAYS, Moment, at_of, cannot_replay
 from pertoken.text.words import progress_line
 from pertoken.tui.options import Options, Remembered, recall, remember
 from pertoken.tui.pages.fleet_page import FleetPage
@@ -31,7 +31,7 @@ from pertoken.tui.pages.page import Page, next_stale_s
 from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
 from pertoken.tui.widgets.boxes import MomentBox
 from pertoken.units import format_duration
-from pertoken.window.course import Timeline
+from pertoken.window.timeline import Timeline
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest

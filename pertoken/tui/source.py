@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pertoken.errors import PertokenError
-from pertoken.text.decision import Detail, RuleList, ShownPlan
+from pertoken.text.study import Detail, RuleList, ShownPlan
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import PlanRequest
@@ -17,8 +17,9 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.proof.judging.receipts import Banked
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
-    from pertoken.window.columns import Progress
-    from pertoken.window.course import Course, Subject, Timeline
+    from pertoken.window.course import Course, Subject
+    from pertoken.window.figures import Progress
+    from pertoken.window.timeline import Timeline
 
 T = TypeVar("T")
 

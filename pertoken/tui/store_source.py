@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pertoken.config import Settings
 from pertoken.errors import BadInput, StoreError
 from pertoken.store.connect.open import Store, changes, open_store
-from pertoken.text.decision import Detail, ListedRule, RuleList, ShownPlan
+from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import Planner, PlanRequest
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from pertoken.proof.track_record import Record
     from pertoken.state.service import Slo
     from pertoken.store.connect.location import StoreLocation
-    from pertoken.window.columns import Progress
-    from pertoken.window.course import Course, Subject, Timeline
+    from pertoken.window.course import Course, Subject
+    from pertoken.window.figures import Progress
+    from pertoken.window.timeline import Timeline
 
 
 T = TypeVar("T")
@@ -276,7 +277,7 @@ class StoredReadings:
 
     def timeline(self, now_ts: int) -> Timeline:
         """Return the recorded stretch of time and its events. Raises StoreError."""
-        from pertoken.window.course import read_timeline
+        from pertoken.window.timeline import read_timeline
 
         timeline = read_timeline(self._opened(), self._as_of or now_ts)
         if self._recorded_from is None or timeline.first_ts is None:
@@ -347,7 +348,7 @@ def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) ->
         report = with_alerts(report, alerts)
     if has_verdicts:
         from pertoken.proof.verdicts import standing_verdicts
-        from pertoken.text.advice_table import with_verdicts
+        from pertoken.text.lifecycle import with_verdicts
 
         report = with_verdicts(report, standing_verdicts(store, as_of))
     return report
@@ -355,7 +356,7 @@ def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) ->
 
 def _turned_stale(report: FleetReport, now_ts: int) -> bool:
     """Return whether a host of a report has become stale since, so that its present figures are outdated."""
-    from pertoken.window.columns import STALE_TICKS
+    from pertoken.window.figures import STALE_TICKS
 
     later_s = now_ts - report.now_ts
     return any(

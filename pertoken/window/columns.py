@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pertoken.errors import ImpossibleValues
-from pertoken.metrics import SERIES
-from pertoken.metrics.series import Gauge
 from pertoken.store.query.buckets import NULL as NULL
 from pertoken.store.query.buckets import SEPARATOR
-from pertoken.units import MTOK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -144,90 +139,3 @@ def spans(owners: Ints) -> Iterator[tuple[int, slice]]:
     edges = [*starts(owners).tolist(), len(owners)]
     for start, end in pairwise(edges):
         yield int(owners[start]), slice(start, end)
-
-
-def newest(sums: Any | None, name: str) -> float | None:
-    """Return the gauge of a series over all time of a row of sums, idle time included: what screens label "now"."""
-    computation = SERIES[name].computation
-    assert isinstance(computation, Gauge)
-    (stored,) = computation.stored
-    return mean(sums, stored, computation.per_unit)
-
-
-def mean(row: Any | None, name: str, scale: float) -> float | None:
-    """Return the mean of a gauge in a row of sums, or in a mapping of them, in its own unit."""
-    if row is None:
-        return None
-    if isinstance(row, Mapping):
-        return ratio(row.get(f"{name}_sum"), row.get(f"{name}_n"), scale)
-    return ratio(getattr(row, f"{name}_sum"), getattr(row, f"{name}_n"), scale)
-
-
-def ratio(numerator: int | None, denominator: int | None, scale: float) -> float | None:
-    """Return a quotient by a scale; None for unknown parts or a zero denominator."""
-    return numerator / denominator / scale if numerator is not None and denominator else None
-
-
-def rate(sums: Mapping[str, Any], name: str) -> float | None:
-    """Return a count per second of the summed time."""
-    counted, ms = sums.get(name), sums.get("duration_ms")
-    return counted * 1000 / ms if counted is not None and ms else None
-
-
-def per_mtok(nano_usd: int | None, tokens: int | None) -> int | None:
-    """Return nano-USD per million tokens; None without tokens."""
-    return round(nano_usd * MTOK / tokens) if nano_usd is not None and tokens else None
-
-
-def total(values: Sequence[float | None]) -> float | None:
-    """Return the sum of the known values; None if all are unknown."""
-    measured = [value for value in values if value is not None]
-    return sum(measured) if measured else None
-
-
-def whole(value: float | None) -> int | None:
-    """Return the value rounded to an integer."""
-    return None if value is None else round(value)
-
-
-STALE_TICKS = 2
-"""Ticks without a row after which something is stale: one tick may be late, the next one proves that it is not."""
-
-ROUNDING_MS = 1000
-"""Starts are known to the second, and rows end when their tick was read: so much less than expected is no gap."""
-
-
-def counted_ms(observed_ms: int, expected_ms: int) -> int:
-    """Return the observed time of one device or deployment within the expected one, without errors of rounding."""
-    return expected_ms if expected_ms - observed_ms < ROUNDING_MS else observed_ms
-
-
-def observed_share(observed_ms: int, expected_ms: int) -> float | None:
-    """Observed of expected time, 0 to 1; None where nothing was to be observed.
-
-    What is observed beyond the expected (the first row of something covers the tick before it was known) adds nothing.
-    """
-    return min(1.0, observed_ms / expected_ms) if expected_ms > 0 else None
-
-
-T = TypeVar("T")
-
-Progress = Callable[[str, float], None]
-"""Called with the name of a phase and the share of it that is done, 0 to 1; not at all for long, or many times."""
-TICK_S = 0.2
-"""Seconds between two calls of one loop: people see a bar move, and it costs nothing."""
-
-
-def no_progress(phase: str, share: float) -> None:
-    """Show nothing."""
-
-
-def ticking(items: Iterable[T], n: int, phase: str, progress: Progress) -> Iterator[T]:
-    """Yield the items, about `n` of them, and report progress every `TICK_S`."""
-    progress(phase, 0.0)
-    last = time.monotonic()
-    for done, t in enumerate(items):
-        yield t
-        if (now := time.monotonic()) - last >= TICK_S:
-            last = now
-            progress(phase, min(1.0, (done + 1) / max(1, n)))

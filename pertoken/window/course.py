@@ -12,7 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -29,10 +29,6 @@ from pertoken.window.inventory import Inventory
 from pertoken.window.measured import with_busy_bounds
 from pertoken.window.reading import Window
 from pertoken.window.series import GroupedRows, Needed, observe, quantile
-
-if TYPE_CHECKING:
-    from pertoken.store.connect.open import Store
-
 
 SLICES_S = (60, 120, 300, 900, 3600)
 MAX_SLICES = 100
@@ -283,39 +279,3 @@ def changes(epochs: Sequence[Any]) -> Iterator[Mark]:
         if previous.engine_version != epoch.engine_version:
             changed.append(f"version {previous.engine_version or '?'} → {epoch.engine_version or '?'}")
         yield Mark(epoch.start_ts, "epoch", f"{epoch.served_model}: {', '.join(changed) or 'devices changed'}")
-
-
-_MINUTE = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """An event, or the start of an epoch."""
-
-    ts: int
-    message: str
-
-    @property
-    def shown_at(self) -> int:
-        """First whole minute of which a screen shows it."""
-        return (self.ts // _MINUTE + 1) * _MINUTE
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The stretch that is recorded, epoch seconds, and what happened in it, oldest first."""
-
-    first_ts: int | None
-    """None: nothing is recorded."""
-    last_ts: int
-    happenings: tuple[Happening, ...] = ()
-
-
-def read_timeline(store: Store, now_ts: int) -> Timeline:
-    """Read the timeline up to `now_ts`, with its newest happenings. Raises StoreError."""
-    from pertoken.store.query import read
-    from pertoken.store.query import rollups as slices
-
-    with store.read() as connection:
-        first, rows = read.first_ts(connection), slices.happenings(connection, now_ts)
-    return Timeline(first, now_ts, tuple(Happening(*row) for row in sorted(rows)))

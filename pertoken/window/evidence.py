@@ -16,9 +16,9 @@ from pertoken.provenance import Provenance, worst
 from pertoken.state.service import Demand
 from pertoken.store.query.read import KnownEpoch, UnreadableMetric
 from pertoken.units import HOUR_MS
-from pertoken.window import totals
 from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
 from pertoken.window.epochs import EpochsBefore, History
+from pertoken.window.figures import peak_shares
 from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import HISTOGRAMS_PART, Measured
 from pertoken.window.series import (
@@ -525,7 +525,7 @@ class EvidenceReader:
         knobs = json.loads(rows[0].knobs)
         names = {device.name for device in self.inventory.held(rows[0].epoch_id) if device.parent_id is None}
         accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
-        scales = totals.peak_shares(knobs.get("dp"), knobs.get("weight_dtype"), accelerator)
+        scales = peak_shares(knobs.get("dp"), knobs.get("weight_dtype"), accelerator)
         scale = next((scale for series_name, _, scale in scales if series_name == name), None)
         # The engine's own estimate over the catalog's peak.
         provenance = worst((Provenance.LISTED, points.provenance))

@@ -24,7 +24,7 @@ from pertoken.store.query.read import RowFault, checked_devices, checked_epochs,
 from pertoken.store.query.rollups import AllocatedBucket, RollupRow
 from pertoken.store.schema.shared import DEMO_MACHINE
 from pertoken.store.schema.telemetry import MINUTE
-from pertoken.window.columns import STALE_TICKS
+from pertoken.window.figures import STALE_TICKS
 
 Row = TypeVar("Row")
 FOLLOWING = "rendezvous://"

@@ -16,18 +16,8 @@ from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter
 from pertoken.store.query.rollups import Segment, Segments, segments
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
-from pertoken.window.columns import (
-    Columns,
-    Floats,
-    Ints,
-    Progress,
-    by_owner,
-    columns,
-    no_progress,
-    spans,
-    starts,
-    ticking,
-)
+from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
+from pertoken.window.figures import Progress, no_progress, ticking
 from pertoken.window.series import KEY_S, GroupedRows, Needed, Observations, Points, observe
 
 MAX_BUCKETS = 1_000_000

@@ -28,7 +28,7 @@ from pertoken.store.query.buckets import (
 from pertoken.store.query.fast_rows import pipelined
 from pertoken.store.query.rollups import HistogramSlice, Segment, Segments, divided_hours, histogram_slices, stretches
 from pertoken.store.schema.telemetry import HOUR, MINUTE, histogram_rollup
-from pertoken.window.columns import Progress, no_progress
+from pertoken.window.figures import Progress, no_progress
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.totals import (
     Details,

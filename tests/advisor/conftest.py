@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor import run
-from pertoken.window.columns import Progress
+from pertoken.window.figures import Progress
 from tests.advisor.builders import NOW, advise
 from tests.scenario import LOW_BATCH_70B, seed
 

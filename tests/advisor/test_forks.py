@@ -12,7 +12,7 @@ import pytest
 
 from pertoken.advisor import run
 from pertoken.advisor.run import Fork, in_forks, processors
-from pertoken.window.columns import Progress, no_progress
+from pertoken.window.figures import Progress, no_progress
 
 
 def ended(pid: int) -> bool:

@@ -20,7 +20,7 @@ from pertoken.rule import Deployment, Fleet, Rule, Service, Skip, skip
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.write.writer import Writer
-from pertoken.window.columns import Progress, no_progress
+from pertoken.window.figures import Progress, no_progress
 from tests.advisor.builders import NOW
 from tests.advisor.gathered import gathered, own, source_of
 from tests.advisor.services import narrower, services

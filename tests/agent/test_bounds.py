@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.agent.bounds import DEVICE_BOUNDS, MAX_PID, bounded, scrambled
-from pertoken.agent.readings import DeviceProcess
+from pertoken.agent.readings import DEVICE_BOUNDS, MAX_PID, DeviceProcess, bounded, scrambled
 from tests.agent.values import gpu, probe
 
 

@@ -15,8 +15,7 @@ import pytest
 from pertoken.catalog.claims import Claim, claims
 from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
-from pertoken.claims.checking import Case, Checked, checked, value
-from pertoken.claims.fleet import claims_table, claims_text, claims_values, number
+from pertoken.claims import Case, Checked, checked, claims_table, claims_text, claims_values, number, value
 from pertoken.forecast import served, serving
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.terms import TERMS

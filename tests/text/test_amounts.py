@@ -13,8 +13,7 @@ from pertoken.settings.values import Currency, Rate
 from pertoken.text import amounts
 from pertoken.text.amounts import amount, beside, caption, note, note_once, show_headline, show_in, show_of
 from pertoken.text.columns import Column, table
-from pertoken.text.fleet import deployment_columns
-from pertoken.text.summary import figures
+from pertoken.text.fleet import deployment_columns, figures
 from pertoken.text.words import usd_parts
 from pertoken.units import NANO_USD
 from tests.tui.reports import RICH

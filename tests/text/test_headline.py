@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.proof.judging.receipts import Banked
-from pertoken.text.summary import figures, savings_line
+from pertoken.text.fleet import figures, savings_line
 from tests.tui.reports import BANKED, BARE, RICH
 from tests.tui.studies import PLAN
 

@@ -12,7 +12,7 @@ from pertoken.costs.report.lines import (
     HostUse,
     MissingMetric,
 )
-from pertoken.window.totals import EngineCounts
+from pertoken.window.figures import EngineCounts
 
 NOW = 1_800_000_000
 USD = 1_000_000_000

@@ -17,9 +17,10 @@ from pertoken.proof.recommendation import (
     Recommendation,
 )
 from pertoken.proof.track_record import Record
-from pertoken.text.decision import Detail, ListedRule, RuleList, ShownPlan
-from pertoken.window.columns import Progress
-from pertoken.window.course import Course, Subject, Timeline
+from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
+from pertoken.window.course import Course, Subject
+from pertoken.window.figures import Progress
+from pertoken.window.timeline import Timeline
 from tests.tui.figures import RICH
 from tests.tui.proposals import ADVICE
 from tests.tui.stretches import BANKED, COURSE, DAY, TENANTS, TIMELINE

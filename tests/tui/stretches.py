@@ -4,7 +4,8 @@ from pertoken.costs.hours import ModelHour, ModelHours
 from pertoken.costs.spend import Spend, SpendLine
 from pertoken.proof.judging.receipts import Banked
 from pertoken.state.service import Slo
-from pertoken.window.course import Course, Happening, Mark, Timeline
+from pertoken.window.course import Course, Mark
+from pertoken.window.timeline import Happening, Timeline
 from tests.tui.figures import CHAT, HOSTILE, NOW, USD
 
 

@@ -16,7 +16,7 @@ from pertoken.proof.verification.verify import Detectable
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.saving import Saving
 from pertoken.savings.sensitivity import At, Sensitivity
-from pertoken.text.decision import Detail, ListedRule
+from pertoken.text.study import Detail, ListedRule
 from pertoken.units import NANO_USD
 
 HOSTILE = "[/b]evil\x1b[31m\u202emodel[red]"

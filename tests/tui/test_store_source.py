@@ -19,7 +19,7 @@ from pertoken.store.repository import AdviceChanged, AdviceRepository, add_alert
 from pertoken.store.schema.shared import stable_id
 from pertoken.tui.store_source import StoreSource
 from pertoken.units import NANO_USD
-from pertoken.window.columns import no_progress
+from pertoken.window.figures import no_progress
 from tests.proof.rows import row
 from tests.proof.trials.minutes import BEGUN, CANARY, CONTROL, before, proposed
 from tests.scenario import LOW_BATCH_70B, seed

@@ -17,7 +17,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.query import read
 from pertoken.store.schema.rows import Capability, EngineCounterSample
 from pertoken.store.write.writer import Writer
-from pertoken.window.totals import EngineCounts, engine_counts
+from pertoken.window.figures import EngineCounts, engine_counts
 from tests.scenario import H100, HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import tick
 

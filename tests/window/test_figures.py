@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from pertoken.window.columns import mean, per_mtok, rate, ratio, total, whole
+from pertoken.window.figures import mean, per_mtok, rate, ratio, total, whole
 
 
 def test_a_quotient_is_unknown_where_a_part_is_unknown_or_nothing_was_counted() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.window.columns import STALE_TICKS
+from pertoken.window.figures import STALE_TICKS
 from pertoken.window.inventory import STOPPED_S, Inventory
 from pertoken.window.reading import Window
 from tests.window.conftest import END

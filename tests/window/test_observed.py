@@ -1,6 +1,6 @@
 """Observed share of a time."""
 
-from pertoken.window.columns import observed_share
+from pertoken.window.figures import observed_share
 
 
 def test_the_share_is_of_the_expected_time_and_at_most_all_of_it() -> None:

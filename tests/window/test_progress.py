@@ -3,7 +3,7 @@ from itertools import count
 import pytest
 
 from pertoken.window import columns
-from pertoken.window.columns import ticking
+from pertoken.window.figures import ticking
 
 
 def ticked(monkeypatch: pytest.MonkeyPatch, items: int, n: int, step_s: float) -> list[tuple[str, float]]:

@@ -2,7 +2,7 @@
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.window.columns import rate
+from pertoken.window.figures import rate
 from pertoken.window.reading import Window
 from tests.scenario import LOW_BATCH_70B
 from tests.window.conftest import END

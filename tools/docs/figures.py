@@ -12,8 +12,7 @@ from typing import Any
 
 from pertoken.catalog.claims import claims
 from pertoken.catalog.market import load_market
-from pertoken.claims.checking import checked
-from pertoken.claims.fleet import claims_table
+from pertoken.claims import checked, claims_table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"

@@ -37,7 +37,7 @@ from pertoken.advisor.worker.wire import MAX_TEXT, storable
 from pertoken.evidence import EPOCHS
 from pertoken.metrics import SERIES
 from pertoken.rule import MAX_WINDOW_S, MIN_WINDOW_S, PARAMETERS, SECTIONS
-from pertoken.window.columns import Progress, no_progress
+from pertoken.window.figures import Progress, no_progress
 
 RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 HEARTBEAT_S = 1.0

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pertoken.agent.bounds import bounded
 from pertoken.agent.engines.adapters.adapter import PROCESS_START
 from pertoken.agent.gateways import LITELLM, SpendLog
 from pertoken.agent.history.prometheus import EXPORTERS, MAX_POINTS, Steps, is_same_pod
@@ -32,6 +31,7 @@ from pertoken.agent.readings import (
     HostReading,
     ProbeReading,
     Unavailable,
+    bounded,
 )
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState

@@ -22,9 +22,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
 from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, Unavailable
-from pertoken.agent.workers import Backoff, Clock
+from pertoken.agent.workers import HANGS, PATIENCE_S, Backoff, Clock, Patience
 from pertoken.units import SHARE
 
 _START, _STOP = "start", "stop"

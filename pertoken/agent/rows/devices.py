@@ -8,10 +8,11 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.readings import (
     IDENTITY,
+    MAX_NETWORK_BYTES_S,
+    MAX_TRAFFIC_BYTES_S,
     DeviceReading,
     EnergyStep,
     LastMeter,

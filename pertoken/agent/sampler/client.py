@@ -15,16 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pertoken
-from pertoken.agent.bounds import DUPLICATE, HOST_METRICS, bounded
 from pertoken.agent.host.processes import mapped_files
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.readings import (
+    DUPLICATE,
+    HOST_METRICS,
     DeviceProcess,
     DeviceReading,
     DriversReading,
     HostReading,
     ProbeReading,
     Unavailable,
+    bounded,
     unread,
 )
 from pertoken.agent.sampler.wire import decode

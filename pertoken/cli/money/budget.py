@@ -67,7 +67,7 @@ def budget(
     from pertoken.settings.owners import read_owner
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.text.costs import spend_plain, spend_text
+    from pertoken.text.billing import spend_plain, spend_text
     from pertoken.units import NANO_USD
 
     settings = settings_of(config_file, db=db)

@@ -31,8 +31,7 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
     from pertoken.advisor.planning import Planned, ground_of_advice
     from pertoken.catalog.claims import claims
     from pertoken.catalog.market import load_market
-    from pertoken.claims.checking import checked
-    from pertoken.claims.fleet import OnService, claims_text, claims_values, on_fleet
+    from pertoken.claims import OnService, checked, claims_text, claims_values, on_fleet
     from pertoken.costs.prices.stored import market_of
     from pertoken.errors import BadInput
     from pertoken.proof.stored import standing

@@ -44,7 +44,7 @@ def reconcile(
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.text.invoice import invoice_plain, invoice_text
+    from pertoken.text.billing import invoice_plain, invoice_text
 
     if apply and as_json:
         raise click.UsageError("--apply asks for confirmation: leave --json out")

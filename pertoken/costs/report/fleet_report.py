@@ -34,9 +34,8 @@ from pertoken.store.connect.open import Store
 from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, OTHER
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import SHARE, format_duration
-from pertoken.window.columns import mean, newest, observed_share, per_mtok, rate, ratio, total, whole
+from pertoken.window.figures import engine_counts, mean, newest, observed_share, per_mtok, rate, ratio, total, whole
 from pertoken.window.inventory import Inventory, fault_sentences, shown_place
-from pertoken.window.totals import engine_counts
 
 SloOf = Callable[[str], Slo]
 """Objectives of a served model name."""

@@ -11,8 +11,7 @@ from pertoken.costs.ledger import NOTHING, BillTotal, KindDollars, Served
 from pertoken.metrics import PER_REQUEST_TPOT
 from pertoken.provenance import Provenance
 from pertoken.state.service import Slo
-from pertoken.window.columns import STALE_TICKS
-from pertoken.window.totals import EngineCounts
+from pertoken.window.figures import STALE_TICKS, EngineCounts
 
 T = TypeVar("T")
 

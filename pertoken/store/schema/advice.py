@@ -2,7 +2,7 @@
 
 from sqlalchemy import MetaData, Table
 
-from pertoken.store.schema.shared import NAMING, integer, text
+from pertoken.store.schema.telemetry import NAMING, integer, text
 
 metadata = MetaData(schema="advice", naming_convention=NAMING)
 

@@ -15,11 +15,50 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Boolean, Column, Index, Integer, SmallInteger, Table, case, func, literal_column
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    case,
+    func,
+    literal_column,
+)
 
 from pertoken.metrics import DEVICE_COLUMNS, LATER, STORED_GAUGES, DeviceMetric, RollUp, rolled
 from pertoken.provenance import Provenance
-from pertoken.store.schema.shared import TELEMETRY, integer, telemetry_table, text
+
+NAMING = {
+    "pk": "pk_%(table_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+}
+
+
+TELEMETRY = MetaData(schema="telemetry", naming_convention=NAMING)
+
+
+def telemetry_table(name: str, *columns: Column[Any]) -> Table:
+    """Build a table of telemetry, which SQLite keeps in the order of its key."""
+    return Table(name, TELEMETRY, *columns, sqlite_with_rowid=False)
+
+
+def integer(name: str, *, required: bool = False, key: bool = False) -> Column[int]:
+    """Build a column of 64-bit integers."""
+    return Column(name, BigInteger, primary_key=key, autoincrement=False, nullable=not (required or key))
+
+
+def text(name: str, *, required: bool = False, key: bool = False) -> Column[str]:
+    """Build a column of text."""
+    return Column(name, Text, primary_key=key, nullable=not (required or key))
+
 
 MINUTE, HOUR = 60, 3600
 """Lengths of the buckets of roll-ups."""

@@ -11,7 +11,6 @@ from textual.message import Message
 from pertoken.proof.recommendation import PAGES, Recommendation
 from pertoken.text.advice_sheet import advice_sheet
 from pertoken.text.decision import (
-    Detail,
     detail_sections,
     editable,
     history_sections,
@@ -23,6 +22,7 @@ from pertoken.text.decision import (
 from pertoken.text.keys import DECISIONS
 from pertoken.text.lifecycle import question, refused
 from pertoken.text.sheet import Sheet
+from pertoken.text.study import Detail
 from pertoken.text.words import literal
 from pertoken.tui.pages.page import CommandPage, SheetPage
 from pertoken.tui.source import Read, View

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from pertoken.costs.hours import ModelHours
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostUse
-from pertoken.text.costs import hour_columns, hours_sheet, notes, spend_columns, tenant_sheet
+from pertoken.text.costs import spend_columns, tenant_sheet
 from pertoken.text.fleet import (
     MAX_USD_PER_HOUR,
     advice_counts,
@@ -45,7 +44,7 @@ from pertoken.text.sheet import Section, Sheet
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page, SheetPage
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import View
 from pertoken.tui.widgets.boxes import AskBox, FilterBox
 from pertoken.tui.widgets.figures import BillBar, Headline, Notices
 from pertoken.tui.widgets.layout import Chart, PlainText, Stack
@@ -362,34 +361,3 @@ def _host(host_id: int, view: View) -> HostUse | None:
 
 def _ended(view: View) -> Sheet | None:
     return ended_sheet(view.reading.fleet.value) if view.reading.fleet.value else None
-
-
-_NONE = "No model was served in the last 24 hours: the fleet ({fleet}) shows what runs now."
-
-
-class HoursPage(ListPage):
-    """Table of models; `enter` opens the hours of one."""
-
-    def lists(self) -> ComposeResult:
-        """Yield a note about the hours, and the table."""
-        yield PlainText(id="hours-note")
-        with Stack():
-            yield Rows[ModelHours](lambda line: line.model, "models")
-
-    def part(self, view: View) -> Read[Any]:
-        """Return the reading of the hours."""
-        return view.reading.hours
-
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """Return the models with their hours."""
-        return view.reading.hours.value or ()
-
-    def details(self, line: Any, view: View) -> Sheet:
-        """Return the hours of one model."""
-        return hours_sheet(line)
-
-    def fill(self, view: View) -> None:
-        """Fill the table of models."""
-        lines = self.lines_of("models", view)
-        self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else with_keys(_NONE))
-        self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)

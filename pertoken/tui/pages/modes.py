@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pertoken.tui.source import View
 
 MODES = ("fleet", "savings", "plan", "rules", "hours", "settings")
-LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "settings_page", "course_page")
+LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "hours_page", "settings_page", "course_page")
 """Modules of pages that the first frame of the fleet does not need."""
 
 
@@ -30,7 +30,7 @@ def page_of(
 
         return SettingsPage(view, choices, settings)
     heading = mode.capitalize()
-    module = import_module(f"pertoken.tui.pages.{'fleet' if mode == 'hours' else mode}_page")
+    module = import_module(f"pertoken.tui.pages.{mode}_page")
     page: Page = getattr(module, f"{heading}Page")(view, heading, windowed=mode == "fleet")
     return page
 

@@ -24,7 +24,7 @@ from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.figures import EventLane
 from pertoken.tui.widgets.layout import KeyLine, PlainText, ground
 from pertoken.units import format_duration, format_utc
-from pertoken.window.columns import STALE_TICKS
+from pertoken.window.figures import STALE_TICKS
 
 if TYPE_CHECKING:
     from pertoken.window.course import Subject

@@ -14,7 +14,6 @@ from textual.message import Message
 from pertoken.errors import BadInput
 from pertoken.text.advice_table import advice_note
 from pertoken.text.columns import Column
-from pertoken.text.decision import ShownPlan
 from pertoken.text.keys import key_name, with_keys
 from pertoken.text.plan import (
     AFTER,
@@ -33,6 +32,7 @@ from pertoken.text.plan import (
     what_if_words,
 )
 from pertoken.text.sheet import Sheet
+from pertoken.text.study import ShownPlan
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import CommandPage, Page

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from pertoken.text.decision import RuleList
 from pertoken.text.rules import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, rules_head
 from pertoken.text.sheet import Section, Sheet
+from pertoken.text.study import RuleList
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import SheetPage

@@ -31,10 +31,10 @@ from pertoken.text.advice_table import (
     totals,
     unconfirmed_note,
 )
-from pertoken.text.decision import ShownPlan
 from pertoken.text.keys import DECISIONS, with_keys
 from pertoken.text.lifecycle import refused
 from pertoken.text.plan import capacity_line, headline, weakest
+from pertoken.text.study import ShownPlan
 from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part, current_advice
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import MIN_HEIGHT, Page

@@ -15,16 +15,16 @@ from textual.renderables.digits import Digits
 from textual.widget import Widget
 
 from pertoken.costs.ledger import BillTotal
-from pertoken.costs.report.lines import FleetReport
 from pertoken.text.costs import GLYPHS, PARTS, bar_cells, bill_sentence
-from pertoken.text.course import lane, latest
-from pertoken.text.summary import Figure, figures, savings_line
+from pertoken.text.fleet import Figure, figures, savings_line
+from pertoken.text.replay import lane, latest
 from pertoken.tui.widgets.layout import PlainText
-from pertoken.window.course import Timeline
 
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Plan
+    from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.judging.receipts import Banked
+    from pertoken.window.timeline import Timeline
 
 
 class Bar(Widget):

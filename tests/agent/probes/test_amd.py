@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.bounds import bounded
 from pertoken.agent.probes import amd
 from pertoken.agent.probes.amd import AmdProbe, load
-from pertoken.agent.probes.patience import HANGS
-from pertoken.agent.readings import DeviceProcess, DeviceReading, ProbeReading
+from pertoken.agent.readings import DeviceProcess, DeviceReading, ProbeReading, bounded
+from pertoken.agent.workers import HANGS
 from tests.agent.probes import standin_amdsmi
 from tests.agent.probes.standin_amdsmi import NOT_SUPPORTED, RocmLibrary, rocm
 from tests.agent.values import HOST

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.bounds import bounded
 from pertoken.agent.probes.gaudi import QUERIES, GaudiProbe
-from pertoken.agent.readings import DeviceReading, ProbeReading
+from pertoken.agent.readings import DeviceReading, ProbeReading, bounded
 from tests.agent.values import HOST
 from tests.standin_nvml import ManualClock
 

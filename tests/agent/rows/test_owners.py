@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.advisor.present import present
-from pertoken.agent.bounds import bounded
-from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable
+from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable, bounded
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.catalog.market import load_market

@@ -25,7 +25,7 @@ from pertoken.costs.prices.book import BILLED
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
-from pertoken.text.invoice import CENT, cents, invoice_plain, invoice_text
+from pertoken.text.billing import CENT, cents, invoice_plain, invoice_text
 from pertoken.units import NANO_USD
 from pertoken.window.reading import DAY
 from tests.scenario import LOW_BATCH_70B, seed

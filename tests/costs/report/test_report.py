@@ -32,7 +32,7 @@ from pertoken.store.schema.rows import (
 from pertoken.store.write.writer import Writer
 from pertoken.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
-from pertoken.window.columns import counted_ms, observed_share
+from pertoken.window.figures import counted_ms, observed_share
 from tests.agent.rows.ticks import run
 from tests.agent.values import START_MS, engine, gpu, probe
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed

@@ -10,8 +10,8 @@ from sqlalchemy import BigInteger, Column, MetaData, Table, create_engine, selec
 from pertoken.provenance import Provenance
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.shared import integer, stable_id, telemetry_table
-from pertoken.store.schema.telemetry import HOUR, MINUTE, busy_ms, busy_provenance
+from pertoken.store.schema.shared import stable_id
+from pertoken.store.schema.telemetry import HOUR, MINUTE, busy_ms, busy_provenance, integer, telemetry_table
 
 parts = st.lists(st.one_of(st.text(), st.integers()), min_size=1, max_size=4).map(tuple)
 

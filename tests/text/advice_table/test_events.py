@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.text.advice_table import REGRESSION, with_verdicts
 from pertoken.text.fleet_sheets import event_lines
+from pertoken.text.lifecycle import REGRESSION, with_verdicts
 from tests.tui.reports import RICH
 
 CHANGE = Verdict(8, 9, 8, RICH.now_ts - 60, "chat on gpu-a", (Edit("deployment", 8, "tp", 1, 2),))

@@ -4,7 +4,7 @@ from pertoken.costs.ledger import KindDollars, KindPrice, TokenCounts
 from pertoken.costs.report.figures import GENERATION, POOLING, EnergyTerms, ModelFigures, ServerEnergy
 from pertoken.costs.report.lines import Figure, GoodShare
 from pertoken.settings.fleet import Grid
-from pertoken.text.costs import figures_text
+from pertoken.text.billing import figures_text
 
 CHAT = ModelFigures(
     model="llama-70b",

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from pertoken.costs.month import EXPECTED, SPENT, Alert, MonthSpend
-from pertoken.text.costs import spend_plain, spend_text
+from pertoken.text.billing import spend_plain, spend_text
 
 USD = 10**9
 MONTH = MonthSpend(

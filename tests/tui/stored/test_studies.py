@@ -5,7 +5,7 @@ from pathlib import Path
 from pertoken.config import Settings
 from pertoken.tui.store_source import StoreSource
 from pertoken.units import NANO_USD
-from pertoken.window.columns import no_progress
+from pertoken.window.figures import no_progress
 from tests.proof.rows import row
 from tests.scenario import LOW_BATCH_70B, seed
 

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from pertoken.window.course import Happening, Mark
+from pertoken.window.course import Mark
+from pertoken.window.timeline import Happening
 from tests.tui.reports import (
     ADVICE,
     CHAT,

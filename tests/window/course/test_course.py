@@ -13,8 +13,8 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample
 from pertoken.store.write.writer import Writer
-from pertoken.window.columns import newest
 from pertoken.window.course import PLOTTED_OF_DEPLOYMENTS, Course, Subject, changes, read_course
+from pertoken.window.figures import newest
 from pertoken.window.inventory import Inventory
 from pertoken.window.reading import Window
 from tests.scenario import LOW_BATCH_70B, seed

@@ -12,9 +12,8 @@ from typing import Any
 
 import pynvml
 
-from pertoken.agent.bounds import MAX_PID, scrambled
 from pertoken.agent.probes.nvidia.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
-from pertoken.agent.readings import DeviceProcess, Unavailable
+from pertoken.agent.readings import MAX_PID, DeviceProcess, Unavailable, scrambled
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,9 +29,8 @@ from pertoken.agent.probes.nvidia.nvml import (
     Source,
     XidWatch,
 )
-from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
 from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
-from pertoken.agent.workers import Backoff, Clock
+from pertoken.agent.workers import HANGS, PATIENCE_S, Backoff, Clock, Patience
 
 # The words of `state.fleet.LINKS`, which this process does without.
 NVLINK, SWITCH, HOST, SOCKET = "nvlink", "pcie_switch", "pcie_host", "cross_socket"

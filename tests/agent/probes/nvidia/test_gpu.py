@@ -10,8 +10,8 @@ import pytest
 
 from pertoken.agent.probes.nvidia.nvml import XidWatch
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.probes.patience import HANGS
 from pertoken.agent.readings import DeviceReading, DriverEvent, energy_step
+from pertoken.agent.workers import HANGS
 from tests.standin_nvml import Gpu, Machine, ManualClock, Slice, Wave, eight, installed
 
 DEADLINE_S = 20.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pertoken.text.course import Moment, at_of, cannot_replay, lane, latest
-from pertoken.window.course import Happening, Timeline
+from pertoken.text.replay import Moment, at_of, cannot_replay, lane, latest
+from pertoken.window.timeline import Happening, Timeline
 
 END = 1_800_000_000
 EVENTS = (Happening(END - 6300, "started"), Happening(END - 190, "[b]ended\x1b[31m"))

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.text.invoice import CENT, cents
+from pertoken.text.billing import CENT, cents
 
 
 @given(st.lists(st.integers(-(10**15), 10**15), max_size=20))

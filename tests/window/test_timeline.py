@@ -2,7 +2,7 @@
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.window.course import Happening, read_timeline
+from pertoken.window.timeline import Happening, read_timeline
 from tests.window.conftest import END, MINUTES
 
 

@@ -1,0 +1,50 @@
+"""The hours page: the price of a million tokens by model and hour of the last day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.app import ComposeResult
+
+from pertoken.costs.hours import ModelHours
+from pertoken.text.costs import hour_columns, hours_sheet, notes
+from pertoken.text.keys import with_keys
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.widgets.layout import PlainText, Stack
+from pertoken.tui.widgets.table import Rows
+
+if TYPE_CHECKING:
+    from pertoken.text.sheet import Sheet
+    from pertoken.tui.source import Read, View
+
+
+_NONE = "No model was served in the last 24 hours: the fleet ({fleet}) shows what runs now."
+
+
+class HoursPage(ListPage):
+    """Table of models; `enter` opens the hours of one."""
+
+    def lists(self) -> ComposeResult:
+        """Yield a note about the hours, and the table."""
+        yield PlainText(id="hours-note")
+        with Stack():
+            yield Rows[ModelHours](lambda line: line.model, "models")
+
+    def part(self, view: View) -> Read[Any]:
+        """Return the reading of the hours."""
+        return view.reading.hours
+
+    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+        """Return the models with their hours."""
+        return view.reading.hours.value or ()
+
+    def details(self, line: Any, view: View) -> Sheet:
+        """Return the hours of one model."""
+        return hours_sheet(line)
+
+    def fill(self, view: View) -> None:
+        """Fill the table of models."""
+        lines = self.lines_of("models", view)
+        self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else with_keys(_NONE))
+        self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)
