@@ -39,11 +39,13 @@ FIGURES: Mapping[str, FigureSpec] = {
         "ratio", "worst latency over its objective: above 1 the SLO is missed", ("service", "model")
     ),
     "waiting": FigureSpec("requests", "requests queued now", ("service", "model")),
-    "stuck": FigureSpec(
-        "engines", "engines with requests that generated nothing for five minutes, or that cannot be read", _SERVED
-    ),
+    "stuck": FigureSpec("engines", "engines with requests that generated nothing for five minutes", _SERVED),
     "stale_s": FigureSpec("s", "age of the newest row of a host; of the fleet the oldest", ("fleet", "host")),
-    "telemetry_lost": FigureSpec("hosts", "hosts that reported in the last week and stopped", ("fleet", "host")),
+    "telemetry_lost": FigureSpec(
+        "hosts",
+        "hosts that stopped reporting in the last week, or with an engine that cannot be read now",
+        ("fleet", "host"),
+    ),
     "price_lost": FigureSpec("devices", "devices that had a price in the last week and have none now", ("fleet",)),
     "budget_share": FigureSpec("ratio", "spend of this month over the budget", ("fleet", "owner")),
     "budget_expected_share": FigureSpec("ratio", "likely spend of this month over the budget", ("fleet", "owner")),

@@ -308,14 +308,14 @@ SERIES: Mapping[str, SeriesSpec] = {
         "device",
     ),
     "observed_h": SeriesSpec(
-        "hours observed",
+        "time observed",
         "h",
         "hours of the window that were really observed",
         "let the agent run",
         Derived("observed time of the buckets"),
     ),
     "stuck_h": SeriesSpec(
-        "hours stuck",
+        "time stuck",
         "h",
         "hours up to now in which it had requests and no token; 0 under five minutes",
         "let the agent run",

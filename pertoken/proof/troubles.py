@@ -88,9 +88,10 @@ def with_commands(lines: Iterable[Trouble], advice: Sequence[Recommendation]) ->
 def stuck_s(line: DeploymentLine, window_s: int) -> float | None:
     """Return how long an engine with requests has generated nothing, at least, in seconds; None: it is not stuck.
 
-    An engine that counts tokens only at the end of a request is stuck if the whole window has none.
+    An engine that counts tokens only at the end of a request is stuck if the whole window has none. The telemetry of an
+    engine that cannot be read is lost: it is not stuck.
     """
-    has_requests = bool(line.running_now or line.waiting_now)
+    has_requests = bool(line.running_now or line.waiting_now) and line.fault is None
     if line.ended or not has_requests or line.generated_tok_s_now != 0 or line.prompt_tok_s_now != 0:
         return None
     observed = [tokens for tokens in line.spark if tokens is not None]
@@ -101,6 +102,11 @@ def stuck_s(line: DeploymentLine, window_s: int) -> float | None:
     # Slices that nobody observed are no silence.
     silent_s = zeros * slice_s if line.silent_s is None else min(line.silent_s, (zeros + 1) * slice_s)
     return silent_s if silent_s >= min(MIN_STUCK_S, window_s / 2) else None
+
+
+def is_unread(line: DeploymentLine) -> bool:
+    """Return whether an engine that was read in the window cannot be read now."""
+    return not line.ended and line.fault is not None and line.coverage > 0
 
 
 def slo_ratios(line: DeploymentLine, slo: Slo) -> Mapping[str, float]:
@@ -117,7 +123,7 @@ def _of_deployment(line: DeploymentLine, window_s: int, slo: Slo) -> Iterator[Tr
     running, waiting = line.running_now or 0.0, line.waiting_now or 0.0
     silent_s = stuck_s(line, window_s)
     if line.fault is not None:
-        if line.coverage > 0:
+        if is_unread(line):
             yield trouble(TroubleKind.SILENT, line.fault, "pertoken doctor")
         return
     if silent_s is not None:

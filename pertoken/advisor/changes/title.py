@@ -80,7 +80,11 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
         count = len(group.deployments)
         where = group.deployments[0].name if count == 1 else f"{count} replicas of {group.service.name}"
         lines += [
-            ChangeLine(where, name, *(shares(value) if name == "serves" else with_unit(name, value) for value in pair))
+            ChangeLine(where, "deployment", "runs", "restarted")
+            if name == "restart"
+            else ChangeLine(
+                where, name, *(shares(value) if name == "serves" else with_unit(name, value) for value in pair)
+            )
             for name, pair in group.changes.items()
             if not _is_left_open(name, pair[1])
         ]

@@ -17,7 +17,7 @@ from pertoken.costs.spend.month import MonthSpend, RecentMonths
 from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
-from pertoken.proof.troubles import is_silent, slo_ratios, stuck_s
+from pertoken.proof.troubles import is_silent, is_unread, slo_ratios, stuck_s
 from pertoken.proof.verdicts import Result, verdicts_of
 from pertoken.settings.owners import is_basis, read_owner
 from pertoken.state.owner import bases_of
@@ -65,7 +65,7 @@ class Figures:
             reason = f"{figure} has values for {', '.join(FIGURES[figure].kinds)}, not for a {kind}"
             return {"": Figure(None, reason)}
         if kind == "host":
-            return {host.name: _of_host(figure, host) for host in self.report.hosts}
+            return {host.name: self._of_host(figure, host) for host in self.report.hosts}
         if kind == "fleet":
             return {"": self._of_fleet(figure)}
         return {
@@ -116,6 +116,15 @@ class Figures:
             lines[service_name(line.model, self._settings) if kind == "service" else line.model].append(line)
         return lines
 
+    def _of_host(self, figure: str, host: HostLine) -> Figure:
+        if figure == "telemetry_lost":
+            return Figure(float(self._is_lost(host)))
+        return NOT_MEASURED if host.age_s is None else Figure(float(host.age_s))
+
+    def _is_lost(self, host: HostLine) -> bool:
+        """Return whether *Now* shows telemetry of a host as lost: its agent stopped, or an engine cannot be read."""
+        return is_silent(host) or any(is_unread(line) for line in self.report.deployments if line.host == host.name)
+
     def _of_fleet(self, figure: str) -> Figure:
         own: Mapping[str, Callable[[], Figure]] = {
             "usd": lambda: _usd(None if self.report.bill is None else self.report.bill.paid, NO_PRICE),
@@ -126,7 +135,7 @@ class Figures:
             "power_w": lambda: _known(self.report.power_w),
             "generated_tok_s": lambda: _known(self.report.generated_tok_s_now),
             "stale_s": self._stale_s,
-            "telemetry_lost": lambda: Figure(float(sum(map(is_silent, self.report.hosts)))),
+            "telemetry_lost": lambda: Figure(float(sum(map(self._is_lost, self.report.hosts)))),
             "price_lost": lambda: Figure(float(sum(lost.devices for lost in self.report.lost_prices))),
             "budget_share": lambda: self._of_budget("budget_share"),
             "budget_expected_share": lambda: self._of_budget("budget_expected_share"),
@@ -176,12 +185,6 @@ class Figures:
         return Figure(float(sum(verdict.judgement.result is result for verdict in verdicts)))
 
 
-def _of_host(figure: str, host: HostLine) -> Figure:
-    if figure == "telemetry_lost":
-        return Figure(float(is_silent(host)))
-    return NOT_MEASURED if host.age_s is None else Figure(float(host.age_s))
-
-
 def _share_of_budget(figure: str, month: MonthSpend, budget_usd: float) -> Figure:
     nano_usd = month.nano_usd if figure == "budget_share" else month.total and month.total[1]
     if nano_usd is None:
@@ -223,7 +226,7 @@ def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, 
         prompt, generated = _sum(lines, "prompt_tokens"), _sum(lines, "generated_tokens")
         return NO_TOKENS if prompt is None or generated is None else Figure(prompt + generated)
     if figure == "stuck":
-        return Figure(float(sum(_is_stuck(line, window_s) for line in lines)))
+        return Figure(float(sum(stuck_s(line, window_s) is not None for line in lines)))
     if figure == "slo_ratio":
         ratios = [ratio for line in lines for ratio in slo_ratios(line, objectives(line.model, settings)).values()]
         return Figure(max(ratios)) if ratios else _no_slo(lines, settings)
@@ -242,11 +245,6 @@ _MISSING = {
 }
 _WORST = {"ttft_p95_ms": ("ttft_p95_s", 1000.0), "tpot_p50_ms": ("tpot_p50_s", 1000.0)}
 _NOW = {"waiting": "waiting_now", "generated_tok_s": "generated_tok_s_now", "power_w": "power_w"}
-
-
-def _is_stuck(line: DeploymentLine, window_s: int) -> bool:
-    """Return whether an engine has requests but generates no tokens, or cannot be read."""
-    return not line.ended and (line.fault is not None or stuck_s(line, window_s) is not None)
 
 
 def _no_slo(lines: Sequence[DeploymentLine], settings: Settings) -> Figure:

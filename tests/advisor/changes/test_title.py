@@ -31,6 +31,11 @@ def test_a_title_states_what_changes_in_few_words(lever: str, expected: str) -> 
     assert title(diff(FLEET, after(lever)), FLEET, Chosen()) == expected
 
 
+def test_a_restart_is_no_field_that_is_switched_on() -> None:
+    (line,) = change_lines(diff(FLEET, after("stuck engine")), FLEET, Chosen())
+    assert (line.field, line.before, line.after) == ("deployment", "runs", "restarted")
+
+
 def test_a_placement_that_new_instances_decide_is_no_changed_field() -> None:
     moved = diff(FLEET, after("accelerator"))
     assert {change.field for change in moved.changes if change.after is None} >= {"placement.instance_type"}

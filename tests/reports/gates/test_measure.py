@@ -4,9 +4,12 @@ from pathlib import Path
 import pytest
 
 from pertoken.config import Settings
+from pertoken.costs.report.lines import TroubleKind
 from pertoken.metrics import FIGURES, HEADLINES
+from pertoken.proof.troubles import troubles
 from pertoken.reports.gates.measure import Figures
 from pertoken.settings.fleet import ServiceSettings
+from pertoken.state.service import Slo
 from pertoken.store.connect.open import open_store
 from tests.reports.builders import END, HOURS, store_of
 from tests.scenario import LOW_BATCH_70B, seed
@@ -49,6 +52,22 @@ def test_a_changed_headline_leaves_figures_of_gates_and_alerts_on_their_basis(tm
     easy = Figures(store, Settings(slo_ttft_ms=10_000.0), HOURS * 3600, END, dated=True)
     good, blended = easy.of("usd_per_good_mtok", "fleet")[""], easy.of("usd_per_mtok", "fleet")[""]
     assert good.value == pytest.approx(blended.value)
+
+
+def test_an_engine_that_stopped_is_lost_telemetry_of_its_host_and_not_stuck(tmp_path: Path) -> None:
+    measured = figures(tmp_path / "db")
+    line = replace(measured.report.deployments[0], ended=False, running_now=3.0, generated_tok_s_now=0.0)
+    line = replace(line, prompt_tok_s_now=0.0, silent_s=3600, spark=(0.0,) * 60, late=())
+    hosts = tuple(replace(host, age_s=1) for host in measured.report.hosts)
+    reporting = {host.name: 0.0 for host in hosts}
+    for fault, lost in ((None, 0.0), ("connection refused", 1.0)):
+        measured.report = replace(measured.report, hosts=hosts, deployments=(replace(line, fault=fault),))
+        assert measured.of("stuck", "fleet")[""].value == measured.of("stuck", "model")[line.model].value == 1 - lost
+        assert measured.of("telemetry_lost", "fleet")[""].value == lost
+        values = {name: figure.value for name, figure in measured.of("telemetry_lost", "host").items()}
+        assert values == {**reporting, line.host: lost}
+        (trouble,) = troubles(measured.report, (), lambda _: Slo())
+        assert trouble.kind is (TroubleKind.SILENT if fault else TroubleKind.STUCK)
 
 
 def test_an_unmeasured_figure_has_its_reason(tmp_path: Path) -> None:
