@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
+from tests.soon import SOON
 
 DEADLINE_S = 40.0
 POLL_S = 0.2
@@ -38,10 +38,10 @@ def until(true: Callable[[], object], what: str, within_s: float = DEADLINE_S, e
 
 @contextmanager
 def agent(folder: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`pertoken agent` as a process, past its baseline; ended by SIGTERM."""
+    """`pertoken agent` as a process that looks for servers soon, past its baseline; ended by SIGTERM."""
     log = folder.with_suffix(".log").open("ab")
     process = subprocess.Popen(
-        [sys.executable, "-m", "pertoken", "agent", "--db", str(folder), "--interval", "1s", *options],
+        [*SOON, "agent", "--db", str(folder), "--interval", "1s", *options],
         stderr=log,
         env={**os.environ, **environment},
     )

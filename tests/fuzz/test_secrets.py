@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from pertoken.cli import main
 from tests.agent.servers import answering, http
 from tests.agent.whole_agent import until
 from tests.llama import free_port
+from tests.soon import SOON
 
 NAMES = (
     *("token", "variable", "ship", "credential", "gateway", "hook", "query", "signing", "header", "collector"),
@@ -127,7 +127,7 @@ def _running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program of the package, its output in a file; end it afterwards."""
     with log.open("wb") as output:
-        arguments = [sys.executable, "-m", "pertoken", command, *options]
+        arguments = [*SOON, command, *options]
         process = subprocess.Popen(arguments, env=dict(environment), stdout=output, stderr=output)
         try:
             yield process
