@@ -2,8 +2,9 @@
 
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,15 @@ def faults(candidate: Rule) -> tuple[str, ...]:
         for fault in dict.fromkeys(_faults_in(candidate, regime)):
             shown.setdefault(fault, []).append(regime.name)
     for name, elsewhere in (results_elsewhere(candidate) or {}).items():
-        local = _tried(candidate, regimes()[name], known=None)
+        local = _tried(candidate, regimes()[name])
         if elsewhere is not None and isinstance(local, Result) and local != elsewhere:
             shown.setdefault(_DIFFERS_ELSEWHERE, []).append(name)
     return tuple(f"{fault} (regimes: {', '.join(names)})" for fault, names in shown.items())
 
 
 def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
-    known = pickle.dumps(regime)
-    first = _tried(candidate, regime, known)
+    copy = pickle.loads(_pickled()[regime.name])
+    first = _tried(candidate, copy, unchanged=regime)
     if isinstance(first, str):
         yield first
         return
@@ -65,33 +66,38 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
         yield "it yields nothing: refuse with skip(code, reason)"
     if any(not proposal.diff for proposal in first.proposals):
         yield "it proposes the present state: refuse instead"
-    if _tried(candidate, regime, known) != first:
+    if _tried(candidate, copy, unchanged=regime) != first:
         yield "it yields something else when it is run again: use no clock, no randomness and no state of its own"
     for name in first.read:
         if candidate.series is not None and name not in candidate.series:
             yield f"it reads the series {name} and does not declare it: add it to `series` of its decorator"
-        missing = _tried(candidate, regime.without(name), known=None)
+        missing = _tried(candidate, regime.without(name))
         if isinstance(missing, str):
             yield f"without the series {name} {missing}"
     for name in knobs():
-        if name not in _ALWAYS_KNOWN:
-            unknown = _tried(candidate, _without_knob(regime, name), known=None)
+        if name not in _ALWAYS_KNOWN and _is_known(regime, name):
+            unknown = _tried(candidate, _without_knob(regime, name))
             if isinstance(unknown, str):
                 yield f"where the knob {name} is unknown (None) {unknown}"
     if any(device.links for device in regime.fleet.devices):
-        unknown = _tried(candidate, _without_links(regime), known=None)
+        unknown = _tried(candidate, _without_links(regime))
         if isinstance(unknown, str):
             yield f"where the links of devices are unknown {unknown}"
 
 
-def _tried(candidate: Rule, regime: Regime, known: bytes | None) -> Result | str:
-    """Return the result of a rule in a regime, or its fault. `known` is the pickled regime, which must not change."""
-    copy = regime if known is None else pickle.loads(known)
+@cache
+def _pickled() -> Mapping[str, bytes]:
+    """Return the regimes by name, pickled once: each rule gets copies, which it may change."""
+    return {name: pickle.dumps(regime) for name, regime in regimes().items()}
+
+
+def _tried(candidate: Rule, regime: Regime, unchanged: Regime | None = None) -> Result | str:
+    """Return the result of a rule in a regime, or its fault; `unchanged`: what the regime must equal afterwards."""
     try:
-        result = run(candidate, copy)
+        result = run(candidate, regime)
     except (Exception, SystemExit) as error:
         return f"it raises {type(error).__name__}: {error}{_line(error, candidate)}"
-    if known is not None and copy != regime:
+    if unchanged is not None and regime != unchanged:
         return "it changes its inputs: use the edits, which return copies"
     return result
 
@@ -106,6 +112,12 @@ def _line(error: BaseException, candidate: Rule) -> str:
 def _without_links(regime: Regime) -> Regime:
     devices = tuple(replace(device, links=()) for device in regime.fleet.devices)
     return replace(regime, fleet=replace(regime.fleet, devices=devices))
+
+
+def _is_known(regime: Regime, name: str) -> bool:
+    """Return whether any deployment has a value of a knob."""
+    deployments = (deployment for service in regime.fleet.services for deployment in service.deployments)
+    return any(getattr(deployment, name) is not None for deployment in deployments)
 
 
 def _without_knob(regime: Regime, name: str) -> Regime:

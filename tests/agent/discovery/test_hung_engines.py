@@ -29,7 +29,7 @@ from tests.recorded import agent, newest, rows_of, scalar, until
 from tests.values import new_store
 
 SOON_S = 2.0
-HUNG_S = 20
+HUNG_S = 12
 N_SILENT = 40
 PAGE = 'vllm:generation_tokens_total{model_name="m"} %d\n'
 
@@ -57,8 +57,8 @@ def test_a_server_that_hangs_costs_other_engines_and_the_host_nothing(tmp_path: 
         finally:
             os.kill(hung.pid, signal.SIGCONT)
         span = since, since + HUNG_S
-        assert host_observed_s(folder, *span) >= 0.95 * host_observed_s(spared, *span)
-        assert observed_s(folder, healthy, *span) >= 0.95 * observed_s(spared, healthy, *span) > 0
+        assert host_observed_s(folder, *span) >= 0.9 * host_observed_s(spared, *span)
+        assert observed_s(folder, healthy, *span) >= 0.9 * observed_s(spared, healthy, *span) > 0
         faults = select(func.count()).where(t.event.c.kind == "engine_timeout")
         assert scalar(folder, faults) >= 1
         hung.complete(list(range(20, 60)), generated=7)
