@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWar
 AT = "2026-09-21T02:00Z"
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> str:
-    """A lake with one cell, published by the command line."""
-    where = host(tmp_path / "db").location
-    done = run("lake", "publish", str(tmp_path / "lake"), "--cell", "eu-1", "--db", str(where.folder))
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a database, `db`, and a lake with one cell that the command line published from it, `lake`."""
+    folder = tmp_path_factory.mktemp("published")
+    host(folder / "db")
+    done = run("lake", "publish", str(folder / "lake"), "--cell", "eu-1", "--db", str(folder / "db"))
     assert "2026-09-20  new" in done and "2026-09-21  new" in done
+    return folder
+
+
+@pytest.fixture
+def lake(published: Path, tmp_path: Path) -> str:
+    """A copy of the lake for one test, with its database beside it."""
+    for name in ("db", "lake"):
+        shutil.copytree(published / name, tmp_path / name)
     return str(tmp_path / "lake")
 
 
