@@ -95,7 +95,7 @@ async def settled(pilot: Pilot[None]) -> str:
     """Return the screen after it has stopped changing: a busy machine lays it out in several steps."""
     same, last = 0, ""
     while same < 4:
-        await pilot.pause(0.1)
+        await pilot.pause(0.05)
         text = text_of(pilot)
         same, last = (same + 1 if text == last else 0), text
     return last

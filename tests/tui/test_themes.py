@@ -14,7 +14,7 @@ from pertoken.tui.app import PertokenApp
 from pertoken.tui.options import Options
 from pertoken.tui.themes import ASCII, AsciiDrawing
 from tests.tui.reports import NOW, FixedSource, locked
-from tests.tui.screens import NEVER_S, running, settled, text_of, until_shown
+from tests.tui.screens import NEVER_S, running, settled, text_of, until, until_shown
 
 MIN_CONTRAST = 4.5
 """Least contrast of text by WCAG 2.2, 1.4.3."""
@@ -122,25 +122,27 @@ async def test_sixteen_colours_are_the_terminals_own() -> None:
 
 
 async def test_without_colours_nothing_is_lost_on_any_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    coloured = await _screens()
-    monkeypatch.setitem(os.environ, "NO_COLOR", "1")
-    assert await _screens(grey=True) == coloured
-
-
-async def _screens(*, grey: bool = False) -> list[str]:
-    """Return every screen as text; with `grey`, assert that no text has a hue."""
-    screens = []
+    coloured = []
     async with running(FixedSource(), (100, 30)) as pilot:
         for keys, text in PATHS:
             await pilot.press(*keys)
             await until_shown(pilot, text)
-            lines = (await settled(pilot)).splitlines()
-            screens.append("\n".join(line for line in lines if not line.startswith(" theme")))  # it names NO_COLOR
-            for segment in texts(pilot) if grey else ():
+            coloured.append(_without_theme(await settled(pilot)))
+    monkeypatch.setitem(os.environ, "NO_COLOR", "1")
+    async with running(FixedSource(), (100, 30)) as pilot:
+        for (keys, text), expected in zip(PATHS, coloured, strict=True):
+            await pilot.press(*keys)
+            await until_shown(pilot, text)
+            await until(pilot, lambda expected=expected: _without_theme(text_of(pilot)) == expected, expected)  # type: ignore[misc]
+            for segment in texts(pilot):
                 assert segment.style is not None and segment.style.color is not None
                 red, green, blue = segment.style.color.get_truecolor()
                 assert red == green == blue, segment
-    return screens
+
+
+def _without_theme(screen: str) -> str:
+    """Return a screen without the line that names NO_COLOR."""
+    return "\n".join(line for line in screen.splitlines() if not line.startswith(" theme"))
 
 
 async def test_ascii_borders_leave_no_box_drawing_on_any_screen() -> None:
