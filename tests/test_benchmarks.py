@@ -389,11 +389,11 @@ def test_no_row_of_a_demo_breaks_a_promise_about_its_money() -> None:
 
 
 def test_plans_of_random_fleets_save_nearly_what_an_exhaustive_search_saves() -> None:
-    printed = run("best_plan", "--fleets", "15", "--traffic", "1")
+    printed = run("best_plan", "--fleets", "8", "--traffic", "1")
     targets = {target["id"]: target["value"] for target in printed["targets"]}
     assert targets["best_plan.share"] >= 0.9
     assert targets["best_plan.failing_steps"] == targets["best_plan.unknown_steps"] == 0
-    assert next(row["value"] for row in printed["rows"] if row["what"] == "saving") > 10
+    assert next(row["value"] for row in printed["rows"] if row["what"] == "saving") > 5
 
 
 def test_proposals_to_confirm_do_not_push_out_those_that_a_plan_of_half_the_load_holds(tmp_path: Path) -> None:

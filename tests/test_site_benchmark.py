@@ -113,7 +113,7 @@ def test_a_machine_probes_and_serves_a_configuration_on_a_real_engine(stays: boo
     plan = Plan(1, 60.0, 2.0, 2.0, engine, SMALL, SMALL, 4, 1, False)
     machine = Machine(plan, tmp_path)
     (of, _), _ = draw(SMALL, 1, 4, 1, engine)
-    points = machine.probe(of, 10.0)
+    points = machine.probe(of, 5.0)
     assert {point.running for point in points} >= {1.0, 2.0} and all(point.probed for point in points)
     ((served, rounds),) = machine.serve({replace(of, clients=2, prompt=16, generated=8): 1}).items()
     assert served.engine.stays == stays and len(rounds) == ROUNDS and min(one.tok_s for one in rounds) > 0

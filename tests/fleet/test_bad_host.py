@@ -46,6 +46,8 @@ MORE_COMMANDS = (
     ("report", "--weekly"),
     ("doctor",),
 )
+OTHER_FORMS = ("--json", "--figures", "--html", "--focus")
+"""Last words of commands of `MORE_COMMANDS` that read what another one reads, and write it in another form."""
 MAX_OUTPUT = 1_000_000
 DIGITS = "9" * 5_000
 NAMES = ("good", "bad")
@@ -235,7 +237,7 @@ def test_of_many_deployments_of_a_host_the_newest_are_read_and_the_rest_are_coun
     fleet.session.send(Batch({t.device_rollup[HOUR]: [(n, *owners[1][1:]) for n in devices]}, 0))
     gap = "denied", "r" * 500, "s" * 500, 0
     fleet.session.send(Batch({t.capability: [(n, f"metric {m}", *gap) for n in devices for m in range(5)]}, 0))
-    fleet.check((*COMMANDS, *MORE_COMMANDS))
+    fleet.check((*COMMANDS, *(command for command in MORE_COMMANDS if command[-1] not in OTHER_FORMS)))
     once = fleet.run("top", "--once").output
     assert f"the newest {MAX_DEPLOYMENTS} of a host are read" in once
     server = locate(fleet.url)
