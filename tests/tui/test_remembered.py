@@ -81,7 +81,7 @@ async def test_window_sort_columns_and_screen_are_as_they_were_left(tmp_path: Pa
         await until_shown(pilot, "[ ]  TTFT p95")
         await pilot.press("escape", "2")
         await until_shown(pilot, "bankable $/month")
-    async with running(FixedSource(), (120, 40), options=options) as pilot:
+    async with running(FixedSource(), (120, 40), refresh_s=0.5, options=options) as pilot:
         await until_shown(pilot, "bankable $/month")
         await pilot.press("1")
         await until_shown(pilot, "last 6h")
