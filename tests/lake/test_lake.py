@@ -44,10 +44,19 @@ TODAY = day_of(END)
 OWNED_BY = ("namespace", "workload", "job", "label:team", "slice")
 
 
+@pytest.fixture(scope="module")
+def five_hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one host of five hours over midnight, `db`, published in `lake`."""
+    folder = tmp_path_factory.mktemp("five-hours")
+    published(host(folder / "db"), folder / "lake")
+    return folder
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """One host of five hours over midnight, published."""
-    published(host(tmp_path / "db"), tmp_path / "lake")
+def lake(five_hours: Path, tmp_path: Path) -> Path:
+    """A copy of that lake for one test, with its database beside it."""
+    for name in ("db", "lake"):
+        shutil.copytree(five_hours / name, tmp_path / name)
     return tmp_path / "lake"
 
 
