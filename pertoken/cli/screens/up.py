@@ -9,7 +9,10 @@ import click
 from pertoken.cli.options import db_option, echo, settings_of, text_width
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pertoken.cli.screens.children import Child
+    from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
     from pertoken.tui.source import Source
 
@@ -73,7 +76,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
             amounts.reset()  # the screens showed the exchange rate
         else:
             echo("No terminal: a plain summary instead of the screens.\n")
-            _await_figures(source)
+            _await_figures(lambda: StoreSource(where, settings=settings).fleet(3600))  # each keeps what it read
             echo(plain(source, hour_rate=settings.advisor_hour_rate))
             if notice := watch.notice():
                 echo(notice, err=True)
@@ -117,7 +120,7 @@ def _await_database(where: StoreLocation, agent: Child) -> None:
     raise PertokenError(f"the agent did not make its tables within {FIRST_FIGURE_S:.0f} s; see {agent.log}")
 
 
-def _await_figures(source: Source) -> None:
+def _await_figures(read: Callable[[], FleetReport]) -> None:
     """Wait for the first stored tick and, with an engine, for tokens per second, up to `FIRST_FIGURE_S`."""
     import time
 
@@ -126,7 +129,7 @@ def _await_figures(source: Source) -> None:
     deadline = time.monotonic() + FIRST_FIGURE_S
     while time.monotonic() < deadline:
         try:
-            report = source.fleet(3600)
+            report = read()
         except StoreError:
             report = None
         if report and any(host.cpu_util is not None for host in report.hosts):
