@@ -18,7 +18,7 @@ from tests.tui.terminal.tmux import PROMPT, TMUX, pertoken, terminal
 from tests.values import new_store
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="needs tmux")
-INTERVAL_S = 2
+INTERVAL_S = 5
 STALE = re.compile(r"stale (\d+)s")
 
 
