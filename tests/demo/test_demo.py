@@ -14,7 +14,10 @@ from pertoken.demo.drawn import MIN_SHARE, draw_fleet
 from pertoken.demo.later import advance
 from pertoken.demo.live import Live
 from pertoken.demo.making import make
+from pertoken.demo.rows.buckets import Steps
+from pertoken.demo.rows.identities import engine_rows, host_rows
 from pertoken.demo.scenes import HEALTHY, host_types, scenes
+from pertoken.demo.simulated import drift, simulate
 from pertoken.demo.truth import truth, truth_text
 from pertoken.demo.worth import of_move, usd_per_hour, worth
 from pertoken.plugins import __file__ as plugins
@@ -53,6 +56,22 @@ def test_the_severity_of_problems_is_drawn_log_uniformly() -> None:
     for problem in (problem for fleet in fleets for problem in fleet.problems if problem.severity is not None):
         of = limits[problem.scene.kind]
         assert of is not None and of.low - 1 <= (problem.severity or 0) <= of.high + 1
+
+
+def test_a_service_planted_as_eligible_for_spot_has_no_queue_at_any_hour_and_one_replica_would_not_hold_it() -> None:
+    for number in (2, 12, 32, 42, 48):
+        fleet = draw_fleet(number, 8, 7, MARKET)
+        (problem,) = (problem for problem in fleet.problems if problem.scene.kind == "spot-eligible")
+        hours = Steps(np.arange(END // 3600 * 3600 - 7 * 86_400, END, 3600), 3600)
+        wander = drift(problem.target, number, int(hours.ts[0]), len(hours.ts))
+        rows = engine_rows(fleet, host_rows(fleet, MARKET, 0), 0, END)
+        of_spot = [row for row in rows if row.drawn.runs.served_model == problem.target]
+        epochs = [epoch for row in of_spot for epoch in simulate(row, hours, wander, number, MARKET)]
+        assert len(epochs) == 2
+        assert np.sum([epoch.course.waiting for epoch in epochs], axis=0).max() < 1
+        released = replace(problem, scene=replace(problem.scene, fix={"release": 1}))
+        hosts = [fleet.host(name) for name in problem.hosts]
+        assert worth(released, hosts, fleet.of_service(problem.service), MARKET).usd == 0
 
 
 def test_a_problem_that_takes_a_month_to_find_is_not_planted_in_a_week() -> None:
