@@ -88,10 +88,10 @@ def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progres
     subjects = {row.subject for row in taken}
     fresh = corrected_by_receipts(asked.store, advice.recommendations, asked.now_ts)
     rows = (*taken, *(row for row in fresh if row.subject not in subjects))
-    return Ground(advice.gathered, rows, tuple(_fell_away(known, fresh)) if asked.what_if else ())
+    return Ground(advice.gathered, rows, tuple(fell_away(known, fresh)) if asked.what_if else ())
 
 
-def _fell_away(known: Iterable[Recommendation], fresh: Iterable[Recommendation]) -> Iterator[LeftOut]:
+def fell_away(known: Iterable[Recommendation], fresh: Iterable[Recommendation]) -> Iterator[LeftOut]:
     """Yield the best variants of stored advice that the rules do not propose under assumptions, with the reason."""
     by_subject = {row.subject: row for row in fresh}
     for row in known:
@@ -132,7 +132,14 @@ def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progr
             raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(known) or 'none'}")
     progress("composing the plan", 0.0)
     plan = compose(ground.gathered, ground.rows, limits, sensitivity=True)
-    return replace(plan, left_out=(*ground.fell_away, *plan.left_out))
+    title_by_id = {step.recommendation_id: step.title for step in plan.steps}
+    fallen = (
+        replace(entry, reason=f"under these assumptions the plan has instead: {title}")
+        if (title := title_by_id.get(entry.recommendation_id)) is not None
+        else entry
+        for entry in ground.fell_away
+    )
+    return replace(plan, left_out=(*fallen, *plan.left_out))
 
 
 @dataclass(frozen=True, slots=True)
