@@ -127,6 +127,24 @@ def test_plans_of_random_fleets_at_half_the_traffic_name_each_step_that_falls_aw
     assert without_step > 0
 
 
+def test_the_saving_of_a_row_is_that_of_the_plan_which_holds_only_that_row() -> None:
+    sources = [source for source in installed(Settings()) if source.name != "leave-host"]
+    compared = 0
+    for present in islice(random_fleets(Random(43)), 6):
+        for row in advice_of(sources, present)[0]:
+            if row.best is None or row.best.saving is None:
+                continue
+            plan = compose(present, [replace(row, variants=(row.best,))])
+            if row.best.saving.net[1] < 0:
+                assert not plan.steps and "the bill would rise by" in plan.left_out[0].reason
+                continue
+            (step,) = plan.steps
+            assert (step.bankable, step.capacity) == (row.best.saving.net, row.best.saving.capacity), row.title
+            assert plan.bankable == row.best.saving.net
+            compared += 1
+    assert compared > 20
+
+
 def test_a_change_that_a_plan_under_assumptions_makes_in_another_way_did_not_fall_away(tmp_path: Path) -> None:
     ground = ground_of_rules(asked(tmp_path), [narrower()])
     (row,) = ground.rows
