@@ -272,7 +272,7 @@ def _net(base: Fleet, after: Fleet, context: Context, outcomes: Outcomes) -> int
 def _priced(base: Fleet, after: Fleet, context: Context, outcomes: Outcomes) -> Estimate | None:
     """Return the estimate of a change, None for one that is impossible or needs a person's confirmation."""
     try:
-        priced = estimate(base, after, context, known=outcomes)
+        priced = estimate(base, after, context, known_outcomes=outcomes)
     except InvalidEdit:
         return None
     return None if priced.uncounted else priced

@@ -398,14 +398,14 @@ def _options(engine: str, argv: Sequence[str]) -> _Options:
 @lru_cache(maxsize=1024)  # every argument of every server is looked up in it at each look
 def _options_of(engine: str, argv: tuple[str, ...]) -> _Options:
     options: dict[str, tuple[int, str]] = {}
-    for place, argument in enumerate(argv):
+    for index, argument in enumerate(argv):
         if argument.startswith("-"):
             flag, inline, value = argument.partition("=")
-            following = argv[place + 1] if place + 1 < len(argv) else ""
+            following = argv[index + 1] if index + 1 < len(argv) else ""
             name = _resolved(engine, _plain(flag))
             if name == "-" + argument[1:2] != flag:  # `-qfp8`
                 inline, value = "=", argument[2:]
-            options[name] = (place, value if inline else following)
+            options[name] = (index, value if inline else following)
     return options
 
 
@@ -601,7 +601,7 @@ def _may_be_a_member(rows: Sequence[Knob], old: object) -> bool:
 
 def _writer(rows: Sequence[Knob], value: object) -> int | None:
     """Return the position of the first row that can write this value; None if there is none."""
-    return next((place for place, row in enumerate(rows) if _flags(row, value) is not None), None)
+    return next((index for index, row in enumerate(rows) if _flags(row, value) is not None), None)
 
 
 def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:

@@ -151,8 +151,8 @@ class Market:
 
     def accelerator(self, reported_name: str | None) -> Accelerator | None:
         """Return the accelerator by the name that its driver reports, or by its catalog name; None if not listed."""
-        known = _accelerators_by_name().get(_plain(reported_name or ""))
-        return known or next((device for device in self.measured if device.name == reported_name), None)
+        listed = _accelerators_by_name().get(_plain(reported_name or ""))
+        return listed or next((device for device in self.measured if device.name == reported_name), None)
 
     def offers(self, accelerator: str, purchase: str = "on_demand") -> tuple[Offer, ...]:
         """Return the offers of an accelerator by its catalog name, cheapest first."""
@@ -184,10 +184,10 @@ class Market:
 
         They are not limited to the provider and region of this market.
         """
-        known = self.model(model.name)
-        if known is None:
+        known_model = self.model(model.name)
+        if known_model is None:
             return ()
-        offers = (token_offer for token_offer in listed_token_offers() if token_offer.model == known.name)
+        offers = (token_offer for token_offer in listed_token_offers() if token_offer.model == known_model.name)
         return tuple(sorted(offers, key=lambda offer: offer.provider))
 
     def model(self, name: str) -> Model | None:
@@ -216,12 +216,16 @@ class Market:
     def pruned_models(self, model: Model) -> tuple[Model, ...]:
         """Return the published checkpoints that were pruned from a model, largest first."""
         name = self._listed_name(model)
-        return _largest_first(known for known in self.models if model_facts()[known.name].pruned_from == name)
+        return _largest_first(
+            candidate for candidate in self.models if model_facts()[candidate.name].pruned_from == name
+        )
 
     def students(self, model: Model) -> tuple[Model, ...]:
         """Return the published models that were distilled from a model, largest first."""
         name = self._listed_name(model)
-        return _largest_first(known for known in self.models if name in model_facts()[known.name].distilled_from)
+        return _largest_first(
+            candidate for candidate in self.models if name in model_facts()[candidate.name].distilled_from
+        )
 
     def comparable_models(self, present: Model) -> tuple[Model, ...]:
         """Return models of any family with a published score beside the first of the present one, best score first."""
@@ -239,8 +243,8 @@ class Market:
         return replacement_notes(self._listed_name(present), self._listed_name(proposed))
 
     def _listed_name(self, model: Model) -> str:
-        known = self.model(model.name)
-        return model.name if known is None else known.name
+        known_model = self.model(model.name)
+        return model.name if known_model is None else known_model.name
 
     def engine_line(self, engine: str) -> EngineLine | None:
         """Return the maintenance status of an engine that is no longer developed; None for any other engine."""
@@ -306,10 +310,10 @@ class Market:
             profiles.append(
                 next((profile for profile in slices(accelerator.name) if profile.memory_share * max_copies >= 1), None)
             )
-        known = [profile for profile in profiles if profile is not None]
-        if len(known) < len(profiles) or not fit_together(known):
+        known_profiles = [profile for profile in profiles if profile is not None]
+        if len(known_profiles) < len(profiles) or not fit_together(known_profiles):
             return None
-        return tuple(profile.profile for profile in known)
+        return tuple(profile.profile for profile in known_profiles)
 
     def devices_per_instance(self, provider: str, instance_type: str) -> int | None:
         """Return the number of accelerators of an instance type, in any region; None if not listed."""
@@ -331,8 +335,8 @@ class Market:
     @property
     def models(self) -> tuple[Model, ...]:
         """All models of the catalog, by name."""
-        known = {model.name: model for model, _ in _models().values()}
-        return tuple(known[name] for name in sorted(known))
+        model_by_name = {model.name: model for model, _ in _models().values()}
+        return tuple(model_by_name[name] for name in sorted(model_by_name))
 
     def family(self, model: Model) -> str | None:
         """Return the family of a model; None for one that the catalog does not know."""
@@ -340,11 +344,11 @@ class Market:
 
     def smaller_models(self, model: Model) -> tuple[Model, ...]:
         """Return models of the same family with fewer active parameters, largest first; empty for an unknown model."""
-        known = {member.name: (member, family) for member, family in _models().values()}
-        if model.name not in known or model.params_active is None:
+        member_by_name = {member.name: (member, family) for member, family in _models().values()}
+        if model.name not in member_by_name or model.params_active is None:
             return ()
-        family, limit = known[model.name][1], model.params_active
-        smaller = {m.name: m for m, f in known.values() if f == family and (m.params_active or limit) < limit}
+        family, limit = member_by_name[model.name][1], model.params_active
+        smaller = {m.name: m for m, f in member_by_name.values() if f == family and (m.params_active or limit) < limit}
         return tuple(sorted(smaller.values(), key=lambda m: (-(m.params_active or 0), m.name)))
 
 
@@ -365,7 +369,7 @@ def load_market(provider: str | None = None, region: str | None = None) -> Marke
 
 
 def _largest_first(models: Iterable[Model]) -> tuple[Model, ...]:
-    return tuple(sorted(models, key=lambda known: -(known.params_total or 0)))
+    return tuple(sorted(models, key=lambda model: -(model.params_total or 0)))
 
 
 def _limited(offers: Iterable[Offer], provider: str | None, region: str | None) -> tuple[Offer, ...]:

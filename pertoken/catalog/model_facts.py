@@ -119,16 +119,16 @@ def licence_refusal(present: str, proposed: str) -> tuple[str, str] | None:
 
     None too where the present model is not in the catalog: nothing can be compared.
     """
-    before, after = model_facts().get(present), model_facts().get(proposed)
-    if before is None:
+    present_facts, after = model_facts().get(present), model_facts().get(proposed)
+    if present_facts is None:
         return None
     if after is None:
         return "licence-unknown", f"the catalog has no licence of {proposed}"
-    if after.licence.narrower_than(before.licence):
+    if after.licence.narrower_than(present_facts.licence):
         return (
             "narrower-licence",
-            f"{proposed} is under the {after.licence.text}, which permits less than the {before.licence.text} of "
-            f"{present}",
+            f"{proposed} is under the {after.licence.text}, which permits less than the {present_facts.licence.text} "
+            f"of {present}",
         )
     return None
 
@@ -141,9 +141,9 @@ def replacement_refusal(present: str, proposed: str, size: float, *, beside: boo
     refused = licence_refusal(present, proposed)
     if refused is not None:
         return refused
-    before, after = model_facts().get(present), model_facts().get(proposed)
-    if not beside and before is not None and after is not None and after.released < before.released:
-        return "older-model", f"{proposed} of {after.released} is older than {present} of {before.released}"
+    present_facts, after = model_facts().get(present), model_facts().get(proposed)
+    if not beside and present_facts is not None and after is not None and after.released < present_facts.released:
+        return "older-model", f"{proposed} of {after.released} is older than {present} of {present_facts.released}"
     if size < NEEDS_SCORE and not common_scores(present, proposed):
         return (
             "no-published-score",
@@ -154,19 +154,19 @@ def replacement_refusal(present: str, proposed: str, size: float, *, beside: boo
 
 def common_scores(present: str, proposed: str) -> Mapping[str, tuple[float, float]]:
     """Return the scores that are published of both models, by benchmark, in the order of the present model's."""
-    before, after = model_facts().get(present), model_facts().get(proposed)
-    if before is None or after is None:
+    present_facts, after = model_facts().get(present), model_facts().get(proposed)
+    if present_facts is None or after is None:
         return {}
-    return {name: (score, after.scores[name]) for name, score in before.scores.items() if name in after.scores}
+    return {name: (score, after.scores[name]) for name, score in present_facts.scores.items() if name in after.scores}
 
 
 def replacement_notes(present: str, proposed: str) -> tuple[str, ...]:
     """Return what is published of a model that would replace the present one: evaluation and licence."""
     scores = common_scores(present, proposed)
-    before, after = model_facts().get(present), model_facts().get(proposed)
-    if scores and before is not None and after is not None:
+    present_facts, after = model_facts().get(present), model_facts().get(proposed)
+    if scores and present_facts is not None and after is not None:
         figures = ", ".join(f"{name} {old:g} → {new:g}" for name, (old, new) in scores.items())
-        sources = "; ".join(dict.fromkeys((before.scores_source, after.scores_source)))
+        sources = "; ".join(dict.fromkeys((present_facts.scores_source, after.scores_source)))
         evaluation = f"published evaluation: {figures} ({sources}; settings may differ)"
     else:
         evaluation = f"no published evaluation of both {present} and {proposed} was found"
@@ -174,10 +174,14 @@ def replacement_notes(present: str, proposed: str) -> tuple[str, ...]:
         return evaluation, f"the licence of {proposed} is not known"
     student = (f"{proposed} is a published student of {present}",) if present in after.distilled_from else ()
     licence = f"licence of {proposed}, released {after.released}: {after.licence.text}"
-    if before is None:
+    if present_facts is None:
         return evaluation, f"{licence}; that of {present} is not known"
-    permits = "less than" if after.licence.narrower_than(before.licence) else "what"
-    return evaluation, f"{licence}, which permits {permits} the {before.licence.name} of {present} does", *student
+    permits = "less than" if after.licence.narrower_than(present_facts.licence) else "what"
+    return (
+        evaluation,
+        f"{licence}, which permits {permits} the {present_facts.licence.name} of {present} does",
+        *student,
+    )
 
 
 def quantized_note(model: str, weight_dtype: str) -> str:

@@ -125,8 +125,11 @@ def newest(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     """Return the newest offer of each key; of the same date, the later in sequence. What is paid replaces a list."""
     newest_by_key: dict[OfferKey, Offer] = {}
     for offer in offers:
-        known = newest_by_key.get(offer.key)
-        if known is None or (offer.origin is not None, offer.as_of) >= (known.origin is not None, known.as_of):
+        newest_known = newest_by_key.get(offer.key)
+        if newest_known is None or (offer.origin is not None, offer.as_of) >= (
+            newest_known.origin is not None,
+            newest_known.as_of,
+        ):
             newest_by_key[offer.key] = offer
     return tuple(newest_by_key.values())
 
@@ -215,5 +218,9 @@ def ages(offers: Iterable[Offer | TokenOffer], today: date) -> Ages | None:
 
 def outdated(offers: Iterable[Offer | TokenOffer], today: date) -> str | None:
     """Return that no offer is recent, and the command that fetches newer ones; None if one is, or without any."""
-    known = ages(offers, today)
-    return f"{known.text}: `{REFRESH_COMMAND}` fetches newer ones" if known is not None and known.outdated else None
+    offer_ages = ages(offers, today)
+    return (
+        f"{offer_ages.text}: `{REFRESH_COMMAND}` fetches newer ones"
+        if offer_ages is not None and offer_ages.outdated
+        else None
+    )

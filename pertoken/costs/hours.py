@@ -116,8 +116,8 @@ class ModelHours:
 
     def total(self, name: str) -> int | None:
         """Return the sum of a count of `ModelHour` over all hours of which it is known; None without any."""
-        known = [getattr(hour, name) for hour in self.hours if hour and getattr(hour, name) is not None]
-        return sum(known) if known else None
+        known_values = [getattr(hour, name) for hour in self.hours if hour and getattr(hour, name) is not None]
+        return sum(known_values) if known_values else None
 
 
 _COUNTS = ("prompt_tokens", "generated_tokens", "observed_ms", "cached_tokens", "requests_finished")
@@ -201,9 +201,9 @@ class _Hours:
 
     def _counted(self, slots: Ints, column: Ints, counted: Mask) -> Iterator[int | None]:
         """Yield the sum of a count of each cell, over the slots whose tokens are known; None where it is not known."""
-        known = (column != NULL) & counted[slots]
-        cells = self._cells(slots[known])
-        sums, present = _sum(cells, column[known], self._n_cells).tolist(), _any(cells, self._n_cells).tolist()
+        is_counted = (column != NULL) & counted[slots]
+        cells = self._cells(slots[is_counted])
+        sums, present = _sum(cells, column[is_counted], self._n_cells).tolist(), _any(cells, self._n_cells).tolist()
         return (total if is_known else None for total, is_known in zip(sums, present, strict=True))
 
     def _slots(self, epoch_ids: Ints, hours: Ints) -> tuple[Ints, Mask]:

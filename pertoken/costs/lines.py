@@ -196,9 +196,9 @@ class BilledBuckets:
                 (IDLE, owned, owned.nano_usd - owned.busy_nano_usd),
                 (UNALLOCATED, free, free.nano_usd),
             ):
-                some = (table.nano_usd != NULL) & (nano_usd != 0)
+                is_paid = (table.nano_usd != NULL) & (nano_usd != 0)
                 columns = (
-                    column[some].tolist() for column in (table.bucket, table.device_id, table.epoch_id, nano_usd)
+                    column[is_paid].tolist() for column in (table.bucket, table.device_id, table.epoch_id, nano_usd)
                 )
                 for bucket, device_id, epoch_id, nano in zip(*columns, strict=True):
                     foreign = use == IDLE and epoch_id == OTHER

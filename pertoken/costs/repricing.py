@@ -57,18 +57,18 @@ class Prices:
         return tuple(dict.fromkeys(device.name for device in self.devices if formerly(selector, device)))
 
 
-def read_prices(place: StoreLocation, now_ts: int, proposed: Sequence[Discount] = ()) -> Prices:
+def read_prices(location: StoreLocation, now_ts: int, proposed: Sequence[Discount] = ()) -> Prices:
     """Return the prices and devices of a database as they are now, without devices where nothing was recorded yet.
 
     `proposed` are discounts that are not stored yet.
 
     Raises StoreError.
     """
-    if not place.exists("telemetry"):
-        store = Store(place, reading(place, "telemetry"), open_advice(place))
+    if not location.exists("telemetry"):
+        store = Store(location, reading(location, "telemetry"), open_advice(location))
         prices = prices_set(store)
         return Prices(PriceBook(prices), (), _newest(prices), discounts_set(store))
-    store = open_store(place)
+    store = open_store(location)
     with bill(store, 0, now_ts, proposed=proposed) as priced:
         book = priced.prices
         payers = tuple(Priced(row.kind, row.name, row.uuid) for row in priced.payers.values())
@@ -95,26 +95,28 @@ class Repriced:
 
 
 def repriced(
-    place: StoreLocation, before: PriceBook, after: PriceBook, since: int, now_ts: int
+    location: StoreLocation, previous_book: PriceBook, after: PriceBook, since: int, now_ts: int
 ) -> tuple[Repriced, ...]:
     """Return the recorded dollars since `since` at other prices, by device name, where they differ.
 
     Those that had no price, or lose it, are apart. Raises StoreError.
     """
-    if not place.exists("telemetry"):
+    if not location.exists("telemetry"):
         return ()
     changes: dict[tuple[str, bool, bool], Repriced] = {}
-    with open_store(place).read() as connection:
+    with open_store(location).read() as connection:
         devices = Window(connection, 0, now_ts).inventory.devices
         rows = {device_id: row for device_id, row in devices.items() if row.parent_id is None}
         start = max(since, min((row.first_ts for row in rows.values()), default=now_ts) - HOUR)
-        for first, until, times in Window(connection, start, now_ts).device_time({*before.changes(), *after.changes()}):
+        for first, until, times in Window(connection, start, now_ts).device_time(
+            {*previous_book.changes(), *after.changes()}
+        ):
             last = min(now_ts, until)
             for device_id, duration_ms, _ in times:
                 row = rows.get(device_id)
                 if row is None:
                     continue
-                old, new = (_cost(duration_ms, book.rate(row, first)) for book in (before, after))
+                old, new = (_cost(duration_ms, book.rate(row, first)) for book in (previous_book, after))
                 if old != new:
                     since_ts = max(first, row.first_ts)
                     key = row.name, old is None, new is None

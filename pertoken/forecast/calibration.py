@@ -148,10 +148,12 @@ def _residual(term_s: Array, mean: Array, prior: Deviation, seen: Observation) -
     """
     part_s = term_s * np.exp(rows_times(mean, prior.groups))
     expected = total(part_s)
-    known = np.isfinite(seen.seconds) & (expected > 0)
-    expected = np.where(known, expected, 1.0)
-    residual = np.log(np.where(known, seen.seconds, 1.0) / expected) * known / seen.log_sd
-    slope = rows_times(part_s, prior.groups.T) / expected[:, None] * known[:, None] / np.reshape(seen.log_sd, (-1, 1))
+    is_usable = np.isfinite(seen.seconds) & (expected > 0)
+    expected = np.where(is_usable, expected, 1.0)
+    residual = np.log(np.where(is_usable, seen.seconds, 1.0) / expected) * is_usable / seen.log_sd
+    slope = (
+        rows_times(part_s, prior.groups.T) / expected[:, None] * is_usable[:, None] / np.reshape(seen.log_sd, (-1, 1))
+    )
     return residual, slope
 
 
@@ -165,26 +167,26 @@ def prequential(
     Each row updates the deviations as an extended Kalman filter does, so all rows cost one pass.
     """
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
-    place = np.arange(len(owner)) - begins[owner]
+    position = np.arange(len(owner)) - begins[owner]
     sd = np.maximum(prior.sd * np.reshape(widen, (-1, 1)), 1e-6) * np.ones((len(begins), 1))
     mean, covariance = np.zeros(sd.shape), sd[:, :, None] ** 2 * np.eye(sd.shape[1])
     listed = steady(c, table, seen.running).term_s * seen.weights
     errors, scores = np.full(len(owner), np.nan), np.full(len(owner), np.nan)
     started = np.zeros(len(begins), bool)
-    for at in range(int(place.max(initial=-1)) + 1):
-        rows = np.flatnonzero(place == at)
-        of = owner[rows]
-        one = Observation(seen.seconds[rows], seen.running[rows], seen.weights, seen.log_sd)
-        residual, slope = _residual(listed[rows], mean[of], prior, one)
-        measured = np.isfinite(one.seconds)
-        gained = (covariance[of] * slope[:, None, :]).sum(axis=2)
+    for step in range(int(position.max(initial=-1)) + 1):
+        rows = np.flatnonzero(position == step)
+        owners = owner[rows]
+        observation = Observation(seen.seconds[rows], seen.running[rows], seen.weights, seen.log_sd)
+        residual, slope = _residual(listed[rows], mean[owners], prior, observation)
+        measured = np.isfinite(observation.seconds)
+        gained = (covariance[owners] * slope[:, None, :]).sum(axis=2)
         variance = 1 + (gained * slope).sum(axis=1)
-        errors[rows] = np.where(measured & started[of], residual * seen.log_sd, np.nan)
-        scores[rows] = np.where(measured & started[of], residual / np.sqrt(variance), np.nan)
-        started[of] |= measured
+        errors[rows] = np.where(measured & started[owners], residual * seen.log_sd, np.nan)
+        scores[rows] = np.where(measured & started[owners], residual / np.sqrt(variance), np.nan)
+        started[owners] |= measured
         gain = gained / variance[:, None]
-        mean[of] = np.clip(mean[of] + gain * residual[:, None], -MAX_DEVIATION, MAX_DEVIATION)
-        covariance[of] -= gain[:, :, None] * gained[:, None, :]
+        mean[owners] = np.clip(mean[owners] + gain * residual[:, None], -MAX_DEVIATION, MAX_DEVIATION)
+        covariance[owners] -= gain[:, :, None] * gained[:, None, :]
     return errors, scores
 
 
@@ -209,11 +211,11 @@ class PredictionError:
 
 def prediction_error(errors: Array, scores: Array, least: int) -> PredictionError | None:
     """Return the error of one owner from its rows of `prequential`, None where fewer than `least` were predicted."""
-    known = np.isfinite(errors)
-    if known.sum() < least:
+    is_finite = np.isfinite(errors)
+    if is_finite.sum() < least:
         return None
-    of_log, of_score = (float(np.median(np.abs(values[known]))) for values in (errors, scores))
-    return PredictionError(of_log, int(known.sum()), of_score)
+    of_log, of_score = (float(np.median(np.abs(values[is_finite]))) for values in (errors, scores))
+    return PredictionError(of_log, int(is_finite.sum()), of_score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,25 +232,28 @@ class Ratio:
 
 
 def ratio(
-    before: Candidates,
+    candidates_before: Candidates,
     after: Candidates,
     table: Efficiency,
     prior: Deviation,
     running: tuple[Array, Array],
-    known: Posterior,
+    posterior: Posterior,
     points: Array | float = 1.0,
 ) -> Ratio:
-    """Return the ratio of rates of `after` over `before`, row by row, both under the calibration `known`.
+    """Return the rates of `after` over those of `candidates_before`, row by row, both under `posterior`.
 
     `running`: sequences before and after. The deviations hold for both. Before and after swapped give the negative.
-    `points`: operating points that `known` rests on, which bound how far it may move the ratio (`MAX_SHIFT`).
+    `points`: operating points that `posterior` rests on, which bound how far it may move the ratio (`MAX_SHIFT`).
     """
-    shift = rows_times(known.mean, prior.groups)
-    slow_before, slow_after = steady(before, table, running[0], shift), steady(after, table, running[1], shift)
+    shift = rows_times(posterior.mean, prior.groups)
+    slow_before, slow_after = (
+        steady(candidates_before, table, running[0], shift),
+        steady(after, table, running[1], shift),
+    )
     slope_here, slope_there = (rows_times(end.shares, prior.groups.T) for end in (slow_before, slow_after))
     change = slope_there - slope_here
-    left_open = (change[:, :, None] * known.covariance * change[:, None, :]).sum(axis=(1, 2))
-    uncalibrated = np.log(steady(after, table, running[1]).tok_s / steady(before, table, running[0]).tok_s)
+    left_open = (change[:, :, None] * posterior.covariance * change[:, None, :]).sum(axis=(1, 2))
+    uncalibrated = np.log(steady(after, table, running[1]).tok_s / steady(candidates_before, table, running[0]).tok_s)
     calibrated = np.log(slow_after.tok_s / slow_before.tok_s)
     farthest = MAX_SHIFT * np.asarray(points)
     log_ratio = uncalibrated + np.clip(calibrated - uncalibrated, -farthest, farthest)
@@ -292,11 +297,11 @@ def load_errors(
     NaN where no time was measured; None without any measured point. Errors are cut off at `MAX_SURPRISE`: a minute in
     which a server stalled, at a load that no other minute had, would otherwise dominate all forecasts near it.
     """
-    known = np.isfinite(log_errors)
-    if not known.any() or sd == 0:
+    is_finite = np.isfinite(log_errors)
+    if not is_finite.any() or sd == 0:
         return None
-    kept = np.clip(log_errors[known], -MAX_SURPRISE, MAX_SURPRISE)
-    return LoadErrors(tuple(map(tuple, loads[known].tolist())), tuple(kept.tolist()), sd, length)
+    kept = np.clip(log_errors[is_finite], -MAX_SURPRISE, MAX_SURPRISE)
+    return LoadErrors(tuple(map(tuple, loads[is_finite].tolist())), tuple(kept.tolist()), sd, length)
 
 
 def log_times(errors: Sequence[LoadErrors | None], loads: Array) -> Array:
@@ -337,9 +342,9 @@ def _points(errors: LoadErrors) -> tuple[Array, Array, float]:
     return loads, errors.sd**2 * weights, errors.length
 
 
-def _likeness(one: Array, other: Array, length: Array | float) -> Array:
+def _likeness(one: Array, another_array: Array, length: Array | float) -> Array:
     """Return the correlation of errors at loads, whose last axis is summed up."""
-    return np.asarray(np.exp(-total((one - other) ** 2) / (2 * length**2)))
+    return np.asarray(np.exp(-total((one - another_array) ** 2) / (2 * length**2)))
 
 
 Z95 = 1.6448536269514722
@@ -357,14 +362,14 @@ class Realised:
     source: str
     """The receipt, for people."""
 
-    def ran(self, now: Deployment) -> Deployment:
+    def ran(self, deployment: Deployment) -> Deployment:
         """Return the deployment as it ran before."""
         values: Mapping[str, Any] = dict(self.before)
-        return replace(now, **values)
+        return replace(deployment, **values)
 
-    def slower_before(self, now: Deployment) -> float:
+    def slower_before(self, deployment: Deployment) -> float:
         """Return the seconds per token of one sequence before over those now."""
-        return (now.n_devices or 1) / (self.ran(now).n_devices or 1) / self.ratio[1]
+        return (deployment.n_devices or 1) / (self.ran(deployment).n_devices or 1) / self.ratio[1]
 
     @property
     def log_sd(self) -> float:
@@ -387,14 +392,14 @@ class Earlier:
     realised: Realised
     row: Row
 
-    def slower(self, now: Deployment) -> float:
+    def slower(self, deployment: Deployment) -> float:
         """Return the ratio of seconds per token, before over now, at which the forecast equals the measured change."""
-        return self.realised.slower_before(now)
+        return self.realised.slower_before(deployment)
 
 
-def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
+def earlier(present_deployment: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
     """Return how a deployment ran before each verified change, as far as the serving model knows that."""
-    before = [realised.ran(now) for realised in changes]
+    before = [realised.ran(present_deployment) for realised in changes]
     rows = resolve_each([(deployment, load) for deployment in before], market)
     return [
         Earlier(realised, row) for realised, row in zip(changes, rows, strict=True) if not isinstance(row, Abstained)

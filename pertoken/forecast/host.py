@@ -131,10 +131,12 @@ class Calibration:
             for realised in self.realised
         )
 
-    def has_seen(self, now: Deployment, to: Deployment) -> bool:
+    def has_seen(self, deployment: Deployment, to: Deployment) -> bool:
         """Return whether a change is of kinds verified on this host: its ratio is measured, not inferred."""
-        kinds = kinds_of(now, to) if self.realised else frozenset()
-        return bool(kinds) and any(kinds <= kinds_of(now, realised.ran(now)) for realised in self.realised)
+        kinds = kinds_of(deployment, to) if self.realised else frozenset()
+        return bool(kinds) and any(
+            kinds <= kinds_of(deployment, realised.ran(deployment)) for realised in self.realised
+        )
 
     def log_sd(self, shares: Array) -> float:
         """Return the standard deviation of a step's log time, given the shares of its terms.

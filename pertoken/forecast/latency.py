@@ -184,9 +184,9 @@ class LatencyQuery:
 def utilizations(queries: Sequence[LatencyQuery], market: Market) -> list[float | Abstained]:
     """Return `Latency.utilization` of each query, or `Abstained`, without computing quantiles."""
 
-    def shares(known: Sequence[LatencyQuery], c: Candidates) -> list[float]:
-        replicas, generated = replicas_of(known, c)
-        rate = np.array([query.arrivals.requests_per_s for query in known]) / c.dp
+    def shares(forecastable: Sequence[LatencyQuery], c: Candidates) -> list[float]:
+        replicas, generated = replicas_of(forecastable, c)
+        rate = np.array([query.arrivals.requests_per_s for query in forecastable]) / c.dp
         values: list[float] = (rate / capacity_per_s(replicas, generated)).tolist()
         return values
 
@@ -321,8 +321,8 @@ def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> 
     return for_each(queries, lambda asked: END(asked[0]), market, _overrun, ROWS_AT_ONCE)
 
 
-def _overrun(asked: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:
-    queries, limits = zip(*asked, strict=True)
+def _overrun(requested: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:
+    queries, limits = zip(*requested, strict=True)
     replicas, generated = replicas_of(queries, c)
     rate = np.array([query.arrivals.requests_per_s for query in queries]) / c.dp
     return list(map(bool, overrun(replicas, rate, generated, limit_seconds(limits), SHARES)))
@@ -394,20 +394,20 @@ def _range(likely: float, half_width: float) -> Range:
     return likely / spread, likely, likely * spread
 
 
-def ratios(before: Latency, after: Latency, calibration: Calibration, *, same_load: bool) -> tuple[Range, ...]:
+def ratios(present_latency: Latency, after: Latency, calibration: Calibration, *, same_load: bool) -> tuple[Range, ...]:
     """Return the ratio of each figure with its 80 % interval: TTFT p50, p95, TPOT p50, p95.
 
     Both latencies have no refusal and are forecast under `calibration`. `same_load`: whether a replica gets the same
     requests before and after.
     """
-    if after is before:
+    if after is present_latency:
         return (SAME,) * len(after.slopes)
     kinds = None if after.kinds is None else after.kinds | (frozenset() if same_load else {OTHER_LOAD})
     covariance = np.asarray(calibration.posterior.covariance[0])
     ranges = []
-    for index, (present, proposed) in enumerate(zip(_likely(before), _likely(after), strict=True)):
+    for index, (present, proposed) in enumerate(zip(_likely(present_latency), _likely(after), strict=True)):
         log_ratio = math.log(proposed / present)
-        slope = after.slopes[index] - before.slopes[index]
+        slope = after.slopes[index] - present_latency.slopes[index]
         log_sd = math.sqrt(max(float(slope @ covariance @ slope), 0.0) + (slope[-1] * deviation().noise) ** 2)
         device = intervals().floor if kinds is None else float(intervals().half_width(kinds, log_sd))
         # The error of the queueing model is common to both where they hardly differ.
@@ -438,11 +438,11 @@ def fewest_all(
     return for_each(queries, lambda asked: END(asked[0]), market, _fewest)
 
 
-def _fewest(asked: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], c: Candidates) -> Iterator[Counts]:
+def _fewest(requested: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], c: Candidates) -> Iterator[Counts]:
     """Yield the counts of each query. With more replicas fewer requests arrive at each: usually the first number that
     is not overloaded is enough, the largest one shows whether any is, and bisection finds the first of these.
     """
-    queries, factors, limits = zip(*asked, strict=True)
+    queries, factors, limits = zip(*requested, strict=True)
     services, generated = replicas_of(queries, c)
     limits_s = limit_seconds(limits)
     owner = np.repeat(np.arange(len(c)), [len(of_query) for of_query in factors])

@@ -106,9 +106,9 @@ Row = tuple[dict[str, float], tuple[float, ...]]
 """Columns and tags of one candidate."""
 
 
-def resolve_each(asked: Sequence[tuple[Deployment, Load]], market: Market) -> list[Row | Abstained]:
+def resolve_each(queries: Sequence[tuple[Deployment, Load]], market: Market) -> list[Row | Abstained]:
     """Resolve each deployment under its load; `Abstained` in place of a row where something is unknown."""
-    return [_row_or_reason(deployment, load, market) for deployment, load in asked]
+    return [_row_or_reason(deployment, load, market) for deployment, load in queries]
 
 
 def _row_or_reason(deployment: Deployment, load: Load, market: Market) -> Row | Abstained:
@@ -406,7 +406,7 @@ def accepted_len(acceptance: float | None, drafted: int) -> float:
 
     Each is accepted independently: 1 + a + a² + ... + a^drafted (Leviathan et al., 2023, arXiv 2211.17192, equation 1).
     """
-    return float(sum((acceptance or 0.0) ** place for place in range(drafted + 1)))
+    return float(sum((acceptance or 0.0) ** drafts for drafts in range(drafted + 1)))
 
 
 def acceptance(length: float, drafted: float) -> float:
@@ -437,67 +437,69 @@ UNCOVERED_KERNELS = "uncovered kernels"
 
 
 @by_identity
-def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
+def kinds_of(deployment: Deployment, to: Deployment) -> frozenset[str]:
     """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
-    changes = _changes(now, to)
+    changes = _changes(deployment, to)
     kinds = {_table()["knobs"][knob] for knob in changes if knob in _table()["knobs"]}
     if "weight_dtype" in changes:
-        narrow = to.weight_dtype if to.weight_dtype in _table()["narrow"] else now.weight_dtype
+        narrow = to.weight_dtype if to.weight_dtype in _table()["narrow"] else deployment.weight_dtype
         kinds.add(f"quantize_{_table()['narrow'].get(narrow or '', narrow)}")
     return frozenset(kinds)
 
 
 @by_identity
-def measured_kinds(now: Deployment, to: Deployment, market: Market) -> frozenset[str]:
+def measured_kinds(deployment: Deployment, to: Deployment, market: Market) -> frozenset[str]:
     """Return the kinds of a change, with `UNCOVERED_KERNELS` where no public source ran the kernels before or after."""
-    kinds = kinds_of(now, to)
-    covered = not kinds or not any(uncovered_kernels(end, market) for end in (now, to))
+    kinds = kinds_of(deployment, to)
+    covered = not kinds or not any(uncovered_kernels(end, market) for end in (deployment, to))
     return kinds if covered else kinds | {UNCOVERED_KERNELS}
 
 
 @by_identity
-def _changes(now: Deployment, to: Deployment) -> frozenset[str]:
+def _changes(deployment: Deployment, to: Deployment) -> frozenset[str]:
     """Name the knobs that differ, and the accelerator; no other part of a placement changes the speed."""
-    moved = now.accelerator != to.accelerator
-    return frozenset(now.knob_changes(to)) | ({"placement.accelerator"} if moved else frozenset())
+    moved = deployment.accelerator != to.accelerator
+    return frozenset(deployment.knob_changes(to)) | ({"placement.accelerator"} if moved else frozenset())
 
 
-def onto_cpus(now: Deployment, to: Deployment, market: Market) -> bool:
+def onto_cpus(present_deployment: Deployment, to: Deployment, market: Market) -> bool:
     """Return whether a change is a move from accelerators to CPUs, whose rates a probe measured by engine."""
     on_cpus = [
         device is not None and device.arch == CPU_ARCH
-        for device in (market.accelerator(deployment.accelerator) for deployment in (now, to))
+        for device in (market.accelerator(deployment.accelerator) for deployment in (present_deployment, to))
     ]
     return on_cpus == [False, True]
 
 
-def known_kinds(now: Deployment, to: Deployment, load: Load, market: Market) -> frozenset[str]:
+def known_kinds(deployment: Deployment, to: Deployment, load: Load, market: Market) -> frozenset[str]:
     """Return the kinds of a change. Raises Abstained for a knob that the serving model does not know."""
-    changes = _changes(now, to)
-    if "enable_prefix_caching" in changes and not now.enable_prefix_caching:
+    changes = _changes(deployment, to)
+    if "enable_prefix_caching" in changes and not deployment.enable_prefix_caching:
         raise Abstained(
             "which share of prompts repeats is not measured while the prefix cache is off: switch it on for some hours"
         )
-    if "num_speculative_tokens" in changes and (load.acceptance is None or not now.num_speculative_tokens):
+    if "num_speculative_tokens" in changes and (load.acceptance is None or not deployment.num_speculative_tokens):
         raise Abstained(
             "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
             "metrics that count drafts"
         )
-    known = {"weight_dtype", "engine"} if onto_cpus(now, to, market) else {"weight_dtype"}
+    known = {"weight_dtype", "engine"} if onto_cpus(deployment, to, market) else {"weight_dtype"}
     unknown = [knob for knob in changes - known if knob not in _table()["knobs"]]
     if unknown:
         trial = knobs()[unknown[0]].trial
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")
-    return kinds_of(now, to)
+    return kinds_of(deployment, to)
 
 
-def check_hardware(now: Deployment, to: Deployment, market: Market) -> None:
+def check_hardware(present_deployment: Deployment, to: Deployment, market: Market) -> None:
     """Raise Abstained for a move from CPUs to accelerators, or to a format that the engine does not run there.
 
     Measurements on CPUs do not predict accelerators.
     """
-    if onto_cpus(to, now, market):
+    if onto_cpus(to, present_deployment, market):
         raise Abstained("what a move from CPUs to accelerators gains is not measured: try it for some hours")
-    combinations = [(deployment.engine, deployment.weight_dtype, deployment.accelerator) for deployment in (now, to)]
+    combinations = [
+        (deployment.engine, deployment.weight_dtype, deployment.accelerator) for deployment in (present_deployment, to)
+    ]
     if combinations[0] != combinations[1] and (reason := market.not_run(*combinations[1])) is not None:
         raise Abstained(reason)

@@ -111,8 +111,8 @@ def running_tok_s(
     They are computed together; `Abstained` where something is unknown, None for one that would not start.
     """
 
-    def rates(known: Sequence[tuple[Deployment, Load, Calibration]], c: Candidates) -> list[float | None]:
-        deployments, loads, calibrations = zip(*known, strict=True)
+    def rates(forecastable: Sequence[tuple[Deployment, Load, Calibration]], c: Candidates) -> list[float | None]:
+        deployments, loads, calibrations = zip(*forecastable, strict=True)
         tok_s = _Model(deployments, c, calibrations).steady(_present(loads, _limits(c, calibrations))).tok_s.tolist()
         refused = refusals(deployments, c, market)
         return [rate if refusal is None else None for rate, refusal in zip(tok_s, refused, strict=True)]
@@ -168,14 +168,14 @@ def concurrency_limits(c: Candidates, capacities: Sequence[float]) -> Array:
 
 
 def compare(
-    now: Deployment, to: Deployment, load: Load, market: Market, calibration: Calibration | None = None
+    deployment: Deployment, to: Deployment, load: Load, market: Market, calibration: Calibration | None = None
 ) -> Change | Forecast:
-    """Return the effect of a change from `now` to `to` under the load; the refused forecast if `to` would not start.
+    """Return the effect of a change from `deployment` to `to` under the load; refused if `to` would not start.
 
     The interval is the error measured for changes of these kinds.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
-    (result,) = compare_all([Comparison(now, to, load, calibration or Calibration())], market)
+    (result,) = compare_all([Comparison(deployment, to, load, calibration or Calibration())], market)
     if isinstance(result, Abstained):
         raise result
     return result
@@ -217,11 +217,11 @@ def compare_all(comparisons: Sequence[Comparison], market: Market) -> list[Chang
 
 
 def _compared(
-    known: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market
+    forecastable: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market
 ) -> list[Change | Forecast | Abstained]:
-    comparisons = [comparison for comparison, _, _, _ in known]
+    comparisons = [comparison for comparison, _, _, _ in forecastable]
     carried_over = [carried(comparison.calibration, comparison.to, market) for comparison in comparisons]
-    before, after = stack_rows([row[2] for row in known]), stack_rows([row[3] for row in known])
+    before, after = stack_rows([row[2] for row in forecastable]), stack_rows([row[3] for row in forecastable])
     afterwards = _forecasts(
         [comparison.to for comparison in comparisons],
         [comparison.load for comparison in comparisons],
@@ -244,7 +244,10 @@ def _compared(
         np.concatenate([posterior.covariance for posterior in posteriors]),
     )
     verified = np.array(
-        [known.has_seen(change.now, change.to) for change, known in zip(comparisons, carried_over, strict=True)]
+        [
+            forecastable.has_seen(change.now, change.to)
+            for change, forecastable in zip(comparisons, carried_over, strict=True)
+        ]
     )
     points = np.where(verified, np.inf, [calibration.points for calibration in carried_over])
     ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, points)
@@ -257,8 +260,8 @@ def _compared(
     )
     # What is not carried over is missed at the present end alone.
     missed_before = missed_before + [
-        0.0 if known is change.calibration else change.calibration.log_time
-        for change, known in zip(comparisons, carried_over, strict=True)
+        0.0 if forecastable is change.calibration else change.calibration.log_time
+        for change, forecastable in zip(comparisons, carried_over, strict=True)
     ]
     log_ratios = ratios.log_ratio + missed_before - missed_after
     now = slowed(ratios.before, np.exp(missed_before))

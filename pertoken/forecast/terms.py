@@ -46,7 +46,7 @@ _AT: Final = {name: place for place, name in enumerate(TERMS)}
 
 def total(term_s: Array) -> Array:
     """Add up the terms of each candidate, one after another: what else is computed beside it changes no digit."""
-    return reduce(np.add, (term_s[..., place] for place in range(term_s.shape[-1])))
+    return reduce(np.add, (term_s[..., term] for term in range(term_s.shape[-1])))
 
 
 def touched_share(c: Candidates, tokens: Array) -> Array:

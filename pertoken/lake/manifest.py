@@ -80,12 +80,12 @@ class Manifest:
         """Return the name of its file."""
         return f"manifest-{self.through_ts:012d}-{self.read_us:016d}-{digest(self.content())[:16]}.json"
 
-    def same_day(self, other: Manifest | None) -> bool:
+    def same_day(self, another_manifest: Manifest | None) -> bool:
         """Return whether another manifest states the same rows, whenever they were read."""
-        return other is not None and (self.through_ts, self.prices, self.files) == (
-            other.through_ts,
-            other.prices,
-            other.files,
+        return another_manifest is not None and (self.through_ts, self.prices, self.files) == (
+            another_manifest.through_ts,
+            another_manifest.prices,
+            another_manifest.files,
         )
 
 

@@ -193,10 +193,10 @@ def with_owners(table: Any) -> Any:
     return table.mutate(workload=ibis.coalesce(table.namespace + "/" + table.workload, table.workload))
 
 
-def within(table: Any, asked: Range) -> Any:
+def within(table: Any, date_range: Range) -> Any:
     """Return the rows of a table with `day` and `hour` that lie in a range of whole hours."""
     (first_day, first_hour), (last_day, last_hour) = (
-        (day_of(ts).isoformat(), ts % DAY // HOUR) for ts in (asked.start_ts, asked.end_ts - 1)
+        (day_of(ts).isoformat(), ts % DAY // HOUR) for ts in (date_range.start_ts, date_range.end_ts - 1)
     )
     begun = (table.day > first_day) | ((table.day == first_day) & (table.hour >= first_hour))
     return table.filter(begun & ((table.day < last_day) | ((table.day == last_day) & (table.hour <= last_hour))))
@@ -415,8 +415,8 @@ class OpenTables(Mapping[str, Any]):
     Reading one raises FaultyDays where some of its days hold rows of no bill, and EngineFailed.
     """
 
-    def __init__(self, engine: Engine, days: Days, asked: Range) -> None:
-        self._engine, self._days, self._asked = engine, days, asked
+    def __init__(self, engine: Engine, days: Days, date_range: Range) -> None:
+        self._engine, self._days, self._asked = engine, days, date_range
         self._opened: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -444,11 +444,11 @@ class OpenTables(Mapping[str, Any]):
 class LakeSession:
     """Questions about one range of days, over one engine. Close it, or use it as a context manager."""
 
-    def __init__(self, url: str, asked: Range, engine_name: str) -> None:
+    def __init__(self, url: str, date_range: Range, engine_name: str) -> None:
         """Raise BadInput for an unknown engine or URL, StoreError where the lake cannot be listed or is none."""
         lake = LakeFiles(url)
-        self.asked = asked
-        days = checked(days_of(lake, asked), ASKED)
+        self.asked = date_range
+        days = checked(days_of(lake, date_range), ASKED)
         self._engine: Engine = engine(engine_name, lake)
         self._open(days)
 

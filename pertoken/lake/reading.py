@@ -235,12 +235,12 @@ def cells_of(lake: LakeFiles) -> list[str]:
     return cells
 
 
-def days_of(lake: LakeFiles, asked: Range) -> Days:
+def days_of(lake: LakeFiles, date_range: Range) -> Days:
     """Return the current manifests of a range; a day whose files cannot be used is a fault. Raises StoreError."""
-    cells = [cell for cell in cells_of(lake) if not asked.cells or cell in asked.cells]
-    if missing := asked.cells.difference(cells):
+    cells = [cell for cell in cells_of(lake) if not date_range.cells or cell in date_range.cells]
+    if missing := date_range.cells.difference(cells):
         raise StoreError(f"{lake}: has no cell {min(missing)!a}; it has {', '.join(sorted(cells_of(lake)))}")
-    published = _together(lambda cell: _published(lake, cell, asked), cells)
+    published = _together(lambda cell: _published(lake, cell, date_range), cells)
     wanted = [(cell, day) for cell, days in zip(cells, published, strict=True) for day in days]
     read = _together(lambda key: _manifest(lake, *key), wanted)
     manifests = tuple(found for found in read if isinstance(found, Manifest))
@@ -261,9 +261,9 @@ def verified(days: Days, tables: Sequence[str] | None = None) -> Days:
     return days.without(fault for fault in faults if fault is not None)
 
 
-def _published(lake: LakeFiles, cell: str, asked: Range) -> list[date]:
+def _published(lake: LakeFiles, cell: str, date_range: Range) -> list[date]:
     folders = set(lake.folders(f"cell={cell}"))
-    return [day for day in asked.days if f"day={day.isoformat()}" in folders]
+    return [day for day in date_range.days if f"day={day.isoformat()}" in folders]
 
 
 def _manifest(lake: LakeFiles, cell: str, day: date) -> Manifest | DayFault | None:

@@ -84,15 +84,15 @@ class DayRows:
         self, start_ts: int, device_id: int, epoch_id: int | None, use: str, nano_usd: int | None
     ) -> tuple[Any, ...]:
         device = self._bill.inventory.devices[device_id]
-        place = self._places.get(device.host_id, _NO_PLACE)
+        host_place = self._places.get(device.host_id, _NO_PLACE)
         owner = None if epoch_id is None else self._owners.get(epoch_id)
         return (
             (start_ts - self._start) // HOUR,
             device_id,
             self._accelerators[device_id],
             device.host_name,
-            place.provider,
-            place.region,
+            host_place.provider,
+            host_place.region,
             epoch_id if epoch_id in self._counting else None,
             *(_NOBODY if owner is None else owner.values()),
             use,
@@ -113,17 +113,23 @@ class DayRows:
                     ]
         host_of = {row.epoch_id: row.host_id for row in self._bill.inventory.epochs}
         for (epoch_id, hour), values in sums.items():
-            place = self._places.get(host_of[epoch_id], _NO_PLACE)
-            yield hour, place.provider, place.region, epoch_id, *self._owners[epoch_id].values(), *values
+            host_place = self._places.get(host_of[epoch_id], _NO_PLACE)
+            yield hour, host_place.provider, host_place.region, epoch_id, *self._owners[epoch_id].values(), *values
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         newest = self._bill.inventory.newest
         for deployment_id, dollars in self._bill.kinds.items():
-            place = self._places.get(newest[deployment_id].host_id, _NO_PLACE)
+            host_place = self._places.get(newest[deployment_id].host_id, _NO_PLACE)
             owner = self._owners[newest[deployment_id].epoch_id]
             served = self._bill.totals.of(deployment_id)
             tokens = (served.get(f"{kind}_tokens") for kind in ("prompt", "cached", "generated"))
-            yield place.provider, place.region, *owner.values(), *(getattr(dollars, kind) for kind in WORK), *tokens
+            yield (
+                host_place.provider,
+                host_place.region,
+                *owner.values(),
+                *(getattr(dollars, kind) for kind in WORK),
+                *tokens,
+            )
 
     def _owner_names(self) -> Iterator[tuple[int, str, str]]:
         """Yield the owners of each epoch by every basis that is no column."""

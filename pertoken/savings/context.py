@@ -112,10 +112,10 @@ class Forecasts:
         _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
         self.arrivals(seen)
 
-    def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
+    def calibration(self, deployment: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return the calibration of the model on a deployment's own measurements. Raises Abstained or ValueError."""
         calibration = _once(
-            self._calibrations, (now, load), lambda: calibrate_all([self._measured(now, load)], market)[0]
+            self._calibrations, (deployment, load), lambda: calibrate_all([self._measured(deployment, load)], market)[0]
         )
         if isinstance(calibration, Exception):
             raise calibration
@@ -123,25 +123,25 @@ class Forecasts:
 
     def change(
         self,
-        now: Deployment,
+        deployment: Deployment,
         to: Deployment,
         load: MeasuredLoad,
         calibration: Calibration,
         market: Market,
     ) -> Change | Forecast:
         """Return the forecast effect of a change. Raises Abstained."""
-        comparison = Comparison(now, to, load.load, calibration)
-        key = (now, to, load)
+        comparison = Comparison(deployment, to, load.load, calibration)
+        key = (deployment, to, load)
         change = _once(self._changes, key, lambda: compare_all([comparison], market)[0])
         if isinstance(change, Abstained):
             raise change
         return change
 
     def present(
-        self, now: Deployment, load: MeasuredLoad, arrivals: Arrivals, calibration: Calibration, market: Market
+        self, deployment: Deployment, load: MeasuredLoad, arrivals: Arrivals, calibration: Calibration, market: Market
     ) -> Present:
         """Return the present latency of a deployment, as measured and as forecast. Raises Abstained."""
-        query = LatencyQuery(now, load.load, arrivals, calibration)
+        query = LatencyQuery(deployment, load.load, arrivals, calibration)
         inputs = _latency_inputs(query)
         latency = _once(self._presents, inputs, lambda: presents_under([(query, load)], market)[0])
         if isinstance(latency, Abstained):
@@ -242,14 +242,14 @@ class Forecasts:
         for inputs, calibration in zip(missing, calibrations, strict=True):
             self._calibrations[_key(*inputs)] = inputs, calibration
 
-    def _compare(self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market) -> _ByQuestion:
+    def _compare(self, forecastable: Sequence[tuple[Question, MeasuredLoad]], market: Market) -> _ByQuestion:
         """Forecast each change; return the latency queries of those that likely serve the demand.
 
         Their arrivals were measured.
         """
         ready = [
             (question, load, calibration.for_change(question.to))
-            for question, load in known
+            for question, load in forecastable
             if isinstance(calibration := self._calibrations[_key(question.now, load)][1], Calibration)
         ]
         comparisons = [
@@ -273,8 +273,8 @@ class Forecasts:
                 by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
         return by_question
 
-    def _presents_of(self, asked: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> None:
-        by_key = {_key(*_latency_inputs(query)): (query, load) for query, load in asked}
+    def _presents_of(self, queries: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> None:
+        by_key = {_key(*_latency_inputs(query)): (query, load) for query, load in queries}
         missing = [(query, load) for key, (query, load) in by_key.items() if key not in self._presents]
         for (query, _), present in zip(missing, presents_under(missing, market), strict=True):
             inputs = _latency_inputs(query)
@@ -336,8 +336,8 @@ class Forecasts:
         """Return an empty cache with the same verified changes."""
         return Forecasts(self.realised)
 
-    def _measured(self, now: Deployment, load: MeasuredLoad) -> Measured:
-        return replace(_measured(now, load), realised=self.realised.get(now.deployment_id, ()))
+    def _measured(self, deployment: Deployment, load: MeasuredLoad) -> Measured:
+        return replace(_measured(deployment, load), realised=self.realised.get(deployment.deployment_id, ()))
 
     def _measured_load(self, seen: Evidence) -> MeasuredLoad | None:
         try:
@@ -390,10 +390,10 @@ def _or_missing(measure: Callable[[Evidence], T], seen: Evidence) -> T | NotMeas
         return missing
 
 
-def _measured(now: Deployment, assumed: MeasuredLoad) -> Measured:
+def _measured(deployment: Deployment, assumed: MeasuredLoad) -> Measured:
     load = assumed.calibrated_on or assumed
     return Measured(
-        now,
+        deployment,
         load.load,
         load.busy_tok_s,
         load.tpot_ms,

@@ -134,13 +134,13 @@ class Outcomes:
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], tuple[object, Outcome]] = {}
 
-    def of_service(self, before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
+    def of_service(self, present: Fleet, service: Service, to: Service, context: Context) -> Outcome:
         """Return the outcome of a change of one service."""
-        return self._once((now, to), lambda: outcome(before, now, to, context))
+        return self._once((service, to), lambda: outcome(present, service, to, context))
 
-    def of_company(self, before: Fleet, deployments: tuple[Deployment, ...], context: Context) -> Outcome:
+    def of_company(self, present: Fleet, deployments: tuple[Deployment, ...], context: Context) -> Outcome:
         """Return the outcome of deployments that come to share a device."""
-        return self._once(deployments, lambda: sharing.sharing_outcome(before, deployments, context))
+        return self._once(deployments, lambda: sharing.sharing_outcome(present, deployments, context))
 
     def _once(self, of: tuple[object, ...], compute: Callable[[], Outcome]) -> Outcome:
         key = tuple(map(id, of))
@@ -150,50 +150,54 @@ class Outcomes:
 
 
 def estimate(
-    before: Fleet, after: Fleet, context: Context, difference: Diff | None = None, known: Outcomes | None = None
+    present: Fleet,
+    after: Fleet,
+    context: Context,
+    difference: Diff | None = None,
+    known_outcomes: Outcomes | None = None,
 ) -> Estimate:
-    """Price going from `before` to `after`, per month of 730 h; `difference` is theirs, where it is known already.
+    """Price going from `present` to `after`, per month of 730 h; `difference` is theirs, where it is known already.
 
-    `known` remembers outcomes from one estimate to the next, of the same `before` and `context`.
+    `known_outcomes` remembers outcomes from one estimate to the next, of the same `present` and `context`.
 
     Raises InvalidEdit (a ValueError) if nothing differs, or no edit leads from one to the other.
     """
-    difference, known = difference or diff(before, after), known or Outcomes()
+    difference, known_outcomes = difference or diff(present, after), known_outcomes or Outcomes()
     if not difference:
         raise InvalidEdit("the proposal equals the present")
-    unlike = {service.name: service for service in services_unlike(after, before)}
-    merges = sharing.merges(before, after, difference)
+    unlike = {service.name: service for service in services_unlike(after, present)}
+    merges = sharing.merges(present, after, difference)
     merged = {service.name for merge in merges for service in merge.services}
-    outcomes = [_merged(before, merge, context) for merge in merges]
+    outcomes = [_merged(present, merge, context) for merge in merges]
     changed = [
-        (service, known.of_service(before, service, unlike[service.name], context))
-        for service in before.services
+        (service, known_outcomes.of_service(present, service, unlike[service.name], context))
+        for service in present.services
         if service.name in unlike and service.name not in merged and service != unlike[service.name]
     ]
     outcomes += [outcome for _, outcome in changed]
     outcomes += [
-        purchases.commitment_outcome(before, commitment, context)
+        purchases.commitment_outcome(present, commitment, context)
         for commitment in after.commitments
-        if commitment not in before.commitments
+        if commitment not in present.commitments
     ]
     slices = any(change.field == "partitions" for change in difference.changes)
-    if slices and all(held >= 0 for deployment in deployments_unlike(after, before) for held in deployment.device_ids):
+    if slices and all(held >= 0 for deployment in deployments_unlike(after, present) for held in deployment.device_ids):
         outcomes.append(Outcome(unpriced="dividing a device alone changes no bill: price what then runs on it"))
-    companies = sharing.newly_shared(before, after, deployments_unlike(after, before))
-    outcomes += [known.of_company(before, company, context) for company in companies]
+    companies = sharing.newly_shared(present, after, deployments_unlike(after, present))
+    outcomes += [known_outcomes.of_company(present, company, context) for company in companies]
     refused = next((outcome for outcome in outcomes if outcome.infeasible is not None), None)
     if refused is not None:
         return _without_money(refused)
     placed = [instances for outcome in outcomes for instances in outcome.placed]
     started = {service.name: outcome.new_nano_usd_per_hour[LIKELY] for service, outcome in changed}
-    relocated = moving(before, after, placed, started, context)
+    relocated = moving(present, after, placed, started, context)
     if any(outcome.unpriced for outcome in outcomes):
         return replace(_joined(outcomes, None), moving=relocated)
     try:
-        money = _money(before, after, difference, outcomes, relocated, context)
+        money = _money(present, after, difference, outcomes, relocated, context)
     except NoPrice as missing:
         return Estimate(unpriced=str(missing))
-    priced = _marked(_joined(outcomes, money), before, after, difference, context)
+    priced = _marked(_joined(outcomes, money), present, after, difference, context)
     priced = replace(
         priced,
         stopped=tuple(key for service, outcome in changed for key in _stopped(service, outcome)),
@@ -207,9 +211,9 @@ def estimate(
     return _held_back(priced, unconfirmed, doubtful, offers) if unconfirmed or doubtful or offers else priced
 
 
-def _merged(before: Fleet, merge: sharing.Merge, context: Context) -> Outcome:
+def _merged(present: Fleet, merge: sharing.Merge, context: Context) -> Outcome:
     try:
-        return sharing.merge_outcome(before, merge, context)
+        return sharing.merge_outcome(present, merge, context)
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
 
@@ -261,17 +265,17 @@ def _monthly(money: Money) -> str:
     return f"{likely} a month" + (f" ({low} to {high})" if low != high else "")
 
 
-def _marked(priced: Estimate, before: Fleet, after: Fleet, difference: Diff, context: Context) -> Estimate:
+def _marked(priced: Estimate, present: Fleet, after: Fleet, difference: Diff, context: Context) -> Estimate:
     """Return an estimate that names the list prices its dollars rest on, where nobody set what is really paid."""
     if not context.listed:
         return priced
-    names = _changed_services(before, after)
+    names = _changed_services(present, after)
     devices = {
-        device for service in before.services if service.name in names for device in before.used_by[service.name]
+        device for service in present.services if service.name in names for device in present.used_by[service.name]
     }
     devices |= {device for host in difference.released for device in host.device_ids}
-    committed = {(e.provider, e.instance_type) for e in after.commitments if e not in before.commitments}
-    for host in before.hosts if committed else ():
+    committed = {(e.provider, e.instance_type) for e in after.commitments if e not in present.commitments}
+    for host in present.hosts if committed else ():
         if (host.placement.provider, host.placement.instance_type) in committed:
             devices.update(host.device_ids)
     notes = dict.fromkeys(context.listed[device] for device in sorted(devices) if device in context.listed)
@@ -284,13 +288,13 @@ def _marked(priced: Estimate, before: Fleet, after: Fleet, difference: Diff, con
     )
 
 
-def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
+def prepare(present: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
     """Forecast what several proposals change side by side, ahead of `estimate` of each: it takes a part of the time."""
-    services = {service.name: service for service in before.services}
+    services = {service.name: service for service in present.services}
     asked = [
         questions(services[service.name], service, context)
         for after in proposed
-        for service in services_unlike(after, before)
+        for service in services_unlike(after, present)
         if service.name in services
     ]
     context.forecasts.prepare(asked, context.market)
@@ -298,10 +302,10 @@ def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
     """Forecast the latencies of several estimates side by side, ahead of whoever shows them."""
-    known = list(shown)
-    judged = (speed.latency for priced in known for speed in priced.judged)
+    shown_estimates = list(shown)
+    judged = (speed.latency for priced in shown_estimates for speed in priced.judged)
     context.forecasts.judge(filter(None, judged), context.market)
-    context.forecasts.show(filter(None, (priced.latency for priced in known)), context.market)
+    context.forecasts.show(filter(None, (priced.latency for priced in shown_estimates)), context.market)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,16 +316,16 @@ class _Totals:
 
 
 def _money(
-    before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], relocated: Moving, context: Context
+    present: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], relocated: Moving, context: Context
 ) -> _Totals:
     """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
-    changed = _changed_services(before, after)
-    untouched = frozenset[int]().union(*(used for name, used in before.used_by.items() if name not in changed))
+    changed = _changed_services(present, after)
+    untouched = frozenset[int]().union(*(used for name, used in present.used_by.items() if name not in changed))
     net, capacity, staying = [0, 0, 0], [0, 0, 0], [0, 0, 0]
     released: Freed | None = None
     for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
-        running = whole_devices(before, [deployment for outcome in outcomes for deployment in _kept(outcome, end)])
-        released = freed(before, untouched | running, difference.released, context)
+        running = whole_devices(present, [deployment for outcome in outcomes for deployment in _kept(outcome, end)])
+        released = freed(present, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
         elsewhere = sum(outcome.new_nano_usd_per_hour[HIGH - end] for outcome in outcomes)
         elsewhere += relocated.nano_usd_per_hour[HIGH - end]
@@ -335,7 +339,7 @@ def _money(
             )
     assert released is not None
     placed = [instances for outcome in outcomes if any(outcome.new_nano_usd_per_hour) for instances in outcome.placed]
-    share = _listed_share(before, changed, context)
+    share = _listed_share(present, changed, context)
     beside = [sum(outcome.bankable[end] for outcome in outcomes if outcome.bankable) for end in (LIKELY, HIGH)]
     of_prices = price_error(released.released, placed, context) * HOURS_PER_MONTH
     error = round(of_prices + share * max(0, beside[0]))
@@ -362,35 +366,35 @@ def _money(
     )
 
 
-def _listed_share(before: Fleet, changed: frozenset[str], context: Context) -> float:
+def _listed_share(present: Fleet, changed: frozenset[str], context: Context) -> float:
     """Return the error of the list prices of the devices that changed services use, over their prices."""
-    used = (before.used_by[name] for name in changed if name in before.used_by)
+    used = (present.used_by[name] for name in changed if name in present.used_by)
     return device_error(frozenset[int]().union(*used), context)
 
 
 def _more_replicas(outcome: Outcome) -> int:
-    before, after = outcome.replicas or (0, 0)
-    return after - before
+    replicas_before, after = outcome.replicas or (0, 0)
+    return after - replicas_before
 
 
 def _stopped(service: Service, outcome: Outcome) -> tuple[int, ...]:
     """Return which deployments a smaller number of replicas stops: the last by id of those that keep no devices."""
-    before, after = outcome.replicas or (0, 0)
+    replicas_before, after = outcome.replicas or (0, 0)
     staying = {deployment.deployment_id for deployment in outcome.kept[LIKELY]}
     leaving = sorted(
         deployment.deployment_id for deployment in service.deployments if deployment.deployment_id not in staying
     )
-    return tuple(leaving[len(leaving) - max(0, before - after) :])
+    return tuple(leaving[len(leaving) - max(0, replicas_before - after) :])
 
 
 def _kept(outcome: Outcome, end: int) -> tuple[Deployment, ...]:
     return outcome.kept[end]
 
 
-def _changed_services(before: Fleet, after: Fleet) -> frozenset[str]:
+def _changed_services(present: Fleet, after: Fleet) -> frozenset[str]:
     """Return the names of the services that differ."""
     return frozenset(
-        service.name for service in services_unlike(after, before) if service != before.service(service.name)
+        service.name for service in services_unlike(after, present) if service != present.service(service.name)
     )
 
 

@@ -62,50 +62,50 @@ def whole_devices(fleet: Fleet, deployments: Iterable[Deployment]) -> frozenset[
     )
 
 
-def refuse_partitions(before: Fleet, deployment: Deployment) -> None:
+def refuse_partitions(present: Fleet, deployment: Deployment) -> None:
     """Raise NoPrice for a deployment on partitions: what is known of an accelerator does not hold for a part of one."""
     for held in deployment.device_ids:
-        if held in before.partition_of:
-            device, part = before.partition_of[held]
+        if held in present.partition_of:
+            device, part = present.partition_of[held]
             raise NoPrice(
                 f"{deployment.name} runs on {part.profile} of {device.name}: only whole devices can be given back, and "
                 "what is known of an accelerator does not hold for a part of one"
             )
 
 
-def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], context: Context) -> Freed:
+def freed(present: Fleet, still_used: frozenset[int], explicit: Iterable[Host], context: Context) -> Freed:
     """Return what a change frees: `still_used` are the devices that run something after it.
 
     A host leaves the bill when something ran on it before and nothing does after, or when the proposal releases it
     (`explicit`), and no term or commitment keeps it paid for. Raises NoPrice.
     """
-    used_before = before.used_devices
+    used_before = present.used_devices
     named = {host.host_id for host in explicit}
     leaving: list[Host] = []
     capacity, against = 0, []
     left = used_before - still_used
-    affected = named.union(before.device(device_id).host_id for device_id in left & before.device_ids)
-    for host in before.hosts:
+    affected = named.union(present.device(device_id).host_id for device_id in left & present.device_ids)
+    for host in present.hosts:
         if host.host_id not in affected:
             continue
-        accelerators = before.accelerators_on.get(host.host_id, frozenset())
+        accelerators = present.accelerators_on.get(host.host_id, frozenset())
         if host.host_id in named or (accelerators & used_before and not accelerators & still_used):
             leaving.append(host)
             continue
         free = accelerators & left
         if free:
-            capacity += sum(device_price(before, device_id, context) for device_id in sorted(free))
+            capacity += sum(device_price(present, device_id, context) for device_id in sorted(free))
             against.append(
                 f"{len(free)} of {len(accelerators)} devices of {host.name}{_instance(host)} become free: the bill "
                 "falls once the rest is moved elsewhere too"
             )
     released, paid = [], []
-    committed = _commitments(before, context)
+    committed = _commitments(present, context)
     staying: Counter[tuple[str | None, ...]] = Counter()
     if committed:
-        staying = Counter(_unit(host) for host in before.hosts) - Counter(_unit(host) for host in leaving)
-    for host in sorted(leaving, key=lambda host: (-host_price(before, host, context), host.host_id)):
-        price, reason = host_price(before, host, context), _term(host, context)
+        staying = Counter(_unit(host) for host in present.hosts) - Counter(_unit(host) for host in leaving)
+    for host in sorted(leaving, key=lambda host: (-host_price(present, host, context), host.host_id)):
+        price, reason = host_price(present, host, context), _term(host, context)
         if reason is None and staying[_unit(host)] < committed[_unit(host)]:
             staying[_unit(host)] += 1  # the commitment pays for this one
             reason = f"{host.name} is covered by a commitment: the bill does not fall before it ends"

@@ -140,7 +140,7 @@ class BusyCost:
 
 
 def busy_cost(
-    before: Fleet, held: DeploymentsByDevice, deployment: Deployment, device_ids: Sequence[int], context: Context
+    present: Fleet, held: DeploymentsByDevice, deployment: Deployment, device_ids: Sequence[int], context: Context
 ) -> BusyCost:
     """Return what a deployment's busy time costs on these of its devices, nano-USD per hour.
 
@@ -156,12 +156,12 @@ def busy_cost(
             own if neighbour.deployment_id == deployment.deployment_id else _busy(neighbour, context)
             for neighbour in together
         )
-        total += device_price(before, device_id, context) * own / max(1.0, busy)
+        total += device_price(present, device_id, context) * own / max(1.0, busy)
         if len(together) > 1:
             origins += [context.evidence(neighbour.deployment_id).busy.provenance for neighbour in together]
             others = ", ".join(dict.fromkeys(neighbour.name for neighbour in together if neighbour is not deployment))
             notes.append(
-                f"{own / max(1.0, busy):.0%} of the time of {before.device(device_id).name} is its share beside "
+                f"{own / max(1.0, busy):.0%} of the time of {present.device(device_id).name} is its share beside "
                 f"{others}, by busy time; what the others ask for stays as it is"
             )
     return BusyCost(total, max(origins), tuple(dict.fromkeys(notes)))

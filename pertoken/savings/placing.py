@@ -110,7 +110,7 @@ class NotPlaced:
 
 
 def place(
-    before: Fleet, old: Deployment, proposed: Placement, replicas: Counts, ranks: int, context: Context
+    present: Fleet, old: Deployment, proposed: Placement, replicas: Counts, ranks: int, context: Context
 ) -> Placed | NotPlaced:
     """Return the instances that hold `replicas` of `ranks` devices each in the proposed placement, and their price.
 
@@ -123,11 +123,11 @@ def place(
     if proposed.purchase in OUTSIDE_THE_LIST:
         reason = f"{proposed.purchase} devices have no listed price: set one with `pertoken prices set`"
         return NotPlaced(NO_PRICE, reason)
-    on_hosts = _devices_by_host(before, old)
+    on_hosts = _devices_by_host(present, old)
     fewest_devices = min(ranks, max(on_hosts.values())) if len(on_hosts) > 1 else ranks
     unchanged = []
     if old.device_ids and _same_kind(old.placement, proposed):
-        paid = paid_offer(before, old, context)
+        paid = paid_offer(present, old, context)
         unchanged = [paid] if paid.n_devices >= fewest_devices else []
     if unchanged and proposed.instance_type is not None:
         return _placed(unchanged[0], replicas, ranks, old.placement, context)
@@ -147,12 +147,12 @@ def place(
     return min(candidates, key=_order)
 
 
-def paid_offer(before: Fleet, old: Deployment, context: Context) -> Offer:
+def paid_offer(present: Fleet, old: Deployment, context: Context) -> Offer:
     """Return the instance that a deployment runs on as an offer, at the price that is paid. Raises NoPrice."""
-    host = before.host(before.device(old.device_ids[0]).host_id)
-    devices = [device for device in before.devices_on(host) if device.kind != "cpu"] or list(before.devices_on(host))
+    host = present.host(present.device(old.device_ids[0]).host_id)
+    devices = [device for device in present.devices_on(host) if device.kind != "cpu"] or list(present.devices_on(host))
     count = old.placement.devices_per_instance or len(devices)
-    price = sum(device_price(before, device.device_id, context) for device in devices) / len(devices)
+    price = sum(device_price(present, device.device_id, context) for device in devices) / len(devices)
     listed = context.priced_by.get(devices[0].device_id)
     placement = old.placement
     today = datetime.fromtimestamp(context.now_ts, UTC).date()
@@ -188,8 +188,8 @@ def _availability(offer: Offer) -> str:
     return f"availability and your quota are not known: {asks}"
 
 
-def _placed(offer: Offer, replicas: Counts, ranks: int, now: Placement, context: Context) -> Placed:
-    classified = replace(offer, origin=_origin(offer, now, context.market))
+def _placed(offer: Offer, replicas: Counts, ranks: int, placement: Placement, context: Context) -> Placed:
+    classified = replace(offer, origin=_origin(offer, placement, context.market))
     fewest, likely, most = (offer.instances_for(count, ranks) for count in replicas)
     return Placed(
         classified,
@@ -197,7 +197,7 @@ def _placed(offer: Offer, replicas: Counts, ranks: int, now: Placement, context:
         instances_per_replica=math.ceil(ranks / offer.n_devices),
         replicas_per_instance=min(replicas[1], max(1, offer.n_devices // ranks)),
         unused_devices=likely * offer.n_devices - replicas[1] * ranks,
-        to_confirm=_to_confirm(classified, now, context),
+        to_confirm=_to_confirm(classified, placement, context),
     )
 
 
@@ -207,28 +207,29 @@ def _order(placed: Placed) -> tuple[object, ...]:
     return nearness, likely, most, placed.offer.nano_usd_per_device_hour, placed.offer.key
 
 
-def _devices_by_host(before: Fleet, deployment: Deployment) -> Counter[int]:
-    known = (device_id for device_id in deployment.device_ids if device_id in before.device_ids)
-    return Counter(before.device(device_id).host_id for device_id in known)
+def _devices_by_host(present: Fleet, deployment: Deployment) -> Counter[int]:
+    known = (device_id for device_id in deployment.device_ids if device_id in present.device_ids)
+    return Counter(present.device(device_id).host_id for device_id in known)
 
 
 def _purchase(placement: Placement) -> str:
     return "spot" if placement.purchase == "spot" else "on_demand"
 
 
-def _same_kind(now: Placement, proposed: Placement) -> bool:
-    paid_as = (placement.purchase or "on_demand" for placement in (now, proposed))
+def _same_kind(present_placement: Placement, proposed: Placement) -> bool:
+    paid_as = (placement.purchase or "on_demand" for placement in (present_placement, proposed))
     alike = len(set(paid_as)) == 1
     return alike and all(
-        getattr(now, name) == getattr(proposed, name) for name in ("provider", "region", "instance_type", "accelerator")
+        getattr(present_placement, name) == getattr(proposed, name)
+        for name in ("provider", "region", "instance_type", "accelerator")
     )
 
 
-def _orderable(offers: Iterable[Offer], now: Placement, proposed: Placement, context: Context) -> list[Offer]:
+def _orderable(offers: Iterable[Offer], placement: Placement, proposed: Placement, context: Context) -> list[Offer]:
     """Return the offers that the proposal means, those of low confidence only where there are no others."""
     provider = proposed.provider or context.market.provider
     regions = {proposed.region, ANYWHERE}
-    if (proposed.provider, proposed.region) == (now.provider, now.region):
+    if (proposed.provider, proposed.region) == (placement.provider, placement.region):
         regions |= context.allowed_regions
     return _trusted(
         offer
@@ -241,21 +242,21 @@ def _orderable(offers: Iterable[Offer], now: Placement, proposed: Placement, con
 
 def _trusted(offers: Iterable[Offer]) -> list[Offer]:
     """Return offers without those of low confidence, unless there are no others."""
-    known = list(offers)
-    return [offer for offer in known if offer.confidence != "low"] or known
+    listed = list(offers)
+    return [offer for offer in listed if offer.confidence != "low"] or listed
 
 
-def _origin(offer: Offer, now: Placement, market: Market) -> Origin:
+def _origin(offer: Offer, placement: Placement, market: Market) -> Origin:
     if offer.origin is not None:
         return offer.origin
-    if offer.provider != (now.provider or market.provider):
+    if offer.provider != (placement.provider or market.provider):
         return Origin.OTHER_PROVIDER
-    if offer.region not in (now.region, ANYWHERE):
+    if offer.region not in (placement.region, ANYWHERE):
         return Origin.OWN_PROVIDER
-    return Origin.OWN_INSTANCE if offer.instance_type == now.instance_type else Origin.OWN_REGION
+    return Origin.OWN_INSTANCE if offer.instance_type == placement.instance_type else Origin.OWN_REGION
 
 
-def _to_confirm(offer: Offer, now: Placement, context: Context) -> str | None:
+def _to_confirm(offer: Offer, placement: Placement, context: Context) -> str | None:
     """Return what a person has to confirm of an offer first; None for one of the own provider in an allowed region."""
     price = f"{format_usd(offer.nano_usd_per_hour)}/h ({offer.as_of})"
     if offer.origin is Origin.OTHER_PROVIDER:
@@ -272,7 +273,7 @@ def _to_confirm(offer: Offer, now: Placement, context: Context) -> str | None:
 
 
 def _not_placed(
-    now: Placement,
+    placement: Placement,
     proposed: Placement,
     accelerator: str,
     replicas: Counts,
@@ -292,7 +293,7 @@ def _not_placed(
     ]
     if not elsewhere:
         return NotPlaced(NO_PRICE, f"no listed instance has {devices}{asks}")
-    cheapest = min((_placed(offer, replicas, ranks, now, context) for offer in _trusted(elsewhere)), key=_cost)
+    cheapest = min((_placed(offer, replicas, ranks, placement, context) for offer in _trusted(elsewhere)), key=_cost)
     offer = cheapest.offer
     region = "any region" if offer.region == ANYWHERE else offer.region
     return NotPlaced(
@@ -355,19 +356,19 @@ class Moving:
     """Data that crosses every month, lowest first."""
 
 
-def relocations(before: Fleet, after: Fleet, placed: Iterable[Placed]) -> tuple[Relocation, ...]:
+def relocations(present: Fleet, after: Fleet, placed: Iterable[Placed]) -> tuple[Relocation, ...]:
     """Return the moves between providers or regions in a change; `placed` are the instances that it orders."""
     offers = tuple(placed)
     return tuple(
         relocation
-        for service in services_unlike(after, before)
-        if service.name in before.service_of
-        for relocation in _relocations(before, before.service(service.name), service, offers)
+        for service in services_unlike(after, present)
+        if service.name in present.service_of
+        for relocation in _relocations(present, present.service(service.name), service, offers)
     )
 
 
 def moving(
-    before: Fleet,
+    present: Fleet,
     after: Fleet,
     placed: Iterable[Placed],
     new_nano_usd_per_hour: Mapping[str, float],
@@ -377,7 +378,7 @@ def moving(
 
     `new_nano_usd_per_hour`: price of what each service starts elsewhere, by its name.
     """
-    moves = relocations(before, after, placed)
+    moves = relocations(present, after, placed)
     if not moves:
         return Moving()
     lines: dict[str, None] = {}
@@ -396,8 +397,8 @@ def moving(
     both: Range = (fewest, likely, most)
     lines[_both_run(both)] = None
     lines |= dict.fromkeys(_terms(moves))
-    known = [cost for cost in once if cost is not None]
-    total = _sum([*known, both]) if len(known) == len(once) else None
+    known_costs = [cost for cost in once if cost is not None]
+    total = _sum([*known_costs, both]) if len(known_costs) == len(once) else None
     return Moving(
         tuple(lines), None if total is None else (round(total[0]), round(total[1]), round(total[2])), _sum(hourly)
     )
@@ -411,31 +412,31 @@ def repaid(once: Money | None, net: Money) -> str | None:
     return f"moving costs {format_usd(once[LIKELY])} once, which its net saving repays in {max(1, round(days))} days"
 
 
-def _relocations(before: Fleet, now: Service, to: Service, offers: Sequence[Placed]) -> Iterator[Relocation]:
+def _relocations(present: Fleet, service: Service, to: Service, offers: Sequence[Placed]) -> Iterator[Relocation]:
     after_by_id = {deployment.deployment_id: deployment for deployment in to.deployments}
-    known = {deployment.deployment_id for deployment in now.deployments}
-    added = [deployment for deployment in to.deployments if deployment.deployment_id not in known]
+    present_ids = {deployment.deployment_id for deployment in service.deployments}
+    added = [deployment for deployment in to.deployments if deployment.deployment_id not in present_ids]
     moved: dict[tuple[Site, Site, bool], list[Deployment]] = {}
-    for old in now.deployments:
+    for old in service.deployments:
         new = after_by_id.get(old.deployment_id)
         if new == old:
             continue
         source = _place(old.placement.provider, old.placement.region)
         for successor in (new,) if new is not None else added:
             is_api = successor.placement.purchase == "per_token"
-            for destination in sorted(_destinations(before, now.name, successor, offers)):
+            for destination in sorted(_destinations(present, service.name, successor, offers)):
                 if _differs(source, destination):
                     moved.setdefault((source, destination, is_api), []).append(old)
     for (source, destination, is_api), deployments in sorted(moved.items(), key=lambda entry: entry[0]):
-        yield Relocation(now.name, source, destination, tuple(deployments), is_api)
+        yield Relocation(service.name, source, destination, tuple(deployments), is_api)
 
 
-def _destinations(before: Fleet, service: str, deployment: Deployment, offers: Sequence[Placed]) -> set[Site]:
+def _destinations(present: Fleet, service: str, deployment: Deployment, offers: Sequence[Placed]) -> set[Site]:
     """Return where a deployment runs after a change: on devices of the fleet, at an API, or on ordered instances."""
     placement = deployment.placement
-    parts = before.partition_of
+    parts = present.partition_of
     devices = {parts[held][0].device_id if held in parts else held for held in deployment.device_ids}
-    hosts = [before.host(before.device(held).host_id) for held in devices if held in before.device_ids]
+    hosts = [present.host(present.device(held).host_id) for held in devices if held in present.device_ids]
     if hosts:
         return {_place(host.placement.provider, host.placement.region) for host in hosts}
     ordered = {
@@ -478,13 +479,13 @@ def _data(move: Relocation, context: Context) -> tuple[str, Range | None]:
     """Return the cost of prompts and answers that cross, as text and nano-USD an hour; None where it is not known."""
     what = f"prompts and answers of {move.service} between {move.source.name} and {move.destination.name}"
     tokens = [_tokens(deployment, context) for deployment in move.moved]
-    known = [pair for pair in tokens if pair is not None]
-    if len(known) < len(tokens):
+    known_pairs = [pair for pair in tokens if pair is not None]
+    if len(known_pairs) < len(tokens):
         return f"{what}: its tokens were not measured, and so what crosses is not known", None
     out, back = (transfer_rate(place.provider, move.to) for place in (move.source, move.destination))
     unknown = [_unknown(place, move.to) for place, rate in ((move.source, out), (move.destination, back)) if not rate]
     text_bytes, streamed_bytes = bytes_per_token()
-    prompt, answer = (HOUR_S * sum(pair[part] for pair in known) for part in range(2))
+    prompt, answer = (HOUR_S * sum(pair[part] for pair in known_pairs) for part in range(2))
     parts = [
         tuple(size * nano_usd for nano_usd in rate.nano_usd_per_byte)
         for rate, size in ((out, prompt * text_bytes), (back, answer * streamed_bytes))
@@ -522,9 +523,9 @@ def _terms(moves: Iterable[Relocation]) -> Iterator[str]:
         yield f"{provider} is paid by the token: whether it asks for a minimum is not known: ask it"
 
 
-def _unknown(place: Site, to: str) -> str:
+def _unknown(site: Site, to: str) -> str:
     where = "to another of its regions" if to == REGION else "to the internet"
-    return f"what data {where} costs at {place.provider or 'its unknown provider'} is not known: ask it"
+    return f"what data {where} costs at {site.provider or 'its unknown provider'} is not known: ask it"
 
 
 def _stated(rate: TransferRate) -> str:

@@ -154,16 +154,18 @@ class _Assumption:
     """Whether a person can set it to another value."""
 
 
-def sensitivities(before: Fleet, after: Fleet, context: Context, steps: Steps | None = None) -> tuple[Sensitivity, ...]:
-    """Return what each assumption of the estimate from `before` to `after` is worth, the one that moves it most first.
+def sensitivities(
+    present: Fleet, after: Fleet, context: Context, steps: Steps | None = None
+) -> tuple[Sensitivity, ...]:
+    """Return what each assumption of the estimate from `present` to `after` is worth, the one that moves it most first.
 
     With `steps` a step that is refused or doubtful at one end drops out of that end alone. Empty where the change has
     no price. Raises InvalidEdit as `estimate` does.
     """
-    base = estimate(before, after, context)
+    base = estimate(present, after, context)
     if not _priced(base):
         return ()
-    case = _Case(before, after, context)
+    case = _Case(present, after, context)
     results = [_forecast(base), *(_of(assumption, case, base, steps) for assumption in _assumptions(case))]
     moved = [result for result in results if result.swing != (0, 0)]
     return tuple(sorted(moved, key=lambda result: (-result.swing[0], -result.swing[1], result.assumption)))
@@ -181,12 +183,12 @@ def _of(assumed: _Assumption, case: _Case, base: Estimate, steps: Steps | None) 
     return replace(_between(assumed.name, low, high, base), ends=assumed.ends if assumed.is_number else None)
 
 
-def estimate_with(before: Fleet, after: Fleet, context: Context, values: Mapping[str, float]) -> Estimate:
+def estimate_with(present: Fleet, after: Fleet, context: Context, values: Mapping[str, float]) -> Estimate:
     """Return the estimate with some of its assumptions, by their names, set to other numbers.
 
     Raises InvalidEdit as `estimate` does; a name that the estimate does not assume changes nothing.
     """
-    case = _Case(before, after, context)
+    case = _Case(present, after, context)
     for assumed in _assumptions(case):
         if assumed.is_number and assumed.name in values:
             case = assumed.edit(case, values[assumed.name])
@@ -288,8 +290,8 @@ def _assumptions(case: _Case) -> Iterator[_Assumption]:
         yield _Assumption("the price of energy", ENERGY, lambda x: f"${usd * x:.3g}/kWh", _with_energy)
 
 
-def _end(at: float) -> str:
-    return "its high end" if at else "its low end"
+def _end(assumed: float) -> str:
+    return "its high end" if assumed else "its low end"
 
 
 def _unknown(seen: Evidence, name: str) -> bool:
@@ -298,10 +300,10 @@ def _unknown(seen: Evidence, name: str) -> bool:
     return seen.peek(name) is None and seen.peek("generated_tok_s") is not None
 
 
-def _proposed(now: Service | None, to: Service) -> Iterator[str]:
+def _proposed(service: Service | None, to: Service) -> Iterator[str]:
     for name in EDITABLE:
         after: Quantity | None = getattr(to.demand, name)
-        changed = now is not None and after is not None and after != getattr(now.demand, name)
+        changed = service is not None and after is not None and after != getattr(service.demand, name)
         if changed and after is not None and after.provenance is Provenance.ASSUMED:
             yield name
 
@@ -310,8 +312,8 @@ def _proposed(now: Service | None, to: Service) -> Iterator[str]:
 def _measured(case: _Case, edit: Callable[[Evidence], Evidence]) -> _Case:
     """Return a case with other evidence of the services that change."""
 
-    def edited(known: Mapping[K, Evidence], keys: frozenset[K]) -> Mapping[K, Evidence]:
-        return {key: edit(evidence) if key in keys else evidence for key, evidence in known.items()}
+    def edited(rows_by_key: Mapping[K, Evidence], keys: frozenset[K]) -> Mapping[K, Evidence]:
+        return {key: edit(evidence) if key in keys else evidence for key, evidence in rows_by_key.items()}
 
     context = case.context
     known = edited(context.deployments, case.deployments), edited(context.services, case.changed)
@@ -341,8 +343,8 @@ def _paid(case: _Case, factor: float) -> _Case:
     return replace(case, context=replace(case.context, nano_usd_per_hour=prices))
 
 
-def _is_placed_elsewhere(before: Fleet, deployment: Deployment) -> bool:
-    present = before.deployment_of.get(deployment.deployment_id)
+def _is_placed_elsewhere(present_fleet: Fleet, deployment: Deployment) -> bool:
+    present = present_fleet.deployment_of.get(deployment.deployment_id)
     return present is not None and present.placement != deployment.placement
 
 
@@ -378,12 +380,12 @@ def _with_knob(name: str, kind: type[int] | type[float]) -> Edit:
 
 
 def _expected(source: str) -> Edit:
-    def edit(case: _Case, at: float) -> _Case:
+    def edit(case: _Case, assumed: float) -> _Case:
         def certain(deployment: Deployment) -> Deployment:
             known = deployment.expected
             if known is None or known.source != source:
                 return deployment
-            ratio = known.high if at else known.low
+            ratio = known.high if assumed else known.low
             return replace(deployment, expected=Expectation(ratio, ratio, ratio, source))
 
         return replace(case, after=_edited(case.after, case.changed, certain))

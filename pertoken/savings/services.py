@@ -200,9 +200,9 @@ def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:
     return None
 
 
-def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
-    """Return the outcome of a change of one service. `now` and `to` differ in fields or in deployments."""
-    before_by_id = {deployment.deployment_id: deployment for deployment in now.deployments}
+def outcome(present: Fleet, service: Service, to: Service, context: Context) -> Outcome:
+    """Return the outcome of a change of one service. `service` and `to` differ in fields or in deployments."""
+    before_by_id = {deployment.deployment_id: deployment for deployment in service.deployments}
     after_by_id = {deployment.deployment_id: deployment for deployment in to.deployments}
     added = [deployment for key, deployment in after_by_id.items() if key not in before_by_id]
     removed = [deployment for key, deployment in before_by_id.items() if key not in after_by_id]
@@ -211,48 +211,48 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         if removed:
             return Outcome(unpriced="what several deployments do on one engine is not forecast: measure it in a trial")
         if added:
-            return replicas.routing_outcome(before, now, pairs, added, context)
-        parts = {change: _PARTS[change](before, now, to, pairs, context) for change in _changes(now, to)}
+            return replicas.routing_outcome(present, service, pairs, added, context)
+        parts = {change: _PARTS[change](present, service, to, pairs, context) for change in _changes(service, to)}
         kept = parts["deployments"].kept if {"deployments", "schedule"} <= parts.keys() else None
-        if kept is not None and conflict(to.schedule, parts["deployments"], now.deployments) is None:
-            parts["schedule"] = demand.schedule_outcome(before, now, to.schedule, context, kept)
-        joined = join_parts(parts, to.schedule, now.deployments)
-        joined = replace(joined, placed=tuple(replace(placed, service=now.name) for placed in joined.placed))
-        return _with_verdict(joined, objectives(now, context))
+        if kept is not None and conflict(to.schedule, parts["deployments"], service.deployments) is None:
+            parts["schedule"] = demand.schedule_outcome(present, service, to.schedule, context, kept)
+        joined = join_parts(parts, to.schedule, service.deployments)
+        joined = replace(joined, placed=tuple(replace(placed, service=service.name) for placed in joined.placed))
+        return _with_verdict(joined, objectives(service, context))
     except NoPrice as missing:
         return Outcome(kept=same(to.deployments), unpriced=str(missing))
 
 
-def _with_verdict(known: Outcome, slo: Slo) -> Outcome:
+def _with_verdict(priced: Outcome, slo: Slo) -> Outcome:
     """Return an outcome whose latency counts as unknown where an objective is set and nothing judged it."""
-    if known.judged or known.slo[0] != NO_OBJECTIVE or not has_objective(slo):
-        return known
-    return replace(known, slo=("unknown", "what it does to the latency is not forecast"))
+    if priced.judged or priced.slo[0] != NO_OBJECTIVE or not has_objective(slo):
+        return priced
+    return replace(priced, slo=("unknown", "what it does to the latency is not forecast"))
 
 
-def _changes(now: Service, to: Service) -> list[Part]:
+def _changes(service: Service, to: Service) -> list[Part]:
     """Return the parts of a service that differ."""
-    schedule, demand = to.schedule != now.schedule, to.demand != now.demand
-    deployments = to.deployments != now.deployments or to.replicas != now.replicas or not (schedule or demand)
+    schedule, demand = to.schedule != service.schedule, to.demand != service.demand
+    deployments = to.deployments != service.deployments or to.replicas != service.replicas or not (schedule or demand)
     changed = {"deployments": deployments, "demand": demand, "schedule": schedule}
     return [part for part in PARTS if changed[part]]
 
 
-def _deployments(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
-    if to.demand is not now.demand or to.schedule is not now.schedule:
-        to = replace(to, demand=now.demand, schedule=now.schedule)
-    changed, unconfirmed = _changed(before, now, to, pairs, context), _other_model(now, pairs)
+def _deployments(present: Fleet, service: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
+    if to.demand is not service.demand or to.schedule is not service.schedule:
+        to = replace(to, demand=service.demand, schedule=service.schedule)
+    changed, unconfirmed = _changed(present, service, to, pairs, context), _other_model(service, pairs)
     return changed if unconfirmed is None else replace(changed, unconfirmed=unconfirmed)
 
 
-def _demand(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
+def _demand(present: Fleet, service: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
     if any(new.placement.purchase == "per_token" for _, new in pairs):
         return Outcome(unpriced="an API is paid by the token: apply one, then propose the other")
-    return demand.demand_outcome(before, now, to, context)
+    return demand.demand_outcome(present, service, to, context)
 
 
-def _schedule(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
-    return demand.schedule_outcome(before, now, to.schedule, context)
+def _schedule(present: Fleet, service: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
+    return demand.schedule_outcome(present, service, to.schedule, context)
 
 
 _PARTS: Mapping[Part, Callable[[Fleet, Service, Service, Sequence[Pair], Context], Outcome]] = {
@@ -263,45 +263,47 @@ _PARTS: Mapping[Part, Callable[[Fleet, Service, Service, Sequence[Pair], Context
 """Functions that price one part of a service while the other parts stay unchanged."""
 
 
-def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
+def _changed(present: Fleet, service: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
     different = [(old, new) for old, new in pairs if old != new]
     if any(old.serves != new.serves for old, new in different):
         return Outcome(unpriced="another share of the demand alone changes no bill: price what it frees")
     if any(old.restart != new.restart for old, new in different):
         return Outcome(
-            unpriced=_restart(before, [old for old, new in different if old.restart != new.restart], context)
+            unpriced=_restart(present, [old for old, new in different if old.restart != new.restart], context)
         )
-    if reason := _device_knobs(before, different):
+    if reason := _device_knobs(present, different):
         return Outcome(unpriced=reason)
     if any(new.placement.purchase == "per_token" for _, new in different):
-        return purchases.api_outcome(before, now, to, pairs, context)
+        return purchases.api_outcome(present, service, to, pairs, context)
     if different and all(set(old.knob_changes(new)) == {"power_cap_w"} for old, new in different):
-        return kept_replicas.outcome(before, now, different, context)
-    after_of, slo = {old.deployment_id: new for old, new in pairs}, objectives(now, context)
+        return kept_replicas.outcome(present, service, different, context)
+    after_of, slo = {old.deployment_id: new for old, new in pairs}, objectives(service, context)
     speeds: dict[int, Speed | None] = {}
 
     def forecast(old: Deployment) -> Speed | None:
         key = old.deployment_id
         if key not in speeds:
-            speeds[key] = _speed(old, after_of[key], now, context)
+            speeds[key] = _speed(old, after_of[key], service, context)
         return speeds[key]
 
-    if to.replicas is None or to.replicas == len(now.deployments):
-        return _refused(pairs, forecast, context) or sped_up(before, pairs, speeds, slo, context)
+    if to.replicas is None or to.replicas == len(service.deployments):
+        return _refused(pairs, forecast, context) or sped_up(present, pairs, speeds, slo, context)
     replicas = [new for _, new in pairs]
     if not alike(replicas):
-        return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first, or size one kind at a time")
+        return Outcome(
+            unpriced=f"the replicas of {service.name} differ: make them alike first, or size one kind at a time"
+        )
     # Replicas that are alike share the demand again, so the busiest one stands for all of them.
-    first = busiest_first(now, context)[0]
+    first = busiest_first(service, context)[0]
     refused = _refused([(first, after_of[first.deployment_id])], forecast, context)
     if refused is not None:
         return refused
-    sized = resized(before, now, to, replicas, forecast, context)
+    sized = resized(present, service, to, replicas, forecast, context)
     if isinstance(sized, Outcome):
         return sized
     if not different:
         return Outcome(infeasible=sized.reason)
-    stay = _refused(pairs, forecast, context) or sped_up(before, pairs, speeds, slo, context)
+    stay = _refused(pairs, forecast, context) or sped_up(present, pairs, speeds, slo, context)
     return stay if len(pairs) == 1 else replace(stay, against=(*stay.against, sized.reason))
 
 
@@ -336,12 +338,12 @@ def _other_model(service: Service, pairs: Sequence[Pair]) -> str | None:
     )
 
 
-def _restart(before: Fleet, restarted: Sequence[Deployment], context: Context) -> str:
+def _restart(present: Fleet, restarted: Sequence[Deployment], context: Context) -> str:
     """Return a sentence on the worth of a restart, with the bill of the time without service if prices are known."""
     text = "a restart changes no bill: it ends the time in which nothing is served"
     try:
         hourly = sum(
-            device_price(before, device, context) for deployment in restarted for device in deployment.device_ids
+            device_price(present, device, context) for deployment in restarted for device in deployment.device_ids
         )
     except NoPrice:
         return text
@@ -356,13 +358,13 @@ def _speed(old: Deployment, new: Deployment, service: Service, context: Context)
     return speed(old, new, seen, objectives(service, context), context, len(service.deployments))
 
 
-def questions(now: Service, to: Service, context: Context) -> Questions:
+def questions(service: Service, to: Service, context: Context) -> Questions:
     """Return the forecasts that pricing a change of a service needs.
 
     They are the deployments with a possible change of speed, and the number of replicas that serve the demand.
     """
-    present = {deployment.deployment_id: deployment for deployment in now.deployments}
-    slo = objectives(now, context)
+    present = {deployment.deployment_id: deployment for deployment in service.deployments}
+    slo = objectives(service, context)
     changed = ((present.get(new.deployment_id), new) for new in to.deployments)
     changes = [
         # A move to an API is compared with the present deployment.
@@ -370,24 +372,24 @@ def questions(now: Service, to: Service, context: Context) -> Questions:
         for old, new in changed
         if old is not None and (changes_speed(old, new) or new.placement.purchase == "per_token")
     ]
-    if not changes and to.demand != now.demand:  # a changed demand is judged by its first deployment
-        first = now.deployments[0]
+    if not changes and to.demand != service.demand:  # a changed demand is judged by its first deployment
+        first = service.deployments[0]
         return Questions((Question(first, first, context.evidence(first.deployment_id), slo),))
-    if to.replicas is None or to.replicas == len(now.deployments) or not to.deployments:
+    if to.replicas is None or to.replicas == len(service.deployments) or not to.deployments:
         return Questions(tuple(changes))
     if not alike(to.deployments):
         return Questions(())
-    ordered = busiest_first(now, context)
+    ordered = busiest_first(service, context)
     if changes:
         places = {deployment.deployment_id: place for place, deployment in enumerate(ordered)}
         changes.sort(key=lambda question: places[question.now.deployment_id])
     else:
         changes = [Question(ordered[0], ordered[0], context.evidence(ordered[0].deployment_id), slo)]
     try:
-        arrivals, _ = total_arrivals(now, context)
+        arrivals, _ = total_arrivals(service, context)
     except NotMeasured:
         return Questions(tuple(changes[:1]))
-    stay = partial(all_stay, now, to)
+    stay = partial(all_stay, service, to)
     return Questions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, stay))
 
 
@@ -399,12 +401,12 @@ def changes_speed(old: Deployment, new: Deployment) -> bool:
     return bool(old.knob_changes(new)) or old.accelerator != new.accelerator
 
 
-def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
+def _device_knobs(present: Fleet, different: Sequence[Pair]) -> str | None:
     """Return the reason why a change of whole devices cannot be priced: another deployment uses them too."""
     for old, new in different:
         if not _changes_device(old, new):
             continue
-        for other in before.deployments:
+        for other in present.deployments:
             if other.deployment_id != old.deployment_id and set(other.device_ids) & set(old.device_ids):
                 return f"its devices also serve {other.name}: clocks and power caps act on both"
     return None

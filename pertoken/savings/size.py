@@ -152,13 +152,13 @@ def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, marke
     return list(zip(*by_end, strict=True))
 
 
-def figures(known: Sequence[tuple[Deployment, int]], workload: Workload, market: Market) -> list[Figures | None]:
+def figures(forecastable: Sequence[tuple[Deployment, int]], workload: Workload, market: Market) -> list[Figures | None]:
     """Return the latencies of each deployment with its number of replicas; None where even likely it is overloaded."""
     by_end = [
         [
             _scaled(latency, end)
             for latency in latencies(
-                [at(workload, deployment, replicas, end.time) for deployment, replicas in known], market
+                [at(workload, deployment, replicas, end.time) for deployment, replicas in forecastable], market
             )
         ]
         for end in ends()
@@ -486,7 +486,7 @@ def _offers(market: Market, providers: frozenset[str] | None, purchase: str) -> 
 
 
 def _rented(
-    known: Sequence[tuple[Deployment, MemoryFit]],
+    forecastable: Sequence[tuple[Deployment, MemoryFit]],
     counts: Sequence[Counts],
     workload: Workload,
     market: Market,
@@ -494,7 +494,7 @@ def _rented(
 ) -> list[Rented]:
     held = [
         (deployment, fit, (low, likely, high))
-        for (deployment, fit), (low, likely, high) in zip(known, counts, strict=True)
+        for (deployment, fit), (low, likely, high) in zip(forecastable, counts, strict=True)
         if likely is not None
     ]
     forecast = figures([(deployment, likely) for deployment, _, (_, likely, _) in held], workload, market)

@@ -52,26 +52,30 @@ def total_arrivals(service: Service, context: Context) -> tuple[Arrivals, tuple[
     return arrivals.arrivals, arrivals.assumptions
 
 
-def changed_arrivals(arrivals: Arrivals, before: Demand, after: Demand) -> Arrivals:
+def changed_arrivals(arrivals: Arrivals, present_demand: Demand, after: Demand) -> Arrivals:
     """Return arrivals under a changed demand: requests that a response cache answers never arrive."""
-    rate, prompt, output = (_ratio(before, after, name) for name in ("requests_per_s", "prompt_len", "output_len"))
+    rate, prompt, output = (
+        _ratio(present_demand, after, name) for name in ("requests_per_s", "prompt_len", "output_len")
+    )
     return Arrivals(
-        arrivals.requests_per_s * rate * arriving_share(before, after),
+        arrivals.requests_per_s * rate * arriving_share(present_demand, after),
         arrivals.prompt.scaled_to(max(1e-9, arrivals.prompt.mean * prompt)),
         arrivals.generated.scaled_to(max(1e-9, arrivals.generated.mean * output)),
     )
 
 
-def arriving_share(before: Demand, after: Demand) -> float:
+def arriving_share(present_demand: Demand, after: Demand) -> float:
     """Return the requests that a changed response cache lets through, over those that arrive now."""
-    return (1 - _share(after, "response_cache_share")) / (1 - _share(before, "response_cache_share"))
+    return (1 - _share(after, "response_cache_share")) / (1 - _share(present_demand, "response_cache_share"))
 
 
-def changed_load(load: MeasuredLoad, before: Demand, after: Demand) -> MeasuredLoad:
+def changed_load(load: MeasuredLoad, present_demand: Demand, after: Demand) -> MeasuredLoad:
     """Return the load of one deployment under a changed demand."""
     known = load.load
-    cached = after.cached_share.value if after.cached_share and after.cached_share != before.cached_share else None
-    prompt, output = _ratio(before, after, "prompt_len"), _ratio(before, after, "output_len")
+    cached = (
+        after.cached_share.value if after.cached_share and after.cached_share != present_demand.cached_share else None
+    )
+    prompt, output = _ratio(present_demand, after, "prompt_len"), _ratio(present_demand, after, "output_len")
     if prompt == output == 1 and cached is None and known.generated_len >= 1:
         return load  # the same object: its forecasts are made once
     changed = replace(
@@ -165,16 +169,16 @@ def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:
     return max(service.replicas, sizes.slow), service.replicas, service.replicas
 
 
-def all_stay(now: Service, to: Service, fewest: int | None) -> bool:
+def all_stay(service: Service, to: Service, fewest: int | None) -> bool:
     """Return whether all replicas stay although another number is proposed, because the demand takes `fewest` of them.
 
     None: no number serves it.
     """
     if fewest is None:
         return True
-    needed = max(now.min_replicas, fewest) + now.spare_replicas
+    needed = max(service.min_replicas, fewest) + service.spare_replicas
     if to.replicas == FEWEST:
-        return needed == len(now.deployments)
+        return needed == len(service.deployments)
     return isinstance(to.replicas, int) and to.replicas < needed
 
 
@@ -218,8 +222,8 @@ def _factors(speed: Speed) -> tuple[float, float, float]:
     return arrival_factors(speed.at_most, present)
 
 
-def _ratio(before: Demand, after: Demand, name: str) -> float:
-    old, new = getattr(before, name), getattr(after, name)
+def _ratio(present_demand: Demand, after: Demand, name: str) -> float:
+    old, new = getattr(present_demand, name), getattr(after, name)
     return 1.0 if old is None or new is None or old.value <= 0 else float(new.value / old.value)
 
 

@@ -91,21 +91,21 @@ class Present:
         return ttft, tpot
 
 
-def presents(asked: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -> list[Present | Abstained]:
+def presents(requested: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -> list[Present | Abstained]:
     """Return the present latency of deployments at their p95 demand, each with what was measured.
 
     One that is nearly full by its forecast is compared at the utilization at which its forecast waits as long as was
     measured: it served its demand, so a forecast of less is too low.
     """
-    at_demand = likely_latencies([query for query, _ in asked], market)
+    at_demand = likely_latencies([query for query, _ in requested], market)
     thinned = {
-        number: [_thinned(asked[number][0], share) for share in _shares(latency.utilization)]
+        number: [_thinned(requested[number][0], share) for share in _shares(latency.utilization)]
         for number, latency in enumerate(at_demand)
         if not isinstance(latency, Abstained) and latency.utilization > NEARLY_FULL[0]
     }
     compared = iter(likely_latencies([query for queries in thinned.values() for query in queries], market))
     known: list[Present | Abstained] = []
-    for number, ((query, measured), latency) in enumerate(zip(asked, at_demand, strict=True)):
+    for number, ((query, measured), latency) in enumerate(zip(requested, at_demand, strict=True)):
         if isinstance(latency, Abstained):
             known.append(latency)
             continue
@@ -123,17 +123,17 @@ def presents(asked: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -
     return known
 
 
-def presents_under(asked: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> list[Present | Abstained]:
+def presents_under(queries: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> list[Present | Abstained]:
     """Return the present latency of deployments at their load, which may be an assumed one.
 
     The latency at an assumed load is the measured one times the ratio of the forecasts at both loads. One that an
     assumed load overloads keeps its measured latency: no change may be worse because the present would be.
     """
-    measured = presents([(_as_measured(query, load), load.latency_ms) for query, load in asked], market)
+    measured = presents([(_as_measured(query, load), load.latency_ms) for query, load in queries], market)
     assumed = {
-        number: _thinned(asked[number][0], present.load_share)
+        number: _thinned(queries[number][0], present.load_share)
         for number, present in enumerate(measured)
-        if asked[number][1].calibrated_on is not None and isinstance(present, Present)
+        if queries[number][1].calibrated_on is not None and isinstance(present, Present)
     }
     forecasts = likely_latencies(list(assumed.values()), market)
     for (number, query), forecast in zip(assumed.items(), forecasts, strict=True):
@@ -376,12 +376,12 @@ def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: VERDICTS.index(verdict[0]), default=(NO_OBJECTIVE, None))
 
 
-def _judged(figure: str, limit: float, at: Range | None, measured: Range | None, after: Latency) -> Verdict:
-    if after.refusal is not None or at is None:
+def _judged(figure: str, limit: float, forecast_range: Range | None, measured: Range | None, after: Latency) -> Verdict:
+    if after.refusal is not None or forecast_range is None:
         return "fail", after.refusal
     if measured is None:
         return "unknown", f"{figure} was not measured: whether its SLO of {limit:.0f} ms is kept is unknown"
-    low, likely, high = at
+    low, likely, high = forecast_range
     held = high <= limit and after.overloaded <= MAX_OVERLOADED
     word = "pass" if held else "near_miss" if likely <= limit * NEAR_MISS else "fail"
     beyond = (
@@ -394,7 +394,7 @@ def _judged(figure: str, limit: float, at: Range | None, measured: Range | None,
     return word, None if held else text
 
 
-def _statistic(now: Deployment, measured: MeasuredMs) -> tuple[str, ...]:
-    if now.engine in PER_REQUEST_TPOT or not any(name.startswith("tpot") for name in measured):
+def _statistic(deployment: Deployment, measured: MeasuredMs) -> tuple[str, ...]:
+    if deployment.engine in PER_REQUEST_TPOT or not any(name.startswith("tpot") for name in measured):
         return ()
-    return (f"TPOT is the time between two tokens, as {now.engine} measures it, before and after",)
+    return (f"TPOT is the time between two tokens, as {deployment.engine} measures it, before and after",)

@@ -91,14 +91,16 @@ class Speed:
         return self.ratio is not None and self.unpriced is None and self.infeasible is None
 
 
-def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Context, replicas: int = 1) -> Speed:
+def speed(
+    deployment: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Context, replicas: int = 1
+) -> Speed:
     """Forecast a change of knobs or accelerator of one deployment; `replicas` as alike serve the same service."""
-    if to.expected is not None and not _forecast_knows(now, to):
-        return _expected(now, to, to.expected, seen, slo, context, replicas)
+    if to.expected is not None and not _forecast_knows(deployment, to):
+        return _expected(deployment, to, to.expected, seen, slo, context, replicas)
     try:
         load = context.forecasts.load(seen)
-        calibration = calibrated(now, load, context).for_change(to)
-        change = context.forecasts.change(now, to, load, calibration, context.market)
+        calibration = calibrated(deployment, load, context).for_change(to)
+        change = context.forecasts.change(deployment, to, load, calibration, context.market)
     except NotMeasured as missing:
         return Speed(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
@@ -112,11 +114,11 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
         at_most=full_batch(change),
         objectives=slo,
     )
-    return _judged(known, change, now, to, seen, slo, context, replicas)
+    return _judged(known, change, deployment, to, seen, slo, context, replicas)
 
 
 def _expected(
-    now: Deployment,
+    deployment: Deployment,
     to: Deployment,
     expected: Expectation,
     seen: Evidence,
@@ -125,27 +127,27 @@ def _expected(
     replicas: int,
 ) -> Speed:
     """Return the speed a rule expects. What the forecast knows of the change must still start and hold the demand."""
-    known = {name: getattr(to, name) for name in now.knob_changes(to) if knobs()[name].priced_by == "forecast"}
-    part = replace(now, **known, placement=to.placement)
-    if part != now:
-        forecast = speed(now, part, seen, slo, context, replicas)
+    known = {name: getattr(to, name) for name in deployment.knob_changes(to) if knobs()[name].priced_by == "forecast"}
+    part = replace(deployment, **known, placement=to.placement)
+    if part != deployment:
+        forecast = speed(deployment, part, seen, slo, context, replicas)
         if forecast.infeasible is not None:
             return forecast
     load = _load(seen, context)
     calibration: Calibration | None = None
     with suppress(Abstained, ValueError):
-        calibration = calibrated(now, load, context) if load is not None else None
-    devices = (to.n_devices or 1) / (now.n_devices or 1)
+        calibration = calibrated(deployment, load, context) if load is not None else None
+    devices = (to.n_devices or 1) / (deployment.n_devices or 1)
     low, likely, high = (end * devices for end in (expected.low, expected.likely, expected.high))
     latency: Latencies | None = None
     if load is not None and calibration is not None:
         slowdown = 1 / high, 1 / likely, 1 / low
-        latency = _latency(now, now, seen, load, calibration, slo, context, replicas, slowdown)
+        latency = _latency(deployment, deployment, seen, load, calibration, slo, context, replicas, slowdown)
     return Speed(
         ratio=(low, likely, high),
         load=load,
         calibration=calibration,
-        expected_of=now,
+        expected_of=deployment,
         latency=latency,
         objectives=slo,
         doubtful=doubt(calibration) if calibration is not None else None,
@@ -178,47 +180,47 @@ def doubt(calibration: Calibration, ratio: Range | None = None, *, verified: boo
     return None
 
 
-def calibrated(now: Deployment, load: MeasuredLoad, context: Context) -> Calibration:
+def calibrated(deployment: Deployment, load: MeasuredLoad, context: Context) -> Calibration:
     """Return the calibration by the deployment's own measurements. Raises Abstained or ValueError as that does."""
-    return context.forecasts.calibration(now, load, context.market)
+    return context.forecasts.calibration(deployment, load, context.market)
 
 
 def _judged(
-    known: Speed,
+    speed: Speed,
     change: Change,
-    now: Deployment,
+    deployment: Deployment,
     to: Deployment,
     seen: Evidence,
     slo: Slo,
     context: Context,
     replicas: int,
 ) -> Speed:
-    assert known.load is not None and known.calibration is not None
-    load, demand = known.load, change.after.demand
-    calibration = calibrated(now, load, context).for_change(to)
-    if demand is None and (lost := _lost_capacity(known, calibration, now, context)) is not None:
-        return _refused(known, lost)
+    assert speed.load is not None and speed.calibration is not None
+    load, demand = speed.load, change.after.demand
+    calibration = calibrated(deployment, load, context).for_change(to)
+    if demand is None and (lost := _lost_capacity(speed, calibration, deployment, context)) is not None:
+        return _refused(speed, lost)
     slower = 1.0 if demand is None else demand.tpot_ms[1] / change.tpot_ms_now
     if slo.tpot_p95_ms is None and demand is not None and slower > MAX_UNASKED_SLOWDOWN:
         return _refused(
-            known,
+            speed,
             f"tokens would come {slower:.1f} times as slowly (about {demand.tpot_ms[1]:.0f} ms each), and no SLO "
             "allows it: set `slo.tpot_ms`",
         )
-    latency = _latency(now, to, seen, load, calibration, slo, context, replicas)
-    judged = replace(known, latency=latency)
+    latency = _latency(deployment, to, seen, load, calibration, slo, context, replicas)
+    judged = replace(speed, latency=latency)
     if latency.present is None or latency.proposed is None:
         mean_ms, limit_ms = (load.tpot_ms or 0.0) * slower, slo.tpot_p95_ms
         if limit_ms is not None and slower > NOT_WORSE and mean_ms > limit_ms:
             missed = f"mean TPOT would be about {mean_ms:.0f} ms ({load.tpot_ms:.0f} ms now), with an SLO of "
-            return _missed(known, f"{missed}{limit_ms:.0f} ms", latency)
+            return _missed(speed, f"{missed}{limit_ms:.0f} ms", latency)
     elif context.forecasts.overruns(latency.proposed, latency.present.refusal_limits(slo), context.market):
         forecast = context.forecasts.likely(latency.proposed, context.market)
         if forecast.refusal is not None:
-            return _refused(known, f"it would not hold the demand: {forecast.refusal}", latency=latency)
+            return _refused(speed, f"it would not hold the demand: {forecast.refusal}", latency=latency)
         if (missed_now := likely_miss(forecast, latency.present, slo)) is not None:
-            return _missed(known, missed_now, latency)
-    stated = to.model != now.model and context.market.model(to.model.name) is None
+            return _missed(speed, missed_now, latency)
+    stated = to.model != deployment.model and context.market.model(to.model.name) is None
     return replace(
         judged,
         provenance=worst([load.provenance, Provenance.ASSUMED if stated else Provenance.FORECAST]),
@@ -227,16 +229,16 @@ def _judged(
             *load.assumptions,
             *latency.assumptions,
             *change.after.assumptions,
-            tier_of(to, known.calibration, context.market).assumption,
-            *([known.calibration.track_record] if known.calibration.track_record else []),
-            *known.calibration.receipts,
+            tier_of(to, speed.calibration, context.market).assumption,
+            *([speed.calibration.track_record] if speed.calibration.track_record else []),
+            *speed.calibration.receipts,
         ),
-        doubtful=doubt(known.calibration, known.ratio, verified=known.calibration.has_seen(now, to)),
+        doubtful=doubt(speed.calibration, speed.ratio, verified=speed.calibration.has_seen(deployment, to)),
     )
 
 
 def _latency(
-    now: Deployment,
+    deployment: Deployment,
     to: Deployment,
     seen: Evidence,
     load: MeasuredLoad,
@@ -252,7 +254,7 @@ def _latency(
     if isinstance(requests, NotMeasured):
         present = requests
     else:
-        present = context.forecasts.present(now, load, requests.arrivals, calibration, context.market)
+        present = context.forecasts.present(deployment, load, requests.arrivals, calibration, context.market)
     return latencies(
         present,
         to,
@@ -267,15 +269,15 @@ def _latency(
     )
 
 
-def _lost_capacity(known: Speed, calibration: Calibration, now: Deployment, context: Context) -> str | None:
+def _lost_capacity(speed: Speed, calibration: Calibration, deployment: Deployment, context: Context) -> str | None:
     """Return the reason why a change does not hold the demand that the deployment holds now; None if it may.
 
     The present deployment did hold its demand: where its forecast has it overloaded, both forecasts are too low.
     """
-    assert known.load is not None
-    change = context.forecasts.change(now, now, known.load, calibration, context.market)
+    assert speed.load is not None
+    change = context.forecasts.change(deployment, deployment, speed.load, calibration, context.market)
     present = full_batch(change) if isinstance(change, Change) else None
-    demand, at_most = known.load.load.generated_tok_s, known.at_most[1] if known.at_most else 0.0
+    demand, at_most = speed.load.load.generated_tok_s, speed.at_most[1] if speed.at_most else 0.0
     if present is not None and present[1] < demand:
         at_most *= demand / present[1]
     if at_most * NOT_WORSE >= demand:
@@ -283,16 +285,16 @@ def _lost_capacity(known: Speed, calibration: Calibration, now: Deployment, cont
     return f"it would not hold the demand: about {at_most:.0f} tokens/s at most, and p95 is {demand:.0f}"
 
 
-def _refused(known: Speed, reason: str, *, latency: Latencies | None = None) -> Speed:
-    return replace(known, latency=latency, infeasible=reason)
+def _refused(speed: Speed, reason: str, *, latency: Latencies | None = None) -> Speed:
+    return replace(speed, latency=latency, infeasible=reason)
 
 
-def _missed(known: Speed, missed: str, latency: Latencies) -> Speed:
-    return replace(_refused(known, missed, latency=latency), missed=missed)
+def _missed(speed: Speed, missed: str, latency: Latencies) -> Speed:
+    return replace(_refused(speed, missed, latency=latency), missed=missed)
 
 
-def _forecast_knows(now: Deployment, to: Deployment) -> bool:
-    return all(knobs()[name].priced_by == "forecast" for name in now.knob_changes(to))
+def _forecast_knows(deployment: Deployment, to: Deployment) -> bool:
+    return all(knobs()[name].priced_by == "forecast" for name in deployment.knob_changes(to))
 
 
 def _load(seen: Evidence, context: Context) -> MeasuredLoad | None:

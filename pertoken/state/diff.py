@@ -95,35 +95,35 @@ class Diff:
         return f'{{"added": {added}, "changes": [{changes}], "released": {released}, "removed": {removed}}}'
 
 
-def diff(before: Fleet, after: Fleet) -> Diff:
+def diff(present: Fleet, after: Fleet) -> Diff:
     """Compare two fleets by id.
 
     Raises InvalidEdit if no edit leads from one to the other: a service is missing or added, a host or device was
     added, or a device is missing from a host that stays.
     """
-    _refuse_impossible(before, after)
+    _refuse_impossible(present, after)
     hosts = {host.host_id for host in after.hosts}
     return Diff(
-        changes=tuple(_changes(before, after)),
+        changes=tuple(_changes(present, after)),
         added=tuple(
             deployment
-            for deployment in deployments_unlike(after, before)
-            if deployment.deployment_id not in before.listed_by
+            for deployment in deployments_unlike(after, present)
+            if deployment.deployment_id not in present.listed_by
         ),
-        removed=_removed(before, after),
-        released=() if after.hosts is before.hosts else tuple(e for e in before.hosts if e.host_id not in hosts),
+        removed=_removed(present, after),
+        released=() if after.hosts is present.hosts else tuple(e for e in present.hosts if e.host_id not in hosts),
     )
 
 
-def _removed(before: Fleet, after: Fleet) -> tuple[Deployment, ...]:
-    """Return the deployments of `before` that no service of `after` lists."""
+def _removed(present: Fleet, after: Fleet) -> tuple[Deployment, ...]:
+    """Return the deployments of `present` that no service of `after` lists."""
     remaining_ids = {
-        deployment.deployment_id for service in services_unlike(after, before) for deployment in service.deployments
+        deployment.deployment_id for service in services_unlike(after, present) for deployment in service.deployments
     }
     changed = (
         deployment
-        for service in services_unlike(after, before)
-        for deployment in before.service(service.name).deployments
+        for service in services_unlike(after, present)
+        for deployment in present.service(service.name).deployments
     )
     missing = {
         deployment.deployment_id: deployment for deployment in changed if deployment.deployment_id not in remaining_ids
@@ -131,15 +131,17 @@ def _removed(before: Fleet, after: Fleet) -> tuple[Deployment, ...]:
     return tuple(deployment for key, deployment in missing.items() if key not in after.listed_by)
 
 
-def _refuse_impossible(before: Fleet, after: Fleet) -> None:
-    edited = services_unlike(after, before)
-    if len(after.services) != len(before.services) or any(service.name not in before.service_of for service in edited):
-        _refuse_other("services", set(before.service_of), {service.name for service in after.services})
-    if before.devices is after.devices and before.hosts is after.hosts:
+def _refuse_impossible(present: Fleet, after: Fleet) -> None:
+    edited = services_unlike(after, present)
+    if len(after.services) != len(present.services) or any(
+        service.name not in present.service_of for service in edited
+    ):
+        _refuse_other("services", set(present.service_of), {service.name for service in after.services})
+    if present.devices is after.devices and present.hosts is after.hosts:
         return
-    if before.devices != after.devices or before.hosts != after.hosts:
-        _refuse_other("devices on hosts that stay", _devices(before, after), _devices(after, after))
-    if added := {host.host_id for host in after.hosts} - {host.host_id for host in before.hosts}:
+    if present.devices != after.devices or present.hosts != after.hosts:
+        _refuse_other("devices on hosts that stay", _devices(present, after), _devices(after, after))
+    if added := {host.host_id for host in after.hosts} - {host.host_id for host in present.hosts}:
         raise InvalidEdit(f"the proposal has hosts that the fleet has not: {sorted(added)}")
 
 
@@ -153,37 +155,37 @@ def _devices(fleet: Fleet, after: Fleet) -> set[str]:
     return {f"{device.name} ({device.device_id})" for device in fleet.devices if device.host_id in staying}
 
 
-def _changes(before: Fleet, after: Fleet) -> Iterator[Change]:
-    services = {service.name: service for service in services_unlike(after, before)}
-    changed = [service for service in before.services if service.name in services]
+def _changes(present_fleet: Fleet, after: Fleet) -> Iterator[Change]:
+    services = {service.name: service for service in services_unlike(after, present_fleet)}
+    changed = [service for service in present_fleet.services if service.name in services]
     for service in changed:
         yield from _of_service(service, services[service.name])
-    deployments = {deployment.deployment_id: deployment for deployment in deployments_unlike(after, before)}
+    deployments = {deployment.deployment_id: deployment for deployment in deployments_unlike(after, present_fleet)}
     present = {deployment.deployment_id: deployment for service in changed for deployment in service.deployments}
     yield from _of_deployments(
         (deployment, deployments[deployment_id])
         for deployment_id, deployment in present.items()
         if deployment_id in deployments
     )
-    same_devices = before.devices is after.devices
+    same_devices = present_fleet.devices is after.devices
     devices = {} if same_devices else {device.device_id: device for device in after.devices}
-    for device in () if same_devices else before.devices:
+    for device in () if same_devices else present_fleet.devices:
         same = devices.get(device.device_id)
         if same is not None and device.partitions != same.partitions:
             profiles = [tuple(part.profile for part in entry.partitions) for entry in (device, same)]
             yield Change("device", device.device_id, "partitions", *profiles)
-    if before.commitments != after.commitments:
-        yield Change("fleet", 0, "commitments", before.commitments, after.commitments)
+    if present_fleet.commitments != after.commitments:
+        yield Change("fleet", 0, "commitments", present_fleet.commitments, after.commitments)
 
 
-def _of_service(now: Service, to: Service) -> Iterator[Change]:
+def _of_service(service: Service, to: Service) -> Iterator[Change]:
     for name in ("replicas", "schedule", "min_replicas", "spare_replicas", "isolation", "slo", "labels"):
-        if getattr(now, name) != getattr(to, name):
-            yield Change("service", now.name, name, getattr(now, name), getattr(to, name))
-    for field in fields(now.demand):
-        before, after = getattr(now.demand, field.name), getattr(to.demand, field.name)
+        if getattr(service, name) != getattr(to, name):
+            yield Change("service", service.name, name, getattr(service, name), getattr(to, name))
+    for field in fields(service.demand):
+        before, after = getattr(service.demand, field.name), getattr(to.demand, field.name)
         if before != after:
-            yield Change("service", now.name, f"demand.{field.name}", before, after)
+            yield Change("service", service.name, f"demand.{field.name}", before, after)
 
 
 def _of_deployments(pairs: Iterable[tuple[Deployment, Deployment]]) -> Iterator[Change]:
@@ -210,11 +212,11 @@ def _compared() -> Callable[[Deployment], tuple[Any, ...]]:
     return attrgetter(*knobs(), "placement")
 
 
-def _changed(now: Deployment, to: Deployment) -> Iterator[str]:
+def _changed(deployment: Deployment, to: Deployment) -> Iterator[str]:
     """Return the knobs and the fields of the placement that differ."""
-    yield from now.knob_changes(to)
+    yield from deployment.knob_changes(to)
     for field in fields(Placement):
-        if getattr(now.placement, field.name) != getattr(to.placement, field.name):
+        if getattr(deployment.placement, field.name) != getattr(to.placement, field.name):
             yield f"placement.{field.name}"
 
 

@@ -134,11 +134,15 @@ def _changed(name: str, present: Quantity | None, change: Times | To) -> Quantit
     return Quantity(value, Provenance.ASSUMED, change.source, change.confirmed)
 
 
-def _scaled(before: Demand, after: Demand) -> tuple[float | None, ...]:
-    if before.requests_per_s is None or after.requests_per_s is None or before.requests_per_s.value == 0:
+def _scaled(present_demand: Demand, after: Demand) -> tuple[float | None, ...]:
+    if (
+        present_demand.requests_per_s is None
+        or after.requests_per_s is None
+        or present_demand.requests_per_s.value == 0
+    ):
         return (None,) * HOURS_OF_WEEK
-    factor = after.requests_per_s.value / before.requests_per_s.value
-    return tuple(None if value is None else value * factor for value in before.requests_by_hour_of_week)
+    factor = after.requests_per_s.value / present_demand.requests_per_s.value
+    return tuple(None if value is None else value * factor for value in present_demand.requests_by_hour_of_week)
 
 
 @dataclass(frozen=True, slots=True)

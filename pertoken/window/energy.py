@@ -104,8 +104,8 @@ def _device(own_w: Floats, plug_rest_w: Floats, cpus_w: Floats, limit_w: float |
     model = node_power()
     model_w = own_w * (model.load_factor - 1) + (np.nan if limit_w is None else model.rest_share * limit_w)
     watts = own_w + np.where(at_plug, plug_rest_w, np.fmax(model_w, cpus_w))
-    known = watts[~np.isnan(watts)]
-    idle_w = float(np.percentile(known, IDLE_PERCENTILE)) if len(known) else 0.0
+    measured = watts[~np.isnan(watts)]
+    idle_w = float(np.percentile(measured, IDLE_PERCENTILE)) if len(measured) else 0.0
     return DevicePower(watts, idle_w, at_plug, ~at_plug & ~np.isnan(model_w))
 
 
@@ -123,14 +123,14 @@ class NodeEnergy:
     modelled_joules: float = 0.0
     """Part whose devices were measured, and the rest of the server modelled. What is left has only its CPUs."""
 
-    def plus(self, other: NodeEnergy) -> NodeEnergy:
+    def plus(self, another_node_energy: NodeEnergy) -> NodeEnergy:
         """Return the sum of both."""
         return NodeEnergy(
-            self.joules + other.joules,
-            self.known_ms + other.known_ms,
-            self.above_idle_joules + other.above_idle_joules,
-            self.measured_joules + other.measured_joules,
-            self.modelled_joules + other.modelled_joules,
+            self.joules + another_node_energy.joules,
+            self.known_ms + another_node_energy.known_ms,
+            self.above_idle_joules + another_node_energy.above_idle_joules,
+            self.measured_joules + another_node_energy.measured_joules,
+            self.modelled_joules + another_node_energy.modelled_joules,
         )
 
 
@@ -149,14 +149,14 @@ class EpochEnergy:
     node: NodeEnergy = NodeEnergy()
     """Over the same time."""
 
-    def plus(self, other: EpochEnergy) -> EpochEnergy:
+    def plus(self, another_epoch_energy: EpochEnergy) -> EpochEnergy:
         """Return the sum of both."""
         return EpochEnergy(
-            self.joules + other.joules,
-            self.measured_ms + other.measured_ms,
-            self.held_ms + other.held_ms,
-            max(self.provenance, other.provenance),
-            self.node.plus(other.node),
+            self.joules + another_epoch_energy.joules,
+            self.measured_ms + another_epoch_energy.measured_ms,
+            self.held_ms + another_epoch_energy.held_ms,
+            max(self.provenance, another_epoch_energy.provenance),
+            self.node.plus(another_epoch_energy.node),
         )
 
     @property
@@ -173,17 +173,17 @@ def energy_by_epoch(measured: Measured, nodes: Sequence[Node] = ()) -> dict[int,
         for device_id in device_ids:
             rows = timed(measured, device_id)
             energy_mj = device_energy_mj(rows)
-            known = ~np.isnan(energy_mj)
+            is_measured = ~np.isnan(energy_mj)
             share = measured.share(epoch_id, device_id, rows)
             held_ms = share * rows.floats("duration_ms")
             if not held_ms.any():
                 continue
             of_device = EpochEnergy(
-                float((energy_mj[known] * share[known]).sum()) / 1000,
-                float(held_ms[known].sum()),
+                float((energy_mj[is_measured] * share[is_measured]).sum()) / 1000,
+                float(held_ms[is_measured].sum()),
                 float(held_ms.sum()),
                 Provenance.INTEGRAL
-                if bool((np.isnan(rows.floats("energy_counter_mj")) & known).any())
+                if bool((np.isnan(rows.floats("energy_counter_mj")) & is_measured).any())
                 else Provenance.COUNTER,
                 _node_energy(power[device_id], held_ms) if device_id in power else NodeEnergy(),
             )

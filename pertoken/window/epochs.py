@@ -139,10 +139,10 @@ def outcomes_of(
     `bucket_s`: length of the buckets in `rows`.
     """
     ts = rows.ints("ts")
-    whole = (ts >= start) & (rows.floats("observed_ms") >= _OBSERVED * bucket_s * 1000)
+    is_whole = (ts >= start) & (rows.floats("observed_ms") >= _OBSERVED * bucket_s * 1000)
     if end is not None:
-        whole &= ts + bucket_s <= end
-    served = whole & (tokens_of(rows) >= MIN_TOKENS) & (rows.ints("generated_tokens") > 0)
+        is_whole &= ts + bucket_s <= end
+    served = is_whole & (tokens_of(rows) >= MIN_TOKENS) & (rows.ints("generated_tokens") > 0)
     timed = served & (rows.ints("busy_ms") > 0)
     bound = rows.ints("busy_provenance") >= Provenance.BOUND
     used = timed & ~(bound & (rows.floats("busy_ms") >= _MOSTLY_BUSY * rows.floats("observed_ms")))
@@ -209,8 +209,8 @@ def with_starts(hours: HourlyOutcomes, starts: Sequence[int], bucket_s: int) -> 
     """
     starting = np.array(starts, np.int64)
     number, last = (np.searchsorted(starting, hours.ts + offset, "right") for offset in (0, bucket_s - 1))
-    whole = (number == last) & (number > 0)
-    return replace(hours, started_ts=starting[number - 1]).where(whole)
+    is_whole = (number == last) & (number > 0)
+    return replace(hours, started_ts=starting[number - 1]).where(is_whole)
 
 
 def with_spreads(hours: HourlyOutcomes, slices: Iterable[Any]) -> HourlyOutcomes:

@@ -136,9 +136,9 @@ def _same_model(follower: KnownEpoch, head: KnownEpoch) -> bool:
     return follower.model_path is None or str(follower.model_path).rstrip("/") in names
 
 
-def _overlap(one: KnownEpoch, other: KnownEpoch) -> bool:
-    ends = [row.end_ts if row.end_ts is not None else float("inf") for row in (one, other)]
-    return bool(max(one.start_ts, other.start_ts) < min(ends))
+def _overlap(first: KnownEpoch, another_known_epoch: KnownEpoch) -> bool:
+    ends = [row.end_ts if row.end_ts is not None else float("inf") for row in (first, another_known_epoch)]
+    return bool(max(first.start_ts, another_known_epoch.start_ts) < min(ends))
 
 
 MAX_FAULTY_HOSTS, MAX_FAULTS = 5, 3
@@ -321,9 +321,9 @@ def fault_sentences(inventory: Inventory) -> list[str]:
     return sentences
 
 
-def shown_place(place: object, inventory: Inventory) -> str:
+def shown_place(stored_place: object, inventory: Inventory) -> str:
     """Return how people call a database: its place, and that it is a demo where it is one."""
-    return f"generated demo, {place}" if inventory.is_generated else str(place)
+    return f"generated demo, {stored_place}" if inventory.is_generated else str(stored_place)
 
 
 def device_name(row: KnownDevice) -> str:

@@ -78,12 +78,12 @@ def several_names(groups: Iterable[list[Gateway]], tokens: Mapping[tuple[int, in
     return sorted(addresses for addresses in names if len(addresses) > 1)
 
 
-def _is_one(gateway: Gateway, other: Gateway, counts: Mapping[int, Mapping[int, int]]) -> bool:
-    if _identity(gateway) == _identity(other):
+def _is_one(gateway: Gateway, another_gateway: Gateway, counts: Mapping[int, Mapping[int, int]]) -> bool:
+    if _identity(gateway) == _identity(another_gateway):
         return True
-    if gateway.life is None or (gateway.kind, gateway.life) != (other.kind, other.life):
+    if gateway.life is None or (gateway.kind, gateway.life) != (another_gateway.kind, another_gateway.life):
         return False
-    own, others = counts.get(gateway.engine_id, {}), counts.get(other.engine_id, {})
+    own, others = counts.get(gateway.engine_id, {}), counts.get(another_gateway.engine_id, {})
     # The first and the last hour that both saw may have begun or ended between the pages of one of them.
     whole = sorted(own.keys() & others.keys())[1:-1]
     one, two = (sum(of[hour] for hour in whole) for of in (own, others))

@@ -195,8 +195,8 @@ def _origins(allocated: Iterable[InvoiceLine]) -> list[InvoiceLine]:
 
 
 def _known_sum(values: Iterable[Number | None]) -> Number | None:
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values[1:], known_values[0]) if known_values else None
 
 
 def _decoded(path: Path, start: bytes) -> str:

@@ -112,11 +112,11 @@ def difference(
 
     `complete` are providers of which the list holds every accelerator, on demand and on spot.
     """
-    known: dict[OfferKey, Offer] = {offer.key: offer for offer in newest(market.all_offers)}
+    offer_by_key: dict[OfferKey, Offer] = {offer.key: offer for offer in newest(market.all_offers)}
     keys = {offer.key for offer in offers}
     # Prices of the list are held against on-demand prices and regions that are known, too.
-    beside = [offer for offer in known.values() if offer.key not in keys]
-    devices = {(offer.provider, offer.instance_type): offer.n_devices for offer in known.values()}
+    beside = [offer for offer in offer_by_key.values() if offer.key not in keys]
+    devices = {(offer.provider, offer.instance_type): offer.n_devices for offer in offer_by_key.values()}
     listed = dict.fromkeys(offers)
     all_faults = faults(
         [*listed, *beside], today, devices, priced_names(accelerator.name for accelerator in market.accelerators)
@@ -127,15 +127,15 @@ def difference(
     for offer in listed:
         if offer in doubted:
             continue
-        before = known.get(offer.key)
-        if before is None:
+        present_offer = offer_by_key.get(offer.key)
+        if present_offer is None:
             new.append(offer)
-        elif offer.as_of <= before.as_of:
+        elif offer.as_of <= present_offer.as_of:
             outdated += 1
-        elif offer.nano_usd_per_device_hour == before.nano_usd_per_device_hour:
+        elif offer.nano_usd_per_device_hour == present_offer.nano_usd_per_device_hour:
             confirmed.append(replace(offer, from_ts=now_ts))
         else:
-            changed.append((before, replace(offer, from_ts=now_ts)))
+            changed.append((present_offer, replace(offer, from_ts=now_ts)))
     accelerators = {accelerator.name for accelerator in market.accelerators}
     gone = tuple(
         offer
@@ -247,7 +247,7 @@ def _quiet() -> Iterator[None]:
     log, timeout = logging.getLogger("gpuhunt"), socket.getdefaulttimeout()
     disabled = log.disabled
     children = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("gpuhunt.")]
-    before = [(logger, logger.disabled) for logger in children]
+    disabled_by_logger = [(logger, logger.disabled) for logger in children]
     try:
         socket.setdefaulttimeout(TIMEOUT_S)
         log.disabled = True
@@ -257,7 +257,7 @@ def _quiet() -> Iterator[None]:
     finally:
         socket.setdefaulttimeout(timeout)
         log.disabled = disabled
-        for logger, was in before:
+        for logger, was in disabled_by_logger:
             logger.disabled = was
 
 

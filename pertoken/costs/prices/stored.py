@@ -425,8 +425,8 @@ def used_offers(store: Store, provider: str | None, now_ts: int) -> tuple[Offer,
     return tuple(offer for offer in offers if offer.provider in providers) or offers
 
 
-def offers_used_at(place: StoreLocation, provider: str | None, now_ts: int) -> tuple[Offer, ...]:
+def offers_used_at(location: StoreLocation, provider: str | None, now_ts: int) -> tuple[Offer, ...]:
     """Return `used_offers` of a database that may not have recorded anything yet. Raises StoreError."""
-    if place.exists("telemetry"):
-        return used_offers(open_store(place), provider, now_ts)
-    return used_offers(Store(place, reading(place, "telemetry"), open_advice(place)), provider, now_ts)
+    if location.exists("telemetry"):
+        return used_offers(open_store(location), provider, now_ts)
+    return used_offers(Store(location, reading(location, "telemetry"), open_advice(location)), provider, now_ts)

@@ -176,15 +176,15 @@ def figures_of(
 
 def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, Any]:
     """Return the figures as plain values for JSON; what is not known is None, with its reason in `unknown`."""
-    known = {name: getattr(figures, name) for name in (field.name for field in fields(ModelFigures))}
+    value_by_name = {name: getattr(figures, name) for name in (field.name for field in fields(ModelFigures))}
     unknown = {
         name: figure.reason
-        for name, figure in known.items()
+        for name, figure in value_by_name.items()
         if isinstance(figure, Figure | GoodShare | KindPrice) and figure.reason
     }
-    values = {name: figure.value if isinstance(figure, Figure) else figure for name, figure in known.items()}
+    values = {name: figure.value if isinstance(figure, Figure) else figure for name, figure in value_by_name.items()}
     for name in KINDS:
-        price = known[name]
+        price = value_by_name[name]
         values[name] = {"value": price.value, "low": price.low, "high": price.high}
     server = {field.name: getattr(figures.server, field.name) for field in fields(ServerEnergy)}
     unknown |= {f"server.{name}": figure.reason for name, figure in server.items() if figure.reason}
@@ -268,8 +268,8 @@ def _energy(parts: Sequence[_Part]) -> EpochEnergy | None:
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    known_counts = [count for count in counts if count is not None]
+    return sum(known_counts) if len(known_counts) == len(counts) else None
 
 
 def _joules(energy: EpochEnergy | None) -> float | None:
@@ -303,11 +303,11 @@ def _good(usd: Figure, mtok: Figure, share: float | None, reason: str | None) ->
 
 
 def _sum(values: Sequence[float | None], reason: str) -> Figure:
-    known = [value for value in values if value is not None]
-    return Figure(sum(known)) if len(known) == len(values) else Figure(None, reason)
+    known_values = [value for value in values if value is not None]
+    return Figure(sum(known_values)) if len(known_values) == len(values) else Figure(None, reason)
 
 
-def _plus(one: Figure, other: Figure) -> Figure:
-    if one.value is None or other.value is None:
-        return Figure(None, one.reason or other.reason)
-    return Figure(one.value + other.value)
+def _plus(first: Figure, another_figure: Figure) -> Figure:
+    if first.value is None or another_figure.value is None:
+        return Figure(None, first.reason or another_figure.reason)
+    return Figure(first.value + another_figure.value)

@@ -70,7 +70,7 @@ def fault(priced: Bill, engine_id: int) -> str | None:
 def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: Any) -> DeploymentLine:
     """Return the line of a deployment by the row of its present epoch."""
     totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
-    own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
+    epoch_ids = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
     epochs = epochs_with_workers(priced, row.deployment_id)
     held = [
         device for device in priced.inventory.epoch_devices.get(row.epoch_id, ()) if device in priced.inventory.devices
@@ -104,15 +104,15 @@ def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: Any
         ttft_p50_s=priced.details.latency(row.deployment_id, "ttft_s", 0.5),
         tpot_p95_s=priced.details.latency(row.deployment_id, "tpot_s", 0.95),
         tpot_p50_s=priced.details.latency(row.deployment_id, "tpot_s", 0.5),
-        spark=spark(priced, own),
-        silent_s=_silent_s(priced, own),
+        spark=spark(priced, epoch_ids),
+        silent_s=_silent_s(priced, epoch_ids),
         incomplete=bool(totals.get("incomplete_n")),
         coverage=observed_share(*priced.observed(row.deployment_id)) or 0.0,
         age_s=priced.window.end - row.newest_ts,
         fault=fault(priced, row.engine_id),
         late=tuple(gap.metric for gap in priced.recent.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
         counts=engine_counts(
-            [priced.details.counts.get(counts, {}) for counts in own],
+            [priced.details.counts.get(counts, {}) for counts in epoch_ids],
             totals.get("preemptions"),
             priced.details.counts.get(row.epoch_id, {}),
             priced.totals.busy_ms(row.epoch_id),
@@ -147,8 +147,8 @@ def _nano_usd(priced: Bill, epochs: Sequence[int]) -> int | None:
     """Dollars of the window; None unless all that it held had a price."""
     if not priced.money.unpriced_epochs.isdisjoint(epochs):
         return None
-    known = [priced.money.by_epoch[epoch] for epoch in epochs if epoch in priced.money.by_epoch]
-    return sum(known) if known else None
+    epoch_dollars = [priced.money.by_epoch[epoch] for epoch in epochs if epoch in priced.money.by_epoch]
+    return sum(epoch_dollars) if epoch_dollars else None
 
 
 def _held_lately(priced: Bill, epochs: Sequence[int]) -> dict[int, float]:
@@ -319,8 +319,8 @@ class HostUses:
 
     def _per_hour(self, payers: Sequence[Any]) -> int | None:
         prices = [self._priced.price_of.get(row.device_id) for row in payers]
-        known = [price.nano_usd_per_device_hour for price in prices if price is not None]
-        rates = [nano_usd for nano_usd in known if nano_usd is not None]
+        known_prices = [price.nano_usd_per_device_hour for price in prices if price is not None]
+        rates = [nano_usd for nano_usd in known_prices if nano_usd is not None]
         return sum(rates) if rates else None
 
     @cached_property
@@ -339,8 +339,8 @@ class HostUses:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) / len(known_values) if known_values else None
 
 
 def _added(sparks: Sequence[Sequence[float | None]]) -> tuple[float | None, ...]:

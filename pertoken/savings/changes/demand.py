@@ -47,25 +47,25 @@ STRIDE = 5
 NONE_RELEASED = "no replica is released"
 
 
-def demand_outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
+def demand_outcome(present: Fleet, service: Service, to: Service, context: Context) -> Outcome:
     """Return the share of busy time that a changed demand frees, and the point from which it frees a replica."""
-    changed = [name for name in EDITABLE if getattr(now.demand, name) != getattr(to.demand, name)]
-    first = now.deployments[0]
-    predicted = speed(first, first, context.evidence(first.deployment_id), objectives(now, context), context)
+    changed = [name for name in EDITABLE if getattr(service.demand, name) != getattr(to.demand, name)]
+    first = service.deployments[0]
+    predicted = speed(first, first, context.evidence(first.deployment_id), objectives(service, context), context)
     if predicted.load is None or predicted.calibration is None:
         if changed == ["response_cache_share"]:  # cached requests never reach the engine, so no forecast is needed
-            share = 1 - arriving_share(now.demand, to.demand)
-            return _freed(before, now, to, changed, share, Outcome(), context)
+            share = 1 - arriving_share(service.demand, to.demand)
+            return _freed(present, service, to, changed, share, Outcome(), context)
         return Outcome(unpriced=predicted.unpriced or predicted.infeasible or "nothing was measured of its load")
     try:
-        arrivals, source = total_arrivals(now, context)
-        share = _freed_share(now, to.demand, predicted, context)
+        arrivals, source = total_arrivals(service, context)
+        share = _freed_share(service, to.demand, predicted, context)
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
     except Abstained as reason:
         return Outcome(unpriced=str(reason))
-    predicted = _under(now, to.demand, predicted, arrivals)
-    releases = _releases(now, to.demand, changed, predicted, arrivals, context)
+    predicted = _under(service, to.demand, predicted, arrivals)
+    releases = _releases(service, to.demand, changed, predicted, arrivals, context)
     forecast = Outcome(
         judged=(predicted,),
         latency=predicted.latency,
@@ -73,41 +73,41 @@ def demand_outcome(before: Fleet, now: Service, to: Service, context: Context) -
         break_even=releases,
         doubtful=predicted.doubtful,
     )
-    return _freed(before, now, to, changed, share, forecast, context)
+    return _freed(present, service, to, changed, share, forecast, context)
 
 
-def _under(now: Service, demand: Demand, forecast: Speed, arrivals: Arrivals) -> Speed:
+def _under(service: Service, demand: Demand, forecast: Speed, arrivals: Arrivals) -> Speed:
     """Return the forecast of a replica under a changed demand."""
     latency, load = forecast.latency, forecast.load
     if latency is None or latency.present is None or latency.proposed is None or load is None:
         return forecast
-    count = len(now.deployments)
-    changed = changed_arrivals(arrivals, now.demand, demand)
+    count = len(service.deployments)
+    changed = changed_arrivals(arrivals, service.demand, demand)
     rate = float(changed.requests_per_s) * latency.present.load_share / count
     proposed = replace(
         latency.proposed,
-        load=changed_load(load, now.demand, demand).load,
+        load=changed_load(load, service.demand, demand).load,
         arrivals=replace(changed, requests_per_s=rate),
     )
     return replace(forecast, latency=replace(latency, proposed=proposed, counts=(count, count)))
 
 
 def _releases(
-    now: Service, after: Demand, changed: Sequence[str], forecast: Speed, arrivals: Arrivals, context: Context
+    service: Service, after: Demand, changed: Sequence[str], forecast: Speed, arrivals: Arrivals, context: Context
 ) -> str:
     """Return the point between the present and the proposed demand from which a replica is released, as a phrase."""
     assert forecast.load is not None
-    if len(now.deployments) <= max(1, now.min_replicas) + now.spare_replicas:
+    if len(service.deployments) <= max(1, service.min_replicas) + service.spare_replicas:
         return NONE_RELEASED
     load = forecast.load
 
     def first_release(steps: Sequence[int]) -> int | None:
-        demands = [_between(now.demand, after, changed, step / STEPS) for step in steps]
+        demands = [_between(service.demand, after, changed, step / STEPS) for step in steps]
         loads = [
-            (changed_arrivals(arrivals, now.demand, demand), changed_load(load, now.demand, demand))
+            (changed_arrivals(arrivals, service.demand, demand), changed_load(load, service.demand, demand))
             for demand in demands
         ]
-        released = one_fewer_serves(now, now.deployments[0], forecast, loads, context)
+        released = one_fewer_serves(service, service.deployments[0], forecast, loads, context)
         return next((step for step, enough in zip(steps, released, strict=True) if enough), None)
 
     first = first_release(range(0, STEPS + 1, STRIDE))
@@ -116,58 +116,72 @@ def _releases(
     if first == 0:
         return "the demand as it is needs fewer replicas already"
     step = first_release(range(first - STRIDE + 1, first)) or first
-    return f"a replica is released from {_shown(_between(now.demand, after, changed, step / STEPS), changed[0])} on"
+    return f"a replica is released from {_shown(_between(service.demand, after, changed, step / STEPS), changed[0])} on"
 
 
 def _freed(
-    before: Fleet, now: Service, to: Service, changed: Sequence[str], share: float, known: Outcome, context: Context
+    present: Fleet,
+    service: Service,
+    to: Service,
+    changed: Sequence[str],
+    share: float,
+    priced: Outcome,
+    context: Context,
 ) -> Outcome:
     """Return the outcome of a freed share of busy time: money if a person supplied the number, else a break-even."""
     proposed, source = _shown(to.demand, changed[0]), getattr(to.demand, changed[0]).source
     if share <= 0:
         return Outcome(infeasible=f"{proposed} frees no busy time: it takes {-share:.0%} more of it")
     frees = f"at {proposed} it frees {share:.0%} of its busy time" + (
-        f"; {known.break_even}" if known.break_even else ""
+        f"; {priced.break_even}" if priced.break_even else ""
     )
-    known = replace(
-        known,
-        kept=same(now.deployments),
+    priced = replace(
+        priced,
+        kept=same(service.deployments),
         provenance=Provenance.ASSUMED,
-        assumptions=(*known.assumptions, *([f"{proposed}: {source}"] if source else [])),
+        assumptions=(*priced.assumptions, *([f"{proposed}: {source}"] if source else [])),
         break_even=frees,
     )
     if not all(getattr(to.demand, field).confirmed for field in changed):
-        return replace(known, unpriced=f"{proposed} is a proposal, not a measurement: try it, or confirm the number")
+        return replace(priced, unpriced=f"{proposed} is a proposal, not a measurement: try it, or confirm the number")
     try:
-        capacity = _freed_money(before, now, share, context)
+        capacity = _freed_money(present, service, share, context)
     except (NotMeasured, NoPrice) as missing:
-        return replace(known, unpriced=str(missing))
-    return replace(known, capacity=capacity, assumptions=(*known.assumptions, frees), break_even=None)
+        return replace(priced, unpriced=str(missing))
+    return replace(priced, capacity=capacity, assumptions=(*priced.assumptions, frees), break_even=None)
 
 
-def _freed_money(before: Fleet, now: Service, share: float, context: Context) -> Money:
+def _freed_money(present: Fleet, service: Service, share: float, context: Context) -> Money:
     """Return the cost of a share of the busy time of a service per month. Raises NotMeasured, NoPrice."""
-    by_device = before.deployments_by_device
-    costs = [busy_cost(before, by_device, deployment, deployment.device_ids, context) for deployment in now.deployments]
+    by_device = present.deployments_by_device
+    costs = [
+        busy_cost(present, by_device, deployment, deployment.device_ids, context) for deployment in service.deployments
+    ]
     monthly = round(sum(cost.nano_usd_per_hour for cost in costs) * share * HOURS_PER_MONTH)
     return monthly, monthly, monthly
 
 
-def _freed_share(now: Service, demand: Demand, forecast: Speed, context: Context) -> float:
+def _freed_share(service: Service, demand: Demand, forecast: Speed, context: Context) -> float:
     """Return 1 - work after / work before of the same requests, by the utilization of a full batch.
 
     Raises Abstained, NotMeasured.
     """
     assert forecast.load is not None
-    first = now.deployments[0]
-    arrivals, _ = total_arrivals(now, context)
-    per_replica = replace(arrivals, requests_per_s=arrivals.requests_per_s / len(now.deployments))
+    first = service.deployments[0]
+    arrivals, _ = total_arrivals(service, context)
+    per_replica = replace(arrivals, requests_per_s=arrivals.requests_per_s / len(service.deployments))
 
     ends = [
         LatencyQuery(
-            first, load.load, changed_arrivals(per_replica, now.demand, target), forecast.calibration or Calibration()
+            first,
+            load.load,
+            changed_arrivals(per_replica, service.demand, target),
+            forecast.calibration or Calibration(),
         )
-        for load, target in ((forecast.load, now.demand), (changed_load(forecast.load, now.demand, demand), demand))
+        for load, target in (
+            (forecast.load, service.demand),
+            (changed_load(forecast.load, service.demand, demand), demand),
+        )
     ]
     utilization_before, utilization_after = map(_utilization, utilizations(ends, context.market))
     return 1 - utilization_after / utilization_before if utilization_before > 0 else 0.0
@@ -179,13 +193,13 @@ def _utilization(utilization: float | Abstained) -> float:
     return utilization
 
 
-def _between(before: Demand, after: Demand, names: Sequence[str], share: float) -> Demand:
+def _between(present_demand: Demand, after: Demand, names: Sequence[str], share: float) -> Demand:
     changed: dict[str, Any] = {}
     for name in names:
         new = getattr(after, name)
-        old = getattr(before, name) or Quantity(0.0, new.provenance)
+        old = getattr(present_demand, name) or Quantity(0.0, new.provenance)
         changed[name] = Quantity(old.value + share * (new.value - old.value), new.provenance, new.source)
-    return replace(before, **changed)
+    return replace(present_demand, **changed)
 
 
 def _shown(demand: Demand, name: str) -> str:
@@ -208,7 +222,7 @@ class _ReplicasByHour:
 
 
 def schedule_outcome(
-    before: Fleet, now: Service, schedule: Schedule, context: Context, running: Kept | None = None
+    present: Fleet, service: Service, schedule: Schedule, context: Context, running: Kept | None = None
 ) -> Outcome:
     """Return the savings of a schedule; with `running`, those in addition to a change that keeps only these replicas.
 
@@ -217,7 +231,7 @@ def schedule_outcome(
     refused if requests came in an hour off or asleep. Hours that were not recorded save nothing; without any other hour
     it is unpriced. Raises NoPrice.
     """
-    demand = now.demand.requests_by_hour_of_week
+    demand = service.demand.requests_by_hour_of_week
     scheduled = sorted(schedule.off | schedule.asleep | {hour for hour, _ in schedule.replicas})
     unrecorded = [hour for hour in scheduled if demand[hour] is None]
     if unrecorded and len(unrecorded) == len(scheduled):
@@ -232,13 +246,13 @@ def schedule_outcome(
     for hour in sorted(silent):
         if rate := demand[hour]:
             return Outcome(infeasible=f"{rate:.2g} requests/s came on {_named(hour)}: it is not idle then")
-    if silent and now.min_replicas > 1:
-        return Outcome(infeasible=f"{now.min_replicas} replicas are the minimum set for {now.name}")
+    if silent and service.min_replicas > 1:
+        return Outcome(infeasible=f"{service.min_replicas} replicas are the minimum set for {service.name}")
     fixed = {hour: count for hour, count in counts.items() if count}
-    replicas = _replicas(now, fixed, context) if fixed else _ReplicasByHour({})
+    replicas = _replicas(service, fixed, context) if fixed else _ReplicasByHour({})
     if isinstance(replicas, Outcome):
         return replicas
-    priced = _priced(before, now, schedule, fixed, replicas, running or same(now.deployments), context)
+    priced = _priced(present, service, schedule, fixed, replicas, running or same(service.deployments), context)
     return replace(priced, against=(*priced.against, *_not_counted(unrecorded)))
 
 
@@ -250,31 +264,31 @@ def _not_counted(unrecorded: Sequence[int]) -> tuple[str, ...]:
     return (f"nothing was recorded on {_named(unrecorded[0])}{more} of the schedule: no saving is counted for it",)
 
 
-def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _ReplicasByHour | Outcome:
+def _replicas(service: Service, fixed: Mapping[int, int], context: Context) -> _ReplicasByHour | Outcome:
     """Return the replicas needed in the busiest hour of each scheduled number, or the refusal of too small a number."""
-    present = len(now.deployments)
+    present = len(service.deployments)
     if max(fixed.values()) > present:
-        return Outcome(unpriced=f"{now.name} has {present} replicas: schedule a number from 0 to {present}")
-    if not alike(now.deployments):
-        return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first")
+        return Outcome(unpriced=f"{service.name} has {present} replicas: schedule a number from 0 to {present}")
+    if not alike(service.deployments):
+        return Outcome(unpriced=f"the replicas of {service.name} differ: make them alike first")
     try:
-        arrivals, source = total_arrivals(now, context)
+        arrivals, source = total_arrivals(service, context)
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
-    busiest_load = busiest(now, lambda _: None, context)
+    busiest_load = busiest(service, lambda _: None, context)
     if isinstance(busiest_load, str):
         return Outcome(unpriced=busiest_load)
     load, speed = busiest_load
-    rates = [rate for rate in now.demand.requests_by_hour_of_week if rate is not None]
+    rates = [rate for rate in service.demand.requests_by_hour_of_week if rate is not None]
     burst = max(1.0, arrivals.requests_per_s / max(rates)) if max(rates) > 0 else 1.0
     needed: dict[int, Sizes] = {}
     judged: list[Speed] = []
     notes: list[str] = []
     for count in sorted(set(fixed.values())):
-        hour = max((hour for hour in fixed if fixed[hour] == count), key=lambda hour: _rate(now, hour))
+        hour = max((hour for hour in fixed if fixed[hour] == count), key=lambda hour: _rate(service, hour))
         # The queue needs a rate above 0: an hour without requests counts as one with a single request.
-        hourly = replace(arrivals, requests_per_s=max(_rate(now, hour) * burst, 1 / 3600))
-        size = sizes(now, now.deployments[0], speed, hourly, context, load)
+        hourly = replace(arrivals, requests_per_s=max(_rate(service, hour) * burst, 1 / 3600))
+        size = sizes(service, service.deployments[0], speed, hourly, context, load)
         if isinstance(size, str):
             return Outcome(infeasible=f"on {_named(hour)}: {size}")
         if size.likely > count:
@@ -290,20 +304,20 @@ def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _Repl
 
 
 def _priced(
-    before: Fleet,
-    now: Service,
+    present_fleet: Fleet,
+    service: Service,
     schedule: Schedule,
     fixed: Mapping[int, int],
     replicas: _ReplicasByHour,
     running: Kept,
     context: Context,
 ) -> Outcome:
-    others = [deployment for deployment in before.deployments if deployment not in now.deployments]
-    present = len(now.deployments)
+    others = [deployment for deployment in present_fleet.deployments if deployment not in service.deployments]
+    present = len(service.deployments)
     empty = len(schedule.off) + sum(count == 0 for _, count in schedule.replicas)
 
     def free(staying: Sequence[Deployment]) -> Freed:
-        return freed(before, whole_devices(before, [*others, *staying]), (), context)
+        return freed(present_fleet, whole_devices(present_fleet, [*others, *staying]), (), context)
 
     # What runs no longer in any hour is not freed again in the hours off.
     free_always = [free(deployments) for deployments in running]
@@ -311,7 +325,7 @@ def _priced(
     for count, size in replicas.needed.items():
         hours.append((count, sum(scheduled == count for scheduled in fixed.values())))
         if count < present:
-            against.append(f"in hours with {counted(count, 'replica')}: {redundancy(now, count, size.needed)}")
+            against.append(f"in hours with {counted(count, 'replica')}: {redundancy(service, count, size.needed)}")
         if size.slow > count:
             against.append(
                 f"at the slow end of its forecast {size.slow} replicas are needed where {count} are scheduled"
@@ -321,23 +335,23 @@ def _priced(
         for end in range(3):
             # At the slow end the replicas needed there run.
             needed = max(count, replicas.needed[count].slow) if end == 0 and count in replicas.needed else count
-            released = free(kept(before, now.deployments, min(needed, present), context))
+            released = free(kept(present_fleet, service.deployments, min(needed, present), context))
             months = n_hours / HOURS_OF_WEEK * HOURS_PER_MONTH
             bankable[end] += (released.bankable - free_always[end].bankable) * months
             timed[end] += (released.capacity - free_always[end].capacity) * months
     if schedule.asleep or empty:
-        against.append(_wait_note(now, empty > 0, context))
+        against.append(_wait_note(service, empty > 0, context))
     months_asleep = len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
     asleep = [
         (all_free.bankable + all_free.capacity - always.bankable - always.capacity) * months_asleep
         for always in free_always
     ]
     return Outcome(
-        kept=same(now.deployments),
+        kept=same(service.deployments),
         bankable=_money(bankable),
         timed=_money([sum(ends) for ends in zip(timed, asleep, strict=True)]),
         judged=replicas.judged,
-        slo=_verdict_of_idle_hours(now, context),
+        slo=_verdict_of_idle_hours(service, context),
         provenance=Provenance.FORECAST if replicas.needed else Provenance.REPORTED,
         assumptions=(*replicas.assumptions, "a replica starts again before the first request that needs it"),
         against=(*against, *all_free.against),
@@ -345,21 +359,21 @@ def _priced(
     )
 
 
-def _verdict_of_idle_hours(now: Service, context: Context) -> Verdict:
+def _verdict_of_idle_hours(service: Service, context: Context) -> Verdict:
     """Return the verdict on hours without requests: no latency changes in them."""
-    seen = context.services.get(now.name)
-    return unchanged({} if seen is None else measured_latency(seen), objectives(now, context))
+    seen = context.services.get(service.name)
+    return unchanged({} if seen is None else measured_latency(seen), objectives(service, context))
 
 
-def _wait_note(now: Service, off: bool, context: Context) -> str:
+def _wait_note(service: Service, off: bool, context: Context) -> str:
     """Return a sentence on the wait of requests in hours without replicas, with the TTFT objective."""
-    limit_ms = objectives(now, context).ttft_p95_ms
+    limit_ms = objectives(service, context).ttft_p95_ms
     beside = "" if limit_ms is None else f", and its TTFT objective is {limit_ms:.0f} ms"
     if not off:
         return f"a request that comes in these hours waits for the wake-up, which is not measured here{beside}"
     starts = [
         known.p95
-        for deployment in now.deployments
+        for deployment in service.deployments
         if (known := context.evidence(deployment.deployment_id).peek("load_s"))
     ]
     if not starts:
@@ -375,8 +389,8 @@ def _money(nano_usd: Sequence[float]) -> Money:
     return low, likely, high
 
 
-def _rate(now: Service, hour: int) -> float:
-    return now.demand.requests_by_hour_of_week[hour] or 0.0
+def _rate(service: Service, hour: int) -> float:
+    return service.demand.requests_by_hour_of_week[hour] or 0.0
 
 
 def _named(hour: int) -> str:

@@ -63,20 +63,20 @@ class Capped(NamedTuple):
 
 
 def capped(
-    deployment: Deployment, load: Load, market: Market, calibration: Calibration, now: DeviceWatts, cap_w: float
+    deployment: Deployment, load: Load, market: Market, calibration: Calibration, watts: DeviceWatts, cap_w: float
 ) -> Capped:
     """Return the effect of a power cap on a busy device and its step time. Raises Abstained as `resolve` does."""
     bound = clock_bound(*_state(deployment, load, market, calibration))
-    slowed = under_cap(_device(now), np.array([now.busy]), bound, np.array([cap_w]))
+    slowed = under_cap(_device(watts), np.array([watts.busy]), bound, np.array([cap_w]))
     return Capped(float(slowed.power_w[0]), float(slowed.stretch[0]))
 
 
 def modelled_busy_w(
-    deployment: Deployment, load: Load, market: Market, calibration: Calibration, now: DeviceWatts
+    deployment: Deployment, load: Load, market: Market, calibration: Calibration, watts: DeviceWatts
 ) -> float:
     """Return the watts of a busy device by the model of power alone. Raises Abstained as `resolve` does."""
     candidate, state = _state(deployment, load, market, calibration)
-    device = _device(now, full_w(deployment.accelerator or "", now.limit))
+    device = _device(watts, full_w(deployment.accelerator or "", watts.limit))
     return float(busy_w(device, products_share(candidate, state.running, state.token_s))[0])
 
 
@@ -94,10 +94,12 @@ def _device(watts: DeviceWatts, full_w: float = 0.0) -> Device:
 NOT_OWNED = "rented devices cost the same at any power: a cap saves whoever pays for the electricity"
 
 
-def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context) -> Outcome:
+def outcome(
+    present: Fleet, service: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context
+) -> Outcome:
     """Return the outcome of power caps: energy dollars on owned hardware, $0 on rented."""
-    kept = same(now.deployments)
-    if not _owned(before, pairs):
+    kept = same(service.deployments)
+    if not _owned(present, pairs):
         return Outcome(kept=kept, bankable=NOTHING, provenance=Provenance.REPORTED, against=(NOT_OWNED,))
     if context.energy is None:
         return Outcome(kept=kept, unpriced="what a kilowatt-hour costs is not set: set `energy.usd_per_kwh`")
@@ -121,7 +123,7 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
         return Outcome(
             kept=kept, infeasible=f"steps would take {max_stretch:.2f} times as long: it is too busy for that"
         )
-    verdict = _verdict(now, pairs, max_stretch, context)
+    verdict = _verdict(service, pairs, max_stretch, context)
     if verdict[0] == "fail" and max_stretch > NOT_WORSE:
         return Outcome(kept=kept, slo=verdict, infeasible=verdict[1])
     low, likely, high = (_dollars(watts, context) for watts in total)
@@ -139,7 +141,7 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
 
 
 def of_speeds(
-    before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]], speeds: Mapping[int, Speed | None], context: Context
+    present: Fleet, pairs: Sequence[tuple[Deployment, Deployment]], speeds: Mapping[int, Speed | None], context: Context
 ) -> tuple[Money, tuple[str, ...]] | None:
     """Return the energy dollars that changes of speed save on owned hardware, and the assumptions.
 
@@ -147,7 +149,7 @@ def of_speeds(
     change of speed is then priced without energy.
     """
     changed = [(old, new) for old, new in pairs if speeds.get(old.deployment_id) is not None]
-    if context.energy is None or not changed or not _owned(before, changed):
+    if context.energy is None or not changed or not _owned(present, changed):
         return None
     total, notes = [0.0, 0.0, 0.0], []
     for old, new in changed:
@@ -165,14 +167,16 @@ def of_speeds(
     return (low, likely, high), tuple(dict.fromkeys(notes))
 
 
-def _owned(before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> bool:
-    owned = {device_id for host in before.hosts if host.placement.purchase == "owned" for device_id in host.device_ids}
+def _owned(present: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> bool:
+    owned = {device_id for host in present.hosts if host.placement.purchase == "owned" for device_id in host.device_ids}
     return all(set(old.device_ids) <= owned for old, _ in pairs)
 
 
-def _verdict(now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretch: float, context: Context) -> Verdict:
+def _verdict(
+    service: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretch: float, context: Context
+) -> Verdict:
     """Return the verdict on latencies that take `stretch` times as long as measured."""
-    slo = objectives(now, context)
+    slo = objectives(service, context)
     verdicts = []
     for old, _ in pairs:
         measured = measured_latency(context.evidence(old.deployment_id))
@@ -269,7 +273,7 @@ Pair = tuple[Deployment, Deployment]
 
 
 def sped_up(
-    before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], slo: Slo, context: Context
+    present: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], slo: Slo, context: Context
 ) -> Outcome:
     """Return the outcome where every replica stays, with a forecast of each in `speeds`. Raises NoPrice."""
     staying, provenances = [], []
@@ -280,8 +284,8 @@ def sped_up(
     against: list[str] = []
     forecasts: list[Speed] = []
     verdicts: list[Verdict] = []
-    by_device = before.deployments_by_device
-    moved = _moved(before, pairs, context)
+    by_device = present.deployments_by_device
+    moved = _moved(present, pairs, context)
     if isinstance(moved, NotPlaced):
         return not_placed(moved)
     for instances in moved.placed:
@@ -293,8 +297,8 @@ def sped_up(
         if old == new:
             staying.append(old)
             continue
-        refuse_partitions(before, old)
-        prices = [device_price(before, device_id, context) for device_id in old.device_ids]
+        refuse_partitions(present, old)
+        prices = [device_price(present, device_id, context) for device_id in old.device_ids]
         if not prices:
             return Outcome(unpriced=f"the devices of {old.name} were not seen")
         after = new.n_devices or len(prices)
@@ -307,7 +311,7 @@ def sped_up(
                 assumptions += [taken_back.assumption] if taken_back.assumption else []
                 against.append(taken_back.against)
         else:
-            if reason := _other_devices(before, old, new):
+            if reason := _other_devices(present, old, new):
                 return Outcome(unpriced=reason)
             stays = _on_fewer(old, new, after, by_device, context)
             staying.append(stays)
@@ -323,10 +327,10 @@ def sped_up(
                 has_capacity = True
                 try:
                     if stays is None:
-                        cost = busy_cost(before, by_device, old, old.device_ids, context)
+                        cost = busy_cost(present, by_device, old, old.device_ids, context)
                         _add_moved(capacity, cost, forecast.ratio, moved.of[old.deployment_id], sum(prices))
                     else:
-                        cost = _add_kept(capacity, before, by_device, old, stays, after, forecast.ratio, context)
+                        cost = _add_kept(capacity, present, by_device, old, stays, after, forecast.ratio, context)
                 except NotMeasured as missing:
                     return Outcome(unpriced=str(missing))
                 provenances.append(cost.provenance)
@@ -337,7 +341,7 @@ def sped_up(
     if has_capacity:
         low, likely, high = (round(value * HOURS_PER_MONTH) for value in capacity)
         money = low, likely, high
-    watts = of_speeds(before, pairs, speeds, context)
+    watts = of_speeds(present, pairs, speeds, context)
     if watts is not None:
         assumptions += watts[1]
     return Outcome(
@@ -382,17 +386,17 @@ class _Moved:
         return low, likely, high
 
 
-def _moved(before: Fleet, pairs: Sequence[Pair], context: Context) -> _Moved | NotPlaced:
+def _moved(present: Fleet, pairs: Sequence[Pair], context: Context) -> _Moved | NotPlaced:
     """Place all deployments that move, those that are alike together on the same instances. Raises NoPrice."""
     groups: defaultdict[tuple[Placement, Placement, int], list[Pair]] = defaultdict(list)
     for old, new in pairs:
         if new.placement != old.placement and old.device_ids:
-            refuse_partitions(before, old)
+            refuse_partitions(present, old)
             groups[old.placement, new.placement, new.n_devices or len(old.device_ids)].append((old, new))
     all_placed, costs = [], {}
     for (_, proposed, ranks), alike in groups.items():
         count = len(alike)
-        placed = place(before, alike[0][0], proposed, (count, count, count), ranks, context)
+        placed = place(present, alike[0][0], proposed, (count, count, count), ranks, context)
         if isinstance(placed, NotPlaced):
             return placed
         all_placed.append(placed)
@@ -409,7 +413,7 @@ def _moved(before: Fleet, pairs: Sequence[Pair], context: Context) -> _Moved | N
 
 def _add_kept(
     capacity: list[float],
-    before: Fleet,
+    present: Fleet,
     by_device: DeploymentsByDevice,
     old: Deployment,
     stays: Deployment,
@@ -426,8 +430,8 @@ def _add_kept(
     shared_ids = [
         device_id for device_id in old.device_ids if device_id not in stays.device_ids and len(by_device[device_id]) > 1
     ]
-    released = busy_cost(before, by_device, old, shared_ids, context)
-    kept = busy_cost(before, by_device, old, kept_ids, context)
+    released = busy_cost(present, by_device, old, shared_ids, context)
+    kept = busy_cost(present, by_device, old, kept_ids, context)
     growth = max(1.0, after / len(old.device_ids))  # added devices are paid for and are busy too
     for end, ratio in enumerate(ratios):
         capacity[end] += released.nano_usd_per_hour + kept.nano_usd_per_hour * max(0.0, 1 - growth / ratio)
@@ -455,13 +459,13 @@ def _on_fewer(
     return replace(new, device_ids=tuple(device_id for device_id in old.device_ids if device_id not in released))
 
 
-def _other_devices(before: Fleet, old: Deployment, new: Deployment) -> str | None:
+def _other_devices(present: Fleet, old: Deployment, new: Deployment) -> str | None:
     """Return the reason why a move to other devices of the fleet is not forecast, None if they are like the present."""
     if new.device_ids == old.device_ids:
         return None
     if any(device_id < 0 for device_id in new.device_ids):
         return f"{old.name} would run in a slice of a device, which is not forecast: try it for a day of its load"
-    for device in (before.device(device_id) for device_id in new.device_ids):
+    for device in (present.device(device_id) for device_id in new.device_ids):
         if device.accelerator != old.accelerator:
             return (
                 f"{device.name} is another accelerator: name it by on(Placement(accelerator=...)) to have it forecast"

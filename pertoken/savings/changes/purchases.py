@@ -24,7 +24,7 @@ from pertoken.units import HOURS_PER_MONTH, MTOK, format_usd
 YEAR_S = 365 * 86_400
 
 
-def commitment_outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
+def commitment_outcome(present_fleet: Fleet, commitment: Commitment, context: Context) -> Outcome:
     """Return the savings of a commitment on the hosts that it covers, less the instances paid for without a host.
 
     The low end compares it with on-demand prices that fall over its term as past list prices did.
@@ -35,12 +35,12 @@ def commitment_outcome(before: Fleet, commitment: Commitment, context: Context) 
         return Outcome(infeasible=f"the commitment is over already, since {ended}")
     committed_before = sum(
         present.count
-        for present in before.commitments
+        for present in present_fleet.commitments
         if _same(present, commitment) and present.runs_after(context.now_ts)
     )
     covered = [
         host
-        for host in before.hosts
+        for host in present_fleet.hosts
         if (host.placement.provider, host.placement.instance_type) == (commitment.provider, commitment.instance_type)
         and commitment.region in (None, host.placement.region)
         and host.placement.purchase in (None, "on_demand")
@@ -54,7 +54,7 @@ def commitment_outcome(before: Fleet, commitment: Commitment, context: Context) 
     try:
         # Present commitments are taken to cover the dearest hosts.
         open_hosts = sorted(
-            ((host_price(before, host, context), host) for host in covered), key=lambda priced: -priced[0]
+            ((host_price(present_fleet, host, context), host) for host in covered), key=lambda priced: -priced[0]
         )[committed_before:]
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
@@ -90,9 +90,9 @@ def commitment_outcome(before: Fleet, commitment: Commitment, context: Context) 
     )
 
 
-def _same(one: Commitment, other: Commitment) -> bool:
-    same = (one.provider, one.instance_type) == (other.provider, other.instance_type)
-    return same and (None in (one.region, other.region) or one.region == other.region)
+def _same(first: Commitment, another_commitment: Commitment) -> bool:
+    same = (first.provider, first.instance_type) == (another_commitment.provider, another_commitment.instance_type)
+    return same and (None in (first.region, another_commitment.region) or first.region == another_commitment.region)
 
 
 def _years_left(commitment: Commitment, context: Context) -> float:
@@ -158,7 +158,7 @@ class _Tokens:
 
 
 def api_outcome(
-    before: Fleet, now: Service, to: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context
+    present: Fleet, service: Service, to: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context
 ) -> Outcome:
     """Return the savings of moving deployments of a service to an API: the released hosts less the price of the tokens.
 
@@ -170,7 +170,7 @@ def api_outcome(
     if len(providers) > 1 or len(models) > 1 or any(old.knob_changes(new) for old, new in moved) or to.replicas:
         return Outcome(unpriced="a move to an API is priced alone: one model, one provider, nothing else changed")
     for old, _ in moved:
-        refuse_partitions(before, old)
+        refuse_partitions(present, old)
     provider, model = providers.pop(), moved[0][1].model
     offers = {offer.provider: offer for offer in context.market.token_offers(model)}
     offer = offers.get(provider or "")
@@ -182,10 +182,10 @@ def api_outcome(
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
     moved_ids = {old.deployment_id for old, _ in moved}
-    staying = tuple(deployment for deployment in before.deployments if deployment.deployment_id not in moved_ids)
-    released = freed(before, whole_devices(before, staying), (), context)
+    staying = tuple(deployment for deployment in present.deployments if deployment.deployment_id not in moved_ids)
+    released = freed(present, whole_devices(present, staying), (), context)
     api = tokens.nano_usd_per_hour(offer, caching=False)
-    utilization = _utilization(released.bankable, offer, tokens, [old for old, _ in moved], now, context)
+    utilization = _utilization(released.bankable, offer, tokens, [old for old, _ in moved], service, context)
     compared = _compared(offer, tokens, released, context)
     if api >= released.bankable:
         return Outcome(infeasible=f"{compared}: {_kept_at(released, utilization)}")

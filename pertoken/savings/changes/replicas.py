@@ -34,7 +34,7 @@ class Packed:
     missing: int
 
 
-def packed(before: Fleet, replicas: Sequence[Deployment], like: Deployment, count: int, context: Context) -> Packed:
+def packed(present: Fleet, replicas: Sequence[Deployment], like: Deployment, count: int, context: Context) -> Packed:
     """Place `count` replicas of `like` on the devices that `replicas` run on now, each on one host.
 
     Hosts that others use too are filled first, since they stay anyway, then the cheapest per device. A device that
@@ -44,13 +44,13 @@ def packed(before: Fleet, replicas: Sequence[Deployment], like: Deployment, coun
     ids = {replica.deployment_id for replica in replicas}
     alone: dict[int, list[int]] = {}
     for device_id in sorted({device_id for one in replicas for device_id in one.device_ids}):
-        if {deployment.deployment_id for deployment in before.deployments_by_device[device_id]} <= ids:
-            alone.setdefault(before.device(device_id).host_id, []).append(device_id)
+        if {deployment.deployment_id for deployment in present.deployments_by_device[device_id]} <= ids:
+            alone.setdefault(present.device(device_id).host_id, []).append(device_id)
 
     def order(host_id: int) -> tuple[bool, float, int]:
-        host = before.host(host_id)
-        leaves = {deployment.deployment_id for deployment in before.deployments_on(host)} <= ids
-        return leaves, host_price(before, host, context) / len(alone[host_id]), host_id
+        host = present.host(host_id)
+        leaves = {deployment.deployment_id for deployment in present.deployments_on(host)} <= ids
+        return leaves, host_price(present, host, context) / len(alone[host_id]), host_id
 
     slots = [
         tuple(alone[host_id][at : at + needed])
@@ -72,8 +72,8 @@ class AllStay:
 
 
 def resized(
-    before: Fleet,
-    now: Service,
+    present_fleet: Fleet,
+    service: Service,
     to: Service,
     replicas: Sequence[Deployment],
     forecast: ReplicaForecast,
@@ -83,77 +83,77 @@ def resized(
 
     `replicas` are alike.
     """
-    present = len(now.deployments)
+    present = len(service.deployments)
     try:
-        arrivals, source = total_arrivals(now, context)
-        busiest_load = busiest(now, forecast, context)
+        arrivals, source = total_arrivals(service, context)
+        busiest_load = busiest(service, forecast, context)
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
     if isinstance(busiest_load, str):
         return Outcome(unpriced=busiest_load)
     load, known = busiest_load
-    counted = sizes(now, replicas[0], known, arrivals, context, load)
+    counted = sizes(service, replicas[0], known, arrivals, context, load)
     if isinstance(counted, str):
         return AllStay(counted)
     counts = wanted(to, counted)
     if isinstance(counts, str):
         return AllStay(counts)
     known = shared_by(counts[1], known, arrivals)
-    spare = redundancy(now, counts[1], counted.needed)
-    if _narrower(now, replicas):
-        fitted = _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+    spare = redundancy(service, counts[1], counted.needed)
+    if _narrower(service, replicas):
+        fitted = _packed(present_fleet, service, replicas[0], counts, known, (*source, *counted.assumptions), context)
         return replace(fitted, against=(*fitted.against, spare)) if counts[1] < present else fitted
-    for deployment in now.deployments:
-        refuse_partitions(before, deployment)
+    for deployment in service.deployments:
+        refuse_partitions(present_fleet, deployment)
     assumptions = (*source, *known.assumptions, *counted.assumptions)
     if not replicas[0].device_ids:
-        moved = _moved(before, now, replicas[0], counts, known, assumptions, context)
+        moved = _moved(present_fleet, service, replicas[0], counts, known, assumptions, context)
         return replace(moved, against=(*moved.against, spare)) if counts[1] < present else moved
     slow, likely, fast = (min(count, present) for count in counts)
     if counts[1] > present:
-        return _scaled_up(before, now, counts[1], known, context)
+        return _scaled_up(present_fleet, service, counts[1], known, context)
     if likely == present:
         why = "; ".join(["its p95 demand takes them", *counted.assumptions])
-        return AllStay(f"all {present} replicas of {now.name} are needed: {why}")
+        return AllStay(f"all {present} replicas of {service.name} are needed: {why}")
     against = (spare, *(("at the slow end of its forecast all replicas are needed",) if slow == present else ()))
-    staying = _present(replicas, now)
+    staying = _present(replicas, service)
     return replace(
         _outcome(known, assumptions, against),
         kept=(
-            kept(before, staying, slow, context),
-            kept(before, staying, likely, context),
-            kept(before, staying, fast, context),
+            kept(present_fleet, staying, slow, context),
+            kept(present_fleet, staying, likely, context),
+            kept(present_fleet, staying, fast, context),
         ),
         replicas=(present, likely),
     )
 
 
-def _outcome(known: Speed, assumptions: Sequence[str], against: Sequence[str]) -> Outcome:
+def _outcome(speed: Speed, assumptions: Sequence[str], against: Sequence[str]) -> Outcome:
     """Return what is known of replicas from the forecast of one, without their devices."""
     return Outcome(
-        ratio=known.ratio,
-        judged=(known,),
-        latency=known.latency,
-        provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
+        ratio=speed.ratio,
+        judged=(speed,),
+        latency=speed.latency,
+        provenance=worst([Provenance.FORECAST, *([speed.provenance] if speed.provenance is not None else [])]),
         assumptions=tuple(assumptions),
         against=tuple(against),
-        doubtful=known.doubtful,
+        doubtful=speed.doubtful,
     )
 
 
-def shared_by(count: int, known: Speed, arrivals: Arrivals) -> Speed:
+def shared_by(count: int, speed: Speed, arrivals: Arrivals) -> Speed:
     """Return the forecast of a replica where `count` of them share all arrivals of a service."""
-    if known.latency is None or known.latency.present is None:
-        return known
-    return replace(known, latency=known.latency.shared_by(count, arrivals, known.latency.present.load_share))
+    if speed.latency is None or speed.latency.present is None:
+        return speed
+    return replace(speed, latency=speed.latency.shared_by(count, arrivals, speed.latency.present.load_share))
 
 
 def _moved(
-    before: Fleet,
-    now: Service,
+    present_fleet: Fleet,
+    service: Service,
     replica: Deployment,
     counts: Counts,
-    known: Speed,
+    speed: Speed,
     assumptions: Sequence[str],
     context: Context,
 ) -> Outcome:
@@ -163,16 +163,16 @@ def _moved(
     fast end where the service may have fewer.
     """
     slow, likely, fast = counts
-    fixed = now.min_replicas + now.spare_replicas
+    fixed = service.min_replicas + service.spare_replicas
     fewest, most = min(fast, max(likely - 1, fixed, 1)), max(slow, likely + 1)
-    old = next(one for one in now.deployments if one.deployment_id == replica.deployment_id)
+    old = next(one for one in service.deployments if one.deployment_id == replica.deployment_id)
     ranks = replica.n_devices or len(old.device_ids)
-    placed = place(before, old, replica.placement, (fewest, likely, most), ranks, context)
+    placed = place(present_fleet, old, replica.placement, (fewest, likely, most), ranks, context)
     if isinstance(placed, NotPlaced):
         return not_placed(placed)
-    present = len(now.deployments)
+    present = len(service.deployments)
     return replace(
-        _outcome(known, (*placed.lines(context), *assumptions), placed.against),
+        _outcome(speed, (*placed.lines(context), *assumptions), placed.against),
         new_nano_usd_per_hour=placed.nano_usd_per_hour,
         placed=(placed,),
         to_confirm=placed.to_confirm,
@@ -180,45 +180,47 @@ def _moved(
             [
                 Provenance.FORECAST,
                 *([Provenance.LISTED] if placed.listed else []),
-                *([known.provenance] if known.provenance is not None else []),
+                *([speed.provenance] if speed.provenance is not None else []),
             ]
         ),
         replicas=(present, likely) if likely != present else None,
     )
 
 
-def _narrower(now: Service, replicas: Sequence[Deployment]) -> bool:
+def _narrower(service: Service, replicas: Sequence[Deployment]) -> bool:
     """Return whether each replica keeps its devices but needs fewer of them, so that several may share a host."""
     return all(
         new.device_ids == old.device_ids and 0 < (new.n_devices or 0) < len(old.device_ids)
-        for old, new in zip(now.deployments, replicas, strict=True)
+        for old, new in zip(service.deployments, replicas, strict=True)
     )
 
 
 def _packed(
-    before: Fleet,
-    now: Service,
+    present_fleet: Fleet,
+    service: Service,
     like: Deployment,
     counts: Counts,
-    known: Speed,
+    speed: Speed,
     assumptions: Sequence[str],
     context: Context,
 ) -> Outcome:
     """Return the outcome of replicas with fewer devices each on whole hosts. Those without room get new instances."""
-    for deployment in now.deployments:
-        refuse_partitions(before, deployment)
-    fitted = [packed(before, now.deployments, like, count, context) for count in counts]
-    present = len(now.deployments)
+    for deployment in service.deployments:
+        refuse_partitions(present_fleet, deployment)
+    fitted = [packed(present_fleet, service.deployments, like, count, context) for count in counts]
+    present = len(service.deployments)
     slow_end = f"at the slow end of its forecast {counts[0]} replicas are needed"
     on_present_hosts = replace(
-        _outcome(known, (*assumptions, *known.assumptions), (slow_end,) if counts[0] > counts[1] else ()),
+        _outcome(speed, (*assumptions, *speed.assumptions), (slow_end,) if counts[0] > counts[1] else ()),
         kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
         replicas=(present, counts[1]) if counts[1] != present else None,
     )
     slow, likely, fast = (packed.missing for packed in fitted)
     if slow == likely == fast == 0:
         return on_present_hosts
-    placed = place(before, now.deployments[0], like.placement, (fast, likely, slow), like.n_devices or 1, context)
+    placed = place(
+        present_fleet, service.deployments[0], like.placement, (fast, likely, slow), like.n_devices or 1, context
+    )
     if isinstance(placed, NotPlaced):
         return not_placed(placed)
     instances = (placed,) if likely else ()
@@ -236,9 +238,9 @@ def _shape() -> Callable[[Deployment], tuple[object, ...]]:
     return attrgetter(*(field.name for field in fields(Deployment) if field.compare and field.name not in ignored))
 
 
-def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:
+def _present(replicas: Sequence[Deployment], service: Service) -> tuple[Deployment, ...]:
     """Return the replicas after the change, on their present devices."""
-    devices = {deployment.deployment_id: deployment.device_ids for deployment in now.deployments}
+    devices = {deployment.deployment_id: deployment.device_ids for deployment in service.deployments}
     return tuple(
         _on_first(replica, devices[replica.deployment_id]) if replica.device_ids else replica for replica in replicas
     )
@@ -249,7 +251,7 @@ def _on_first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
     return replace(new, device_ids=device_ids[:needed])
 
 
-def busiest_first(now: Service, context: Context) -> list[Deployment]:
+def busiest_first(service: Service, context: Context) -> list[Deployment]:
     """Return the replicas of a service by their busy time, the busiest first and those without a measured load last."""
 
     def busy(deployment: Deployment) -> float:
@@ -258,53 +260,53 @@ def busiest_first(now: Service, context: Context) -> list[Deployment]:
         except NotMeasured:
             return -1.0
 
-    return sorted(now.deployments, key=busy, reverse=True)
+    return sorted(service.deployments, key=busy, reverse=True)
 
 
-def busiest(now: Service, forecast: ReplicaForecast, context: Context) -> tuple[MeasuredLoad, Speed] | str:
+def busiest(service: Service, forecast: ReplicaForecast, context: Context) -> tuple[MeasuredLoad, Speed] | str:
     """Return the load and the forecast of the busiest replica that can be forecast, or the reason why none can.
 
     A replica of which `forecast` returns None is forecast without a change.
     """
     reasons: dict[int, str] = {}
-    for old in busiest_first(now, context):
+    for old in busiest_first(service, context):
         known = forecast(old)
         if known is None:
-            known = _unchanged(old, now, context.evidence(old.deployment_id), context)
+            known = _unchanged(old, service, context.evidence(old.deployment_id), context)
         if known.load is not None and known.known:
             return known.load, known
         if (reason := known.unpriced or known.infeasible) is not None:
             reasons[old.deployment_id] = reason
-    last = [reasons[deployment.deployment_id] for deployment in now.deployments if deployment.deployment_id in reasons][
-        -1:
-    ]
-    return last[0] if last else f"nothing was measured of the replicas of {now.name}"
+    last = [
+        reasons[deployment.deployment_id] for deployment in service.deployments if deployment.deployment_id in reasons
+    ][-1:]
+    return last[0] if last else f"nothing was measured of the replicas of {service.name}"
 
 
-def _unchanged(now: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:
+def _unchanged(deployment: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:
     """Return the forecast of a deployment that does not change."""
-    return speed(now, now, seen, objectives(service, context), context, len(service.deployments))
+    return speed(deployment, deployment, seen, objectives(service, context), context, len(service.deployments))
 
 
-def _scaled_up(before: Fleet, now: Service, count: int, known: Speed, context: Context) -> Outcome:
-    first, more = now.deployments[0], count - len(now.deployments)
-    placed = place(before, first, first.placement, (more, more, more), len(first.device_ids), context)
+def _scaled_up(present: Fleet, service: Service, count: int, speed: Speed, context: Context) -> Outcome:
+    first, more = service.deployments[0], count - len(service.deployments)
+    placed = place(present, first, first.placement, (more, more, more), len(first.device_ids), context)
     if isinstance(placed, NotPlaced):
         return not_placed(placed)
     usd = format_usd(placed.nano_usd_per_hour[1] * HOURS_PER_MONTH)
     return replace(
-        _outcome(known, placed.lines(context), (f"{more} more replicas cost {usd} a month",)),
-        kept=same(now.deployments),
+        _outcome(speed, placed.lines(context), (f"{more} more replicas cost {usd} a month",)),
+        kept=same(service.deployments),
         new_nano_usd_per_hour=placed.nano_usd_per_hour,
         placed=(placed,),
-        replicas=(len(now.deployments), count),
+        replicas=(len(service.deployments), count),
         provenance=Provenance.FORECAST,
     )
 
 
 def routing_outcome(
-    before: Fleet,
-    now: Service,
+    present: Fleet,
+    service: Service,
     pairs: Sequence[tuple[Deployment, Deployment]],
     added: Sequence[Deployment],
     context: Context,
@@ -312,23 +314,23 @@ def routing_outcome(
     """Return the outcome of new deployments beside the present ones: money or a break-even. Raises NoPrice."""
     if any(new.role in ("prefill", "decode") for new in added):
         return Outcome(unpriced="prefill and decode on devices of their own are not forecast: try them for a week")
-    changed = next((old for old, new in pairs if old != new), now.deployments[0])
+    changed = next((old for old, new in pairs if old != new), service.deployments[0])
     to = added[0]
-    prices = [device_price(before, device_id, context) for device_id in changed.device_ids]
+    prices = [device_price(present, device_id, context) for device_id in changed.device_ids]
     if not prices:
         return Outcome(unpriced=f"the devices of {changed.name} were not seen")
-    share = dict(to.serves).get(now.name) or 0.0
-    forecast = _forecast(changed, to, share * len(now.deployments), objectives(now, context), context)
+    share = dict(to.serves).get(service.name) or 0.0
+    forecast = _forecast(changed, to, share * len(service.deployments), objectives(service, context), context)
     if isinstance(forecast, Outcome):
         return forecast
     ratio, served_part, doubtful = forecast
     served = share * served_part
     count, ranks = len(added), to.n_devices or 1
-    placed = place(before, changed, replace(to.placement, instance_type=None), (count, count, count), ranks, context)
+    placed = place(present, changed, replace(to.placement, instance_type=None), (count, count, count), ranks, context)
     if isinstance(placed, NotPlaced):
         return Outcome(ratio=ratio, provenance=Provenance.ASSUMED, unpriced=placed.reason)
     extra = placed.nano_usd_per_hour[1]
-    bill = sum(prices) * len(now.deployments)
+    bill = sum(prices) * len(service.deployments)
     if extra >= bill:
         return Outcome(
             ratio=ratio,
@@ -342,7 +344,7 @@ def routing_outcome(
             f"pays from {extra / bill:.0%} on",
         )
     split = Outcome(
-        kept=same(now.deployments),
+        kept=same(service.deployments),
         ratio=ratio,
         provenance=Provenance.ASSUMED,
         assumptions=placed.lines(context),
@@ -359,45 +361,47 @@ def routing_outcome(
         return split
     if served_part < 1:
         return replace(split, unpriced=f"it holds {served:.0%} of the load, not the {share:.0%} supplied: add replicas")
-    return _supplied(before, now, share, replace(split, new_nano_usd_per_hour=(extra, extra, extra)), to, context)
+    return _supplied(present, service, share, replace(split, new_nano_usd_per_hour=(extra, extra, extra)), to, context)
 
 
-def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Deployment, context: Context) -> Outcome:
+def _supplied(
+    present_fleet: Fleet, service: Service, share: float, split: Outcome, to: Deployment, context: Context
+) -> Outcome:
     """Return the outcome of a supplied share: replicas that the other requests do not need, else freed busy time."""
     try:
-        arrivals, arrivals_source = total_arrivals(now, context)
-        busiest_load = busiest(now, lambda _: None, context)
+        arrivals, arrivals_source = total_arrivals(service, context)
+        busiest_load = busiest(service, lambda _: None, context)
     except NotMeasured as missing:
         return replace(split, unpriced=missing.sentence)
     if isinstance(busiest_load, str):
         return replace(split, unpriced=busiest_load)
     load, speed = busiest_load
     rest = replace(arrivals, requests_per_s=(1 - share) * arrivals.requests_per_s)
-    counted = sizes(now, now.deployments[0], speed, rest, context, load)
+    counted = sizes(service, service.deployments[0], speed, rest, context, load)
     if isinstance(counted, str):
         return replace(split, unpriced=counted)
-    present = len(now.deployments)
+    present = len(service.deployments)
     slow, likely, fast = (min(count, present) for count in (counted.slow, counted.likely, counted.fast))
-    judges = has_objective(objectives(now, context))
+    judges = has_objective(objectives(service, context))
     source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
-    by_device = before.deployments_by_device
+    by_device = present_fleet.deployments_by_device
     busy = sum(
-        busy_cost(before, by_device, deployment, deployment.device_ids, context).nano_usd_per_hour
-        for deployment in now.deployments
+        busy_cost(present_fleet, by_device, deployment, deployment.device_ids, context).nano_usd_per_hour
+        for deployment in service.deployments
     )
     freed = round(busy * share * HOURS_PER_MONTH)
     return replace(
         split,
         kept=(
-            kept(before, now.deployments, slow, context),
-            kept(before, now.deployments, likely, context),
-            kept(before, now.deployments, fast, context),
+            kept(present_fleet, service.deployments, slow, context),
+            kept(present_fleet, service.deployments, likely, context),
+            kept(present_fleet, service.deployments, fast, context),
         ),
         capacity=(freed, freed, freed) if likely == present else None,
         judged=(shared_by(likely, speed, rest),),
         replicas=(present, likely) if likely != present else None,
         assumptions=(*split.assumptions, *arrivals_source, *speed.assumptions, *counted.assumptions, source),
-        against=(*split.against, redundancy(now, likely, counted.needed)) if likely < present else split.against,
+        against=(*split.against, redundancy(service, likely, counted.needed)) if likely < present else split.against,
         slo=("unknown", f"the latency of what {to.model.name} answers is not measured") if judges else split.slo,
         doubtful=split.doubtful or speed.doubtful,
         break_even=None,
@@ -406,7 +410,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
 
 
 def _forecast(
-    now: Deployment, to: Deployment, times: float, slo: Slo, context: Context
+    deployment: Deployment, to: Deployment, times: float, slo: Slo, context: Context
 ) -> tuple[Range, float, str | None] | Outcome:
     """Return tokens/s of a new deployment over those of a present one, the part of the load that it serves, and why
     this is doubtful.
@@ -415,12 +419,12 @@ def _forecast(
     new deployment would not start, or its tokens would be too slow.
     """
     try:
-        load = context.forecasts.load(context.evidence(now.deployment_id))
-        calibration = calibrated(now, load, context)
+        load = context.forecasts.load(context.evidence(deployment.deployment_id))
+        calibration = calibrated(deployment, load, context)
         new_load = replace(
             load.load, generated_tok_s=times * load.load.generated_tok_s, running=max(1.0, times * load.load.running)
         )
-        (change,) = compare_all([Comparison(now, to, new_load, calibration)], context.market)
+        (change,) = compare_all([Comparison(deployment, to, new_load, calibration)], context.market)
         if isinstance(change, Abstained):
             raise change
     except NotMeasured as missing:
@@ -444,4 +448,4 @@ def _forecast(
         return Outcome(ratio=change.ratio, infeasible=text)
     demand = new_load.generated_tok_s
     part = 1.0 if change.after.demand is not None or demand <= 0 else point.tok_s[1] / demand
-    return change.ratio, part, doubt(calibration, change.ratio, verified=calibration.has_seen(now, to))
+    return change.ratio, part, doubt(calibration, change.ratio, verified=calibration.has_seen(deployment, to))

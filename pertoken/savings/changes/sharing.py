@@ -120,13 +120,15 @@ MIN_FREE_TIME = 0.05
 """Share of the time that the other engines must leave. Below it a forecast of the slowed engine has no meaning."""
 
 
-def newly_shared(before: Fleet, after: Fleet, changed: Iterable[Deployment]) -> tuple[tuple[Deployment, ...], ...]:
+def newly_shared(
+    present_fleet: Fleet, after: Fleet, changed: Iterable[Deployment]
+) -> tuple[tuple[Deployment, ...], ...]:
     """Return each group of deployments that newly share a device. `changed`: deployments that the change touches."""
-    if all(_stays(deployment, before) for deployment in changed):
+    if all(_stays(deployment, present_fleet) for deployment in changed):
         return ()
     together = {
         frozenset(deployment.deployment_id for deployment in deployments)
-        for deployments in before.deployments_by_device.values()
+        for deployments in present_fleet.deployments_by_device.values()
     }
     groups: dict[frozenset[int], tuple[Deployment, ...]] = {}
     for deployments in after.deployments_by_device.values():
@@ -136,14 +138,14 @@ def newly_shared(before: Fleet, after: Fleet, changed: Iterable[Deployment]) -> 
     return tuple(groups.values())
 
 
-def _stays(deployment: Deployment, before: Fleet) -> bool:
+def _stays(deployment: Deployment, present: Fleet) -> bool:
     """Return whether a deployment runs on no device that it did not run on before."""
-    known = before.deployment_of.get(deployment.deployment_id)
+    known = present.deployment_of.get(deployment.deployment_id)
     previous = known.device_ids if known is not None else ()
     return deployment.device_ids is previous or set(deployment.device_ids) <= set(previous)
 
 
-def sharing_outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) -> Outcome:
+def sharing_outcome(present: Fleet, deployments: Sequence[Deployment], context: Context) -> Outcome:
     """Return whether engines that newly share a device meet their objectives in the time that the others leave.
 
     Engines on one device take turns. With MPS they run at once, and slow each other down by at most as much. So an
@@ -153,11 +155,11 @@ def sharing_outcome(before: Fleet, deployments: Sequence[Deployment], context: C
     names = " and ".join(dict.fromkeys(deployment.name for deployment in deployments))
     ids = {deployment.deployment_id for deployment in deployments}
     services = [
-        service for service in before.services if ids & {member.deployment_id for member in service.deployments}
+        service for service in present.services if ids & {member.deployment_id for member in service.deployments}
     ]
     if reason := kept_apart(services):
         return Outcome(infeasible=reason)
-    if any(device_id not in before.listed_by for device_id in ids):
+    if any(device_id not in present.listed_by for device_id in ids):
         return Outcome(unpriced=f"a new engine beside another one is not forecast: try {names} on one device for a day")
     if any(deployment.sleep for deployment in deployments):
         return Outcome(unpriced=f"engines that sleep by turns are not forecast: try {names} on one device for a day")
@@ -179,8 +181,8 @@ def sharing_outcome(before: Fleet, deployments: Sequence[Deployment], context: C
             deployment.deployment_id: context.evidence(deployment.deployment_id).busy.p95 for deployment in deployments
         }
         for deployment in deployments:
-            now = before.deployment(deployment.deployment_id)
-            others = sum(value for other, value in busy.items() if other != deployment.deployment_id)
+            now = present.deployment(deployment.deployment_id)
+            others = sum(value for another_id, value in busy.items() if another_id != deployment.deployment_id)
             free = 1 - others
             if free < MIN_FREE_TIME:
                 return Outcome(
@@ -230,7 +232,7 @@ class Merge:
     """Services of these deployments, before the change."""
 
 
-def merges(before: Fleet, after: Fleet, difference: Diff) -> tuple[Merge, ...]:
+def merges(present: Fleet, after: Fleet, difference: Diff) -> tuple[Merge, ...]:
     """Return the merges in a difference. A service with any further change is not part of a merge."""
     merged = []
     for added in difference.added:
@@ -238,7 +240,7 @@ def merges(before: Fleet, after: Fleet, difference: Diff) -> tuple[Merge, ...]:
         removed = tuple(
             deployment for deployment in difference.removed if {name for name, _ in deployment.serves} <= set(names)
         )
-        services = tuple(service for service in before.services if service.name in names)
+        services = tuple(service for service in present.services if service.name in names)
         if len(removed) > 1 and all(
             _only_merged(service, after.service(service.name), added, removed) for service in services
         ):
@@ -246,12 +248,12 @@ def merges(before: Fleet, after: Fleet, difference: Diff) -> tuple[Merge, ...]:
     return tuple(merged)
 
 
-def _only_merged(now: Service, to: Service, added: Deployment, removed: Sequence[Deployment]) -> bool:
-    staying = tuple(deployment for deployment in now.deployments if deployment not in removed)
-    return replace(now, deployments=(*staying, added)) == to
+def _only_merged(service: Service, to: Service, added: Deployment, removed: Sequence[Deployment]) -> bool:
+    staying = tuple(deployment for deployment in service.deployments if deployment not in removed)
+    return replace(service, deployments=(*staying, added)) == to
 
 
-def merge_outcome(before: Fleet, merge: Merge, context: Context) -> Outcome:
+def merge_outcome(present: Fleet, merge: Merge, context: Context) -> Outcome:
     """Return the outcome of serving the requests of several deployments on the devices of one of them.
 
     The engine may move to other instances with the same devices in the same step. Raises NoPrice.
@@ -263,7 +265,7 @@ def merge_outcome(before: Fleet, merge: Merge, context: Context) -> Outcome:
     known = _on_present_devices(replace(merge, added=unmoved), context)
     if known.infeasible is not None or known.unpriced is not None:
         return known
-    placed = place(before, base, merge.added.placement, (1, 1, 1), len(base.device_ids), context)
+    placed = place(present, base, merge.added.placement, (1, 1, 1), len(base.device_ids), context)
     if isinstance(placed, NotPlaced):
         return not_placed(placed)
     spot = merge.added.placement.purchase == "spot"
