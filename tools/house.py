@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -69,6 +69,35 @@ def pronoun_percent() -> float:
     """Percent of all bindings in `pertoken/` whose name is in `PRONOUNS`."""
     names = [name for _, tree in sources() for name in bindings(tree)]
     return round(100 * sum(name in PRONOUNS for name in names) / len(names), 2)
+
+
+def importers(trees: Mapping[str, ast.AST]) -> dict[str, set[str]]:
+    """Return the modules that import each module, by dotted names; `import a.b` and `from a import b` count alike."""
+    found: dict[str, set[str]] = {name: set() for name in trees}
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+                imported = [module if module in found else str(node.module) for module in whole]
+            else:
+                continue
+            for module in found.keys() & set(imported):
+                found[module].add(name)
+    return found
+
+
+def modules_with_one_importer() -> int:
+    """Modules of `pertoken/`, packages apart, that exactly one other module of it imports."""
+    trees = {".".join(file.relative_to(ROOT).with_suffix("").parts): tree for file, tree in sources()}
+    whole = {name.removesuffix(".__init__"): tree for name, tree in trees.items()}
+    return sum(len(by) == 1 for name, by in importers(whole).items() if f"{name}.__init__" not in trees)
+
+
+def lines_with_any() -> int:
+    """Lines of `pertoken/` that mention `Any`."""
+    return sum(bool(re.search(r"\bAny\b", line)) for file in PACKAGE.rglob("*.py") for line in file.open())
 
 
 def base_exceptions() -> int:
@@ -226,7 +255,8 @@ def files_on_stacks() -> int:
 
 
 COUNTERS = (
-    *(lines, files, pronoun_percent, base_exceptions, rules_named, price_books, textual_private_names),
+    *(lines, files, modules_with_one_importer, lines_with_any, pronoun_percent),
+    *(base_exceptions, rules_named, price_books, textual_private_names),
     *(files_in_parent, files_on_stacks),
 )
 
