@@ -2,14 +2,14 @@ from itertools import count
 
 import pytest
 
-from pertoken.window import columns
+from pertoken.window import figures
 from pertoken.window.figures import ticking
 
 
 def ticked(monkeypatch: pytest.MonkeyPatch, items: int, n: int, step_s: float) -> list[tuple[str, float]]:
     clock = count(0.0, step_s)
-    monkeypatch.setattr(columns, "TICK_S", 4.0)
-    monkeypatch.setattr("pertoken.window.columns.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(figures, "TICK_S", 4.0)
+    monkeypatch.setattr("pertoken.window.figures.time.monotonic", lambda: next(clock))
     calls: list[tuple[str, float]] = []
     assert list(ticking(range(items), n, "reading", lambda *call: calls.append(call))) == list(range(items))
     return calls
