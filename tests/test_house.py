@@ -13,8 +13,8 @@ def test_bindings_are_assigned_names_and_arguments() -> None:
 
 def test_importers_are_modules_that_name_a_module_or_something_of_it() -> None:
     code = {"p.a": "", "p.b": "from p import a", "p.c": "from p.a import x\nimport p.b", "p": "import json"}
-    found = house.importers({name: ast.parse(text) for name, text in code.items()})
-    assert found == {"p.a": {"p.b", "p.c"}, "p.b": {"p.c"}, "p.c": set(), "p": set()}
+    importers_of = house.importers({name: ast.parse(text) for name, text in code.items()})
+    assert importers_of == {"p.a": {"p.b", "p.c"}, "p.b": {"p.c"}, "p.c": set(), "p": set()}
 
 
 def test_private_names_are_uses_and_definitions_with_one_underscore() -> None:

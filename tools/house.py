@@ -73,19 +73,19 @@ def pronoun_percent() -> float:
 
 def importers(trees: Mapping[str, ast.AST]) -> dict[str, set[str]]:
     """Return the modules that import each module, by dotted names; `import a.b` and `from a import b` count alike."""
-    found: dict[str, set[str]] = {name: set() for name in trees}
+    importers_of: dict[str, set[str]] = {name: set() for name in trees}
     for name, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 imported = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 whole = [f"{node.module}.{alias.name}" for alias in node.names]
-                imported = [module if module in found else str(node.module) for module in whole]
+                imported = [module if module in importers_of else str(node.module) for module in whole]
             else:
                 continue
-            for module in found.keys() & set(imported):
-                found[module].add(name)
-    return found
+            for module in importers_of.keys() & set(imported):
+                importers_of[module].add(name)
+    return importers_of
 
 
 def modules_with_one_importer() -> int:
