@@ -3,10 +3,10 @@
 Front door:
 
 - `forecast.serving`: `forecast` and `compare`, throughput and what a change does to it.
-- `forecast.latency`, `forecast.latency`: latency under arrivals, and how many replicas hold objectives.
-- `forecast.power`, `savings.changes.kept_replicas`: watts of a device, and of a deployment's devices under a load.
+- `forecast.latency`: latency under arrivals, and how many replicas hold objectives.
+- `forecast.power`: watts of a device under work, under a power cap, and at a locked clock.
 - `forecast.served`: `Load`, `resolve` and `Abstained`, a deployment as the model takes it or why it cannot.
-- `savings.size`: whether weights fit in device memory, and the KV cache they leave.
+- `forecast.capacity`: whether a deployment starts on its devices, and the sequences that its KV cache holds.
 - `forecast.tiers`: what a forecast rests on, with the error measured for it.
 - `forecast.formats`: what is assumed where nobody could see it.
 - `forecast.host`: `calibrate_all`, several deployments calibrated side by side, each on its own operating points.

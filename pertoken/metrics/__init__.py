@@ -9,8 +9,7 @@
 - `metrics.series`: `Rate`, `Ratio`, `Gauge` and the other ways in which a series is computed.
 - `metrics.series`: `SERIES`, which rules read as `seen.NAME`: label, unit, and one computation each, which evidence,
   plots and reports share. Series of devices come from `DEVICE`.
-- `metrics`: `FIGURES` of gates, alerts and exporters.
-- `metrics`: `label_of`, the name of a metric for people.
+- Here: `FIGURES` of gates, alerts and exporters, and `label_of`, the name of a metric for people.
 
 Nothing here is imported by a migration: revisions are frozen.
 """
