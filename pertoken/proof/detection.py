@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -20,7 +19,7 @@ from pertoken.costs.prices.stored import market_of
 from pertoken.errors import StoreError
 from pertoken.proof import lifecycle, verdicts
 from pertoken.proof.judging.judge import judge_changes
-from pertoken.proof.lifecycle import JUDGED, PUT_OFF, Moved, moved
+from pertoken.proof.lifecycle import PUT_OFF, UNDOABLE, Moved, moved
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, short_id
 from pertoken.proof.stored import newest, stored, write
 from pertoken.proof.trials.trial import Trial, read_trials, running
@@ -38,7 +37,6 @@ DETECTED = "detected"
 _CANDIDATES = (State.APPLIED, State.VERIFYING, State.ACCEPTED, State.OPEN, *PUT_OFF)
 """States of recommendations that a change can belong to, in the order in which they get it."""
 _APPLIED = (State.APPLIED, State.VERIFYING)
-_UNDOABLE = (*_APPLIED, *JUDGED, State.DECAYED)
 Edits = tuple[tuple[str, int | str, str, str], ...]
 """Edits of a variant; variants with equal edits are one change."""
 
@@ -105,7 +103,7 @@ def detected(
         if recommendation.recommendation_id in tried:
             continue
         if (
-            recommendation.state in _UNDOABLE
+            recommendation.state in UNDOABLE
             and recommendation.estimate is not None
             and (undone := reverts(recommendation.estimate, lasting, present))
         ):
@@ -230,7 +228,7 @@ class Entry:
     edits: tuple[Edit, ...] = ()
     """Changed fields; empty for a move."""
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values."""
         return asdict(self)
 

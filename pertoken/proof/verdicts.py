@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -24,6 +23,7 @@ from pertoken.state.knobs import knobs
 from pertoken.state.service import Service
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
+from pertoken.store.query.read import KnownEpoch
 from pertoken.store.schema.shared import DRIVER
 from pertoken.window.inventory import Inventory
 
@@ -60,7 +60,7 @@ def epoch_changes(
     return tuple(sorted(changes, key=lambda change: (change.changed_ts, change.epoch_id)))
 
 
-def _change(old: Any, new: Any, inventory: Inventory, market: Market, settings: Settings) -> EpochChange:
+def _change(old: KnownEpoch, new: KnownEpoch, inventory: Inventory, market: Market, settings: Settings) -> EpochChange:
     fleets = [epoch_fleet(row, inventory, market, settings) for row in (old, new)]
     edits = [
         Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
@@ -98,7 +98,7 @@ def are_set(edits: Iterable[Edit], present: Fleet) -> bool:
     return all(_holds_field(edit, present) for edit in edits)
 
 
-def epoch_fleet(row: Any, inventory: Inventory, market: Market, settings: Settings) -> Fleet:
+def epoch_fleet(row: KnownEpoch, inventory: Inventory, market: Market, settings: Settings) -> Fleet:
     """Return a fleet of the one deployment that an epoch was."""
     return Fleet(services=(Service("", (deployment_of(row, inventory, {}, market, settings),)),))
 
@@ -119,7 +119,7 @@ def reverts(variant: Variant, changes: Iterable[EpochChange], present: Fleet) ->
     return tuple(_setting({(edit.target, edit.field): edit.before for edit in edits}, changes))
 
 
-def _setting(values: dict[tuple[Any, str], Any], changes: Iterable[EpochChange]) -> Iterator[EpochChange]:
+def _setting(values: dict[tuple[int | str, str], object], changes: Iterable[EpochChange]) -> Iterator[EpochChange]:
     for change in changes:
         set_to = {(edit.target, edit.field): edit.after for edit in change.edits}
         if any(key in values and values[key] == value for key, value in set_to.items()):
@@ -153,7 +153,7 @@ def _holds_field(edit: Edit, present: Fleet) -> bool:
     return _value(edit, present) == (True, edit.after)
 
 
-def _value(edit: Edit, present: Fleet) -> tuple[bool, Any]:
+def _value(edit: Edit, present: Fleet) -> tuple[bool, object]:
     """Return whether the deployment of an edit runs, and the value of its field as JSON."""
     deployment = present.deployment_of.get(int(edit.target))
     return (False, None) if deployment is None else (True, plain(attrgetter(edit.field)(deployment)))
@@ -232,7 +232,7 @@ class Verdict:
 
     @property
     def dated_ts(self) -> int:
-        """Return when it was judged; while it is pending, when the change was made."""
+        """When it was judged; while it is pending, when the change was made."""
         return self.changed_ts if self.judged_ts is None else self.judged_ts
 
 
@@ -332,7 +332,29 @@ def _as_of(verdict: Verdict, as_of: int) -> Verdict:
 
 def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
     """Return every verdict, oldest change first."""
-    return tuple(map(_from_row, repository.verdicts(connection)))
+    verdicts = []
+    for row in repository.verdicts(connection):
+        body, effect = json.loads(row.body), None
+        if row.effect_likely_1e6 is not None:
+            values = (row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6)
+            effect = (values[0] / _MILLIONTHS, values[1] / _MILLIONTHS, values[2] / _MILLIONTHS)
+        verdict = Verdict(
+            row.deployment_id,
+            row.epoch_id,
+            row.previous_epoch_id,
+            row.changed_ts,
+            body["name"],
+            tuple(Edit(*edit) for edit in body["edits"]),
+            row.recommendation_id,
+            Judgement(Result(row.result), effect, body["reason"], row.method, body.get("due_ts")),
+            row.version_before,
+            row.version_after,
+            row.created_ts,
+            row.judged_ts,
+            row.version,
+        )
+        verdicts.append(verdict)
+    return tuple(verdicts)
 
 
 def add(connection: Connection, verdicts: Iterable[Verdict]) -> None:
@@ -355,7 +377,7 @@ def with_judgement(verdict: Verdict, judgement: Judgement, now_ts: int) -> Verdi
 _MILLIONTHS = 1_000_000
 
 
-def _to_row(verdict: Verdict) -> dict[str, Any]:
+def _to_row(verdict: Verdict) -> dict[str, object]:
     effect: Sequence[float | None] = verdict.judgement.effect or (None, None, None)
     low, likely, high = (None if value is None else round(value * _MILLIONTHS) for value in effect)
     edits = [[edit.kind, edit.target, edit.field, edit.before, edit.after] for edit in verdict.edits]
@@ -383,26 +405,3 @@ def _to_row(verdict: Verdict) -> dict[str, Any]:
         "created_ts": verdict.created_ts,
         "judged_ts": verdict.judged_ts,
     }
-
-
-def _from_row(row: Any) -> Verdict:
-    body = json.loads(row.body)
-    effect = None
-    if row.effect_likely_1e6 is not None:
-        values = (row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6)
-        effect = (values[0] / _MILLIONTHS, values[1] / _MILLIONTHS, values[2] / _MILLIONTHS)
-    return Verdict(
-        row.deployment_id,
-        row.epoch_id,
-        row.previous_epoch_id,
-        row.changed_ts,
-        body["name"],
-        tuple(Edit(*edit) for edit in body["edits"]),
-        row.recommendation_id,
-        Judgement(Result(row.result), effect, body["reason"], row.method, body.get("due_ts")),
-        row.version_before,
-        row.version_after,
-        row.created_ts,
-        row.judged_ts,
-        row.version,
-    )

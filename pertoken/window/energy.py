@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pertoken.catalog.instances import node_power
 from pertoken.provenance import Provenance
+from pertoken.store.query.read import KnownDevice
 from pertoken.window.columns import Columns, Floats, Mask
 from pertoken.window.measured import Measured
 
@@ -42,9 +42,9 @@ class DevicePower:
     """Other buckets in which the rest of the server was modelled; where neither is, it is that of its CPUs."""
 
 
-def nodes_of(devices: Iterable[Any]) -> list[Node]:
+def nodes_of(devices: Iterable[KnownDevice]) -> list[Node]:
     """Return the servers of devices that are no partitions of others."""
-    by_host: dict[int, list[Any]] = defaultdict(list)
+    by_host: dict[int, list[KnownDevice]] = defaultdict(list)
     for row in devices:
         if row.parent_id is None:
             by_host[row.host_id].append(row)

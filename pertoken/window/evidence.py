@@ -20,7 +20,7 @@ from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacke
 from pertoken.window.epochs import EpochsBefore, History
 from pertoken.window.figures import peak_shares
 from pertoken.window.inventory import Inventory, by
-from pertoken.window.measured import HISTOGRAMS_PART, Measured
+from pertoken.window.measured import Measured
 from pertoken.window.series import (
     MAX_MINUTE_MS,
     GroupedRows,
@@ -356,12 +356,6 @@ class EvidenceReader:
     def _devices(self) -> DeviceSeries:
         return DeviceSeries(self.inventory, self.measured, self.missing, self.owners_known_since)
 
-    @property
-    def histograms(self) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
-        """(upper bounds as stored, observations by bucket) by epoch and metric."""
-        histograms: Mapping[tuple[int, str], Sequence[tuple[str, Ints]]] = self.measured.parts[HISTOGRAMS_PART]
-        return histograms
-
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
         """Return what was measured on one deployment, or on several added up bucket by bucket.
 
@@ -514,7 +508,7 @@ class EvidenceReader:
             histogram(
                 (upper_bounds, enumerate(counts.tolist()))
                 for row in rows
-                for upper_bounds, counts in self.histograms.get((row.epoch_id, metric), ())
+                for upper_bounds, counts in self.measured.histograms.get((row.epoch_id, metric), ())
             )
         )
 

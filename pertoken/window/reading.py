@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods 
     from pertoken.window.epochs import OutputCounts
     from pertoken.window.evidence import EvidenceReader
     from pertoken.window.like_for_like import HourlyOutcomes
+    from pertoken.window.measured import Histograms
     from pertoken.window.tenants import TenantCounts
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
@@ -339,22 +340,26 @@ class Window:
         """
         from pertoken.window.epochs import read_history
         from pertoken.window.evidence import EvidenceReader
-        from pertoken.window.measured import COUNTED_PART, PARTS, Measured, parts_of
+        from pertoken.window.measured import COLUMNS, COUNTED_PART, COUNTERS, HISTOGRAMS_PART, PARTS, Measured, parts_of
 
         @cache
         def counted() -> Collection[str]:
-            names: Collection[str] = self._part(COUNTED_PART, progress)
-            return names
+            return counted_metrics(self._connection, self._resolution, COUNTERS)
 
-        names = PARTS if series is None else parts_of(series, counted)
-        parts = {part: counted() if part == COUNTED_PART else self._part(part, progress) for part in names}
+        parts = PARTS if series is None else parts_of(series, counted)
+        measured = Measured(
+            self._parts([part for part in parts if part in COLUMNS], progress),
+            self.inventory.own_devices,
+            self._histograms(progress) if HISTOGRAMS_PART in parts else None,
+            counted() if COUNTED_PART in parts else (),
+        )
         return EvidenceReader(
             market,
             self.inventory,
-            Measured(parts, self.inventory.own_devices),
+            measured,
             by(read.missing(self._connection, self._as_of), "owner_id"),
             read.owners_known_since(self._connection),
-            read_history(self._connection, self._device_kinds(), self.end, self._as_of),
+            read_history(self._connection, self._device_names(), self.end, self._as_of),
             None if series is None else frozenset(series),
         )
 
@@ -363,7 +368,7 @@ class Window:
         from pertoken.window.energy import energy_by_epoch, nodes_of
         from pertoken.window.measured import Measured
 
-        parts = {part: self._part(part, progress) for part in ("device", "host", "deployment_time", "share")}
+        parts = self._parts(("device", "host", "deployment_time", "share"), progress)
         return energy_by_epoch(Measured(parts, self.inventory.own_devices), nodes_of(self.inventory.devices.values()))
 
     @cached_property
@@ -374,19 +379,15 @@ class Window:
         owners = len(self.inventory.devices) + len(self.inventory.epochs)
         return resolution(self._connection, self.start, self.end, owners)
 
-    def _part(self, part: str, progress: Progress) -> Any:
-        from pertoken.window.measured import COUNTED_PART, COUNTERS, HISTOGRAMS_PART, read_part
+    def _parts(self, names: Iterable[str], progress: Progress) -> Mapping[str, Columns]:
+        from pertoken.window.measured import read_part
 
-        if part == COUNTED_PART:
-            return counted_metrics(self._connection, self._resolution, COUNTERS)
-        if part == HISTOGRAMS_PART:
-            return self._histograms(progress)
-        return read_part(self._connection, self._resolution, part, progress)
+        return {name: read_part(self._connection, self._resolution, name, progress) for name in names}
 
-    def _device_kinds(self) -> Mapping[int, str]:
-        return {device_id: str(row.name) for device_id, row in self.inventory.devices.items()}
+    def _device_names(self) -> Mapping[int, str]:
+        return {device_id: row.name for device_id, row in self.inventory.devices.items()}
 
-    def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
+    def _histograms(self, progress: Progress) -> Histograms:
         """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
         from pertoken.window.series import counts_of
 
@@ -397,13 +398,13 @@ class Window:
             progress("reading histograms", done / len(pieces))
             rows = histogram_buckets(self._connection, piece, metrics, tuple(upper_bounds))
             for epoch_id, metric, bounds, counts in counts_of(rows, metrics, upper_bounds):
-                before = groups.setdefault((epoch_id, metric), {})
-                before[bounds] = before[bounds] + counts if bounds in before else counts
+                by_bounds = groups.setdefault((epoch_id, metric), {})
+                by_bounds[bounds] = by_bounds[bounds] + counts if bounds in by_bounds else counts
         return {key: tuple(by_bounds.items()) for key, by_bounds in groups.items()}
 
     def _hours(self) -> Segments:
-        (whole,) = self._stretches(())
-        return whole
+        (segments,) = self._stretches(())
+        return segments
 
     def _stretches(self, cuts: Iterable[int]) -> tuple[Segments, ...]:
         """Return the buckets between two cuts each; hours without minutes are divided by time."""

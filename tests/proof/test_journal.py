@@ -28,4 +28,5 @@ def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> N
         (NOW + 5, "accepted", "ann", "cheap", ()),
         (NOW + 9, "chat on gpu-1", "telemetry", "its configuration changed", (EDIT,)),
     ]
-    assert entries[2].values()["edits"][0]["after"] == "fp8"
+    edits = entries[2].values()["edits"]
+    assert isinstance(edits, tuple) and edits[0]["after"] == "fp8"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -40,6 +39,7 @@ from pertoken.proof.verification.windows import MAX_BASELINE_DAYS
 from pertoken.state.knobs import knobs
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
+from pertoken.store.query.read import KnownEpoch
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.shared import stable_id
 from pertoken.store.schema.telemetry import MINUTE
@@ -280,42 +280,26 @@ def due_rechecks(
     proven = {row.recommendation_id: row for row in rows if row.state in _PROVEN}
     if not proven:
         return ()
-    stored = repository.receipt_kinds(connection)
-    return (
-        *_changes_due(stored, stored_verdicts, proven, now_ts, day_s),
-        *_releases_due(connection, stored, proven, now_ts, day_s),
-    )
-
-
-def _changes_due(
-    stored: Sequence[Any],
-    stored_verdicts: Iterable[Verdict],
-    proven: Mapping[int, Recommendation],
-    now_ts: int,
-    day_s: int,
-) -> Iterator[Due]:
-    standing = {(row.deployment_id, row.epoch_id, row.kind) for row in stored}
+    made = repository.receipt_kinds(connection)
+    of_changes = {(receipt.deployment_id, receipt.epoch_id, receipt.kind) for receipt in made}
+    of_releases = {(receipt.recommendation_id, receipt.kind) for receipt in made}
+    judged_ts = {receipt.recommendation_id: receipt.created_ts for receipt in made if receipt.kind == Kind.VERDICT}
+    due = []
     for verdict in stored_verdicts:
         row = proven.get(verdict.recommendation_id or 0)
         if row is None or verdict.judgement.result is not Result.CHEAPER or verdict.judged_ts is None:
             continue
         for days in _days_due(verdict.judged_ts, now_ts, day_s):
-            if (verdict.deployment_id, verdict.epoch_id, KINDS[days]) not in standing:
-                yield Due(row, days, verdict.judged_ts, verdict)
-
-
-def _releases_due(
-    connection: Connection, stored: Sequence[Any], proven: Mapping[int, Recommendation], now_ts: int, day_s: int
-) -> Iterator[Due]:
-    standing = {(row.recommendation_id, row.kind) for row in stored}
-    judged = {row.recommendation_id: row.created_ts for row in stored if row.kind == Kind.VERDICT}
+            if (verdict.deployment_id, verdict.epoch_id, KINDS[days]) not in of_changes:
+                due.append(Due(row, days, verdict.judged_ts, verdict))
     for key, row in proven.items():
-        if key not in judged or row.estimate is None or not releases(row.estimate):
+        if key not in judged_ts or row.estimate is None or not releases(row.estimate):
             continue
-        for days in _days_due(judged[key], now_ts, day_s):
-            since = None if (key, KINDS[days]) in standing else last_applied(connection, key)
+        for days in _days_due(judged_ts[key], now_ts, day_s):
+            since = None if (key, KINDS[days]) in of_releases else last_applied(connection, key)
             if since is not None:
-                yield Due(row, days, judged[key], None, since)
+                due.append(Due(row, days, judged_ts[key], None, since))
+    return tuple(due)
 
 
 def _days_due(judged_ts: int, now_ts: int, day_s: int) -> Iterator[int]:
@@ -543,7 +527,7 @@ def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
 
 
 def _recommendation(
-    verdict: Verdict, applied: Recommendation | None, row: Any, reasons: list[str], now_ts: int
+    verdict: Verdict, applied: Recommendation | None, row: KnownEpoch, reasons: list[str], now_ts: int
 ) -> Recommendation:
     back = tuple(replace(edit, before=edit.after, after=edit.before) for edit in verdict.edits)
     undo = applied.estimate.undo if applied is not None and applied.estimate is not None else ()
@@ -582,7 +566,7 @@ def _recommendation(
     )
 
 
-def _commands(verdict: Verdict, row: Any) -> Iterator[str]:
+def _commands(verdict: Verdict, row: KnownEpoch) -> Iterator[str]:
     """Yield how to set each field back, by the flags of the engine where they are known."""
     present = json.loads(row.knobs)
     for edit in verdict.edits:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -113,13 +112,12 @@ class StoredReceipt:
         """Its first digits."""
         return self.full_id[:8]
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values, without its hours."""
-        recommendation = _recommendation(self) or None
         return {
             "id": self.full_id,
             "kind": self.kind.value,
-            "recommendation": recommendation,
+            "recommendation": _recommendation(self) or None,
             "receipt": json.loads(self.text),
         }
 
@@ -205,7 +203,22 @@ def resealed(body: str) -> str:
 
 def read_receipts(connection: Connection, recommendation_id: int | None = None) -> tuple[StoredReceipt, ...]:
     """Return the receipts of one recommendation, or all of them, oldest first."""
-    return tuple(map(_from_row, repository.receipts(connection, recommendation_id)))
+    receipts = []
+    for row in repository.receipts(connection, recommendation_id):
+        body = json.loads(row.body)
+        receipts.append(
+            StoredReceipt(
+                row.deployment_id,
+                row.epoch_id,
+                Kind(row.kind),
+                body["receipt"],
+                body["inputs"],
+                row.created_ts,
+                row.recommendation_id,
+                row.receipt_id,
+            )
+        )
+    return tuple(receipts)
 
 
 def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> StoredReceipt:
@@ -226,7 +239,7 @@ def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> Store
     return matches[0] if matches else max(promised, key=lambda receipt: receipt.created_ts)
 
 
-def _same(stated: Any, again: Any) -> bool:
+def _same(stated: object, again: object) -> bool:
     """Return whether every stated figure is the same again: older receipts lack later fields. A reason is no figure:
     later versions word it otherwise. Dollars are equal to the last digit; other numbers may differ by the rounding of
     processors.
@@ -242,20 +255,6 @@ def _same(stated: Any, again: Any) -> bool:
 
 def _recommendation(receipt: StoredReceipt) -> str:
     return "" if receipt.recommendation_id is None else f"{receipt.recommendation_id % 2**64:016x}"
-
-
-def _from_row(row: Any) -> StoredReceipt:
-    body = json.loads(row.body)
-    return StoredReceipt(
-        row.deployment_id,
-        row.epoch_id,
-        Kind(row.kind),
-        body["receipt"],
-        body["inputs"],
-        row.created_ts,
-        row.recommendation_id,
-        row.receipt_id,
-    )
 
 
 LASTING = (State.REALIZED, State.PARTIAL)

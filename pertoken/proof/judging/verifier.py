@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -290,7 +289,7 @@ class Verifier:
         known_rates = [nano_usd for nano_usd in rates if nano_usd is not None]
         if not prices or len(known_rates) < len(prices):
             return None
-        sources = dict.fromkeys(_source(price) for price in prices if price is not None)
+        sources = dict.fromkeys(price.note or f"set for {price.selector}" for price in prices if price is not None)
         return Price(round(sum(known_rates) / len(known_rates)), ", ".join(sources))
 
     def _price_changes(self, window: Window, verdict: Verdict, start: int, end: int) -> tuple[int, ...]:
@@ -364,10 +363,6 @@ def _value(value: object) -> str:
     return "not known" if value is None else str(value)
 
 
-def _source(price: Any) -> str:
-    return str(price.note or f"set for {price.selector}")
-
-
 MAX_DEPLOYMENTS = 4
 """Maximum number of deployments of a recommendation that are examined."""
 
@@ -382,7 +377,7 @@ class Prospect:
     promised: float | None
     """Likely saving as a fraction of the device-seconds per token; None where none is promised."""
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values."""
         smallest = {f"smallest_after_{days}_days": self.detectable.after(days) for days in LOOKS_DAYS}
         return {

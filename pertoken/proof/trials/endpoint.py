@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
 from pertoken.errors import BadInput
+from pertoken.proof.recommendation import read_record
 from pertoken.proof.verification.estimate import Effect, EffectVerdict, judge
 from pertoken.proof.verification.question import Covariate
 from pertoken.proof.verification.windows import Refused
@@ -429,26 +429,24 @@ def _outcomes(block: BlockCost) -> HourlyOutcomes:
     return HourlyOutcomes(ts, seconds / tokens, tokens / seconds, np.array([block.generated_tokens / total]), None)
 
 
-def to_values(measurement: Measurement) -> dict[str, Any]:
+def to_values(measurement: Measurement) -> dict[str, object]:
     """Return a measurement as plain values, for a baseline file."""
     return {"format": FORMAT, **asdict(measurement)}
 
 
-def from_values(values: Any, where: str) -> Measurement:
+def from_values(values: object, where: str) -> Measurement:
     """Return the measurement that `to_values` wrote. Raises BadInput for other values."""
     try:
+        if not isinstance(values, dict):
+            raise TypeError("no object")
         if values["format"] != FORMAT:
             raise BadInput(f"{where}: is of another format; measure the baseline again")
-        blocks = tuple(
-            BlockCost(**{**block, "wave_s": tuple(block["wave_s"]), "started_s": tuple(block["started_s"])})
-            for block in values["blocks"]
-        )
-        answers, again = (
-            tuple(PromptOutput(**answer) for answer in values[name]) for name in ("answers", "answers_again")
-        )
-        if not all(block.wave_s for block in blocks) or not answers or len(answers) != len(again):
-            raise ValueError(f"{len(blocks)} blocks, {len(answers)} and {len(again)} answers")
-        return Measurement(str(values["name"]), str(values["work"]), blocks, answers, again)
+        read = read_record(Measurement, {name: value for name, value in values.items() if name != "format"})
+        if not all(block.wave_s for block in read.blocks) or not read.answers:
+            raise ValueError("nothing was measured")
+        if len(read.answers) != len(read.answers_again):
+            raise ValueError("a prompt was asked once")
+        return read
     except (KeyError, TypeError, AttributeError, ValueError):
         raise BadInput(f"{where}: is no measurement of `pertoken check --json`") from None
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from pertoken.proof.verification.windows import Refused
 from pertoken.settings.fleet import QUALITY_FIELDS
 from pertoken.state.deployment import is_owner_knob
 from pertoken.store.connect.open import Store
+from pertoken.store.query.read import KnownEpoch
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.columns import Floats, Ints
 from pertoken.window.inventory import Inventory
@@ -98,7 +98,7 @@ def planned(
     )
 
 
-def _alike(canary: Any, inventory: Inventory) -> Iterator[Any]:
+def _alike(canary: KnownEpoch, inventory: Inventory) -> Iterator[KnownEpoch]:
     """Yield the newest epochs of other replicas that run as the canary does."""
     for deployment_id, row in sorted(inventory.running.items()):
         if deployment_id != canary.deployment_id and _configuration(row, inventory) == _configuration(
@@ -107,13 +107,13 @@ def _alike(canary: Any, inventory: Inventory) -> Iterator[Any]:
             yield row
 
 
-def _configuration(row: Any, inventory: Inventory) -> tuple[Any, ...]:
+def _configuration(row: KnownEpoch, inventory: Inventory) -> tuple[object, ...]:
     knobs = {name: value for name, value in json.loads(row.knobs).items() if not is_owner_knob(name)}
-    names = sorted(str(device_id.name) for device_id in inventory.held(row.epoch_id))
+    names = sorted(device.name for device in inventory.held(row.epoch_id))
     return row.served_model, row.engine_kind, row.engine_version, knobs, names
 
 
-def _arm(row: Any) -> Arm:
+def _arm(row: KnownEpoch) -> Arm:
     return Arm(row.deployment_id, row.engine_id, f"{row.served_model} on {row.host_name}", row.base_url)
 
 
@@ -205,7 +205,7 @@ def observe(trial: Trial, window: Window, market: Market, settings: Settings) ->
     return Observed(canary_ts, control_ts, None, common, after=after, baselines=(baselines[0], baselines[1]))
 
 
-def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[Any]:
+def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[KnownEpoch]:
     rows = window.inventory.epochs_of.get(deployment_id, ())
     return [row for row in rows if trial.started_ts <= row.start_ts < window.end]
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from pertoken.evidence import Comparison
 from pertoken.proof.verification.question import (
@@ -19,6 +18,7 @@ from pertoken.proof.verification.question import (
 )
 from pertoken.proof.verification.windows import WASHOUT_DAYS, Refused
 from pertoken.state.knobs import knobs
+from pertoken.store.query.read import KnownEpoch
 from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
 from pertoken.window.epochs import in_turn, joined, together
@@ -27,6 +27,8 @@ from pertoken.window.reading import Window
 
 HALVES = frozenset({"prefill", "decode"})
 """Roles of servers that share each request with another one."""
+HeldEpoch = tuple[KnownEpoch, Sequence[int]]
+"""An epoch and the devices that it held."""
 CACHE_KNOBS = frozenset({"enable_prefix_caching", "kv_offload_bytes", "kv_dtype", "gpu_memory_utilization"})
 """Knobs that save by changing the number of prompt tokens found in the cache."""
 
@@ -181,19 +183,19 @@ def _hours(
 
 def _changes(window_before: Window, window_after: Window, deployment_id: int) -> list[Event]:
     """Return the changes of a deployment within the windows: one event per epoch after the first."""
-    epochs: dict[int, tuple[Any, Sequence[int]]] = {}
+    epochs: dict[int, HeldEpoch] = {}
     for window in (window_before, window_after):
         for row in window.inventory.epochs_of.get(deployment_id, ()):
             epochs[row.epoch_id] = row, window.inventory.epoch_devices.get(row.epoch_id, ())
-    ordered = sorted(epochs.values(), key=lambda row: int(row[0].start_ts))
+    ordered = sorted(epochs.values(), key=lambda held: held[0].start_ts)
     return [
-        Event(int(later[0].start_ts), *_change(earlier, later))
+        Event(later[0].start_ts, *_change(earlier, later))
         for earlier, later in pairwise(ordered)
         if later[0].start_ts < window_after.end
     ]
 
 
-def _change(earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]) -> tuple[EventKind, str]:
+def _change(earlier: HeldEpoch, later: HeldEpoch) -> tuple[EventKind, str]:
     """Return the kind of the most important difference between two epochs, and a text of all differences."""
     differences = list(_differences(earlier, later))
     if not differences:
@@ -201,9 +203,7 @@ def _change(earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]
     return differences[0][0], "; ".join(text for _, text in differences)
 
 
-def _differences(
-    earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]
-) -> Iterator[tuple[EventKind, str]]:
+def _differences(earlier: HeldEpoch, later: HeldEpoch) -> Iterator[tuple[EventKind, str]]:
     (row, devices), (new, new_devices) = earlier, later
     old_knobs, new_knobs = json.loads(row.knobs), json.loads(new.knobs)
     if row.engine_version != new.engine_version:
