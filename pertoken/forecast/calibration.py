@@ -11,8 +11,9 @@ Several operating points of one deployment add up: batch, lengths and share of p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -308,20 +309,20 @@ def log_times(errors: Sequence[LoadErrors | None], loads: Array) -> Array:
     """Return the log of the measured time over the model's at loads of shape (n, 3) or (n, points, 3), without their
     last axis. 0 where no errors are known.
     """
-    rows = [row for row, known in enumerate(errors) if known is not None]
+    rows = [row for row, load_errors in enumerate(errors) if load_errors is not None]
     missed = np.zeros(loads.shape[:-1])
     if not rows:
         return missed
-    points = [_points(known) for known in errors if known is not None]
+    points = [_points(load_errors) for load_errors in errors if load_errors is not None]
     most = max(len(weights) for _, weights, _ in points)
     # Points of no weight fill up the shorter lists, and sums go point by point: what else is computed beside changes no
     # digit.
-    at, weight = np.zeros((len(rows), most, loads.shape[-1])), np.zeros((len(rows), most))
+    point_loads, weight = np.zeros((len(rows), most, loads.shape[-1])), np.zeros((len(rows), most))
     for row, (own_loads, weights, _) in enumerate(points):
-        at[row, : len(weights)], weight[row, : len(weights)] = own_loads, weights
-    asked = loads[rows].reshape(len(rows), -1, loads.shape[-1])
+        point_loads[row, : len(weights)], weight[row, : len(weights)] = own_loads, weights
+    requested_loads = loads[rows].reshape(len(rows), -1, loads.shape[-1])
     length = np.array([length for *_, length in points])[:, None, None]
-    alike = _likeness(asked[:, :, None, :], at[:, None, :, :], length)
+    alike = _likeness(requested_loads[:, :, None, :], point_loads[:, None, :, :], length)
     missed[rows] = total(alike * weight[:, None, :]).reshape(missed[rows].shape)
     return missed
 
@@ -342,9 +343,9 @@ def _points(errors: LoadErrors) -> tuple[Array, Array, float]:
     return loads, errors.sd**2 * weights, errors.length
 
 
-def _likeness(one: Array, another_array: Array, length: Array | float) -> Array:
-    """Return the correlation of errors at loads, whose last axis is summed up."""
-    return np.asarray(np.exp(-total((one - another_array) ** 2) / (2 * length**2)))
+def _likeness(loads: Array, point_loads: Array, length: Array | float) -> Array:
+    """Return the correlation of errors at loads; their last axis is summed up."""
+    return np.asarray(np.exp(-total((loads - point_loads) ** 2) / (2 * length**2)))
 
 
 Z95 = 1.6448536269514722
@@ -364,11 +365,10 @@ class Realised:
 
     def ran(self, deployment: Deployment) -> Deployment:
         """Return the deployment as it ran before."""
-        values: Mapping[str, Any] = dict(self.before)
-        return replace(deployment, **values)
+        return replace(deployment, **dict(self.before))
 
     def slower_before(self, deployment: Deployment) -> float:
-        """Return the seconds per token of one sequence before over those now."""
+        """Return the measured seconds per token of one sequence before over those now."""
         return (deployment.n_devices or 1) / (self.ran(deployment).n_devices or 1) / self.ratio[1]
 
     @property
@@ -392,15 +392,10 @@ class Earlier:
     realised: Realised
     row: Row
 
-    def slower(self, deployment: Deployment) -> float:
-        """Return the ratio of seconds per token, before over now, at which the forecast equals the measured change."""
-        return self.realised.slower_before(deployment)
-
 
 def earlier(present_deployment: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
     """Return how a deployment ran before each verified change, as far as the serving model knows that."""
-    before = [realised.ran(present_deployment) for realised in changes]
-    rows = resolve_each([(deployment, load) for deployment in before], market)
+    rows = resolve_each([(realised.ran(present_deployment), load) for realised in changes], market)
     return [
         Earlier(realised, row) for realised, row in zip(changes, rows, strict=True) if not isinstance(row, Abstained)
     ]
@@ -410,17 +405,17 @@ def with_earlier(means: Candidates, counts: Sequence[int], changes: Sequence[Seq
     """Return each candidate `counts` times, each followed by its states before its changes."""
     if not any(changes):
         return means.take(np.repeat(np.arange(len(means)), counts))
-    before = stack_rows([earlier.row for some in changes for earlier in some])
-    whole = {
-        field.name: np.concatenate([getattr(means, field.name), getattr(before, field.name)])
+    candidates_before = stack_rows([earlier.row for earlier in chain.from_iterable(changes)])
+    columns = {
+        field.name: np.concatenate([getattr(means, field.name), getattr(candidates_before, field.name)])
         for field in fields(Candidates)
     }
     index: list[int] = []
     following = len(means)
-    for place, (count, some) in enumerate(zip(counts, changes, strict=True)):
-        index += [*[place] * count, *range(following, following + len(some))]
-        following += len(some)
-    return Candidates(**whole).take(np.array(index))
+    for row, (count, earlier_states) in enumerate(zip(counts, changes, strict=True)):
+        index += [*[row] * count, *range(following, following + len(earlier_states))]
+        following += len(earlier_states)
+    return Candidates(**columns).take(np.array(index))
 
 
 def before_changes(c: Candidates, running: Array, seconds: Array, changes: Sequence[Sequence[Earlier]]) -> Observation:
@@ -430,8 +425,6 @@ def before_changes(c: Candidates, running: Array, seconds: Array, changes: Seque
     """
     prior = deviation()
     sd = np.full(len(c), prior.noise)
-    for at, earlier in zip(
-        np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True
-    ):
-        sd[at] = math.hypot(prior.noise, earlier.realised.log_sd)
+    for row, earlier in zip(np.flatnonzero(np.isfinite(seconds)), chain.from_iterable(changes), strict=True):
+        sd[row] = math.hypot(prior.noise, earlier.realised.log_sd)
     return replace(per_token(prior, seconds, running), log_sd=sd)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.formats import engine_class, hardware_tag, kernel_family, kernel_maker
+from pertoken.forecast.formats import constants, engine_class, hardware_tag, kernel_family, kernel_maker
 from pertoken.forecast.terms import PREFILL, TERMS, seconds, total
 
 
@@ -56,10 +53,8 @@ class Deviation:
     log latency in a queue, and as a share of a log-ratio."""
 
 
-@cache
-def table() -> Mapping[str, Any]:
-    """Return the whole table, as `efficiency.toml` has it."""
-    return tomllib.loads(files("pertoken.forecast").joinpath("efficiency.toml").read_text(encoding="utf-8"))
+table = partial(constants, "efficiency")
+"""Returns the whole table, as `efficiency.toml` has it."""
 
 
 @cache
@@ -73,18 +68,10 @@ def tag_row(held: Iterable[str], values: Mapping[str, float] | None = None) -> t
 
     Raises ValueError for a name that is no tag.
     """
-    known = {**dict.fromkeys(held, 1.0), **(values or {})}
-    if unknown := sorted(known.keys() - _tag_places().keys()):
+    values_by_tag = {**dict.fromkeys(held, 1.0), **(values or {})}
+    if unknown := sorted(values_by_tag.keys() - set(tag_names())):
         raise ValueError(f"not a tag of the efficiency table: {', '.join(unknown)}")
-    row = [0.0] * len(_tag_places())
-    for name, value in known.items():
-        row[_tag_places()[name]] = value
-    return tuple(row)
-
-
-@cache
-def _tag_places() -> Mapping[str, int]:
-    return {name: place for place, name in enumerate(tag_names())}
+    return tuple(values_by_tag.get(name, 0.0) for name in tag_names())
 
 
 @cache

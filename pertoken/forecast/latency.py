@@ -223,14 +223,14 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
 
 def _likely_latencies(queries: Sequence[LatencyQuery], c: Candidates) -> list[LikelyLatency]:
     state = _states(queries, c, np.zeros((1, len(TERMS))))
-    known = []
+    latencies_of = []
     for row, (query, (ttft_p50, ttft_p95, tpot_p50, tpot_p95)) in enumerate(
         zip(queries, _figures_ms(state).tolist(), strict=True)
     ):
         refusal = _overload(query, state.capacity_per_s[row]) if state.saturated[row] else None
         utilization = float(state.utilization[row])
-        known.append(LikelyLatency(ttft_p50, ttft_p95, tpot_p50, tpot_p95, refusal, utilization))
-    return known
+        latencies_of.append(LikelyLatency(ttft_p50, ttft_p95, tpot_p50, tpot_p95, refusal, utilization))
+    return latencies_of
 
 
 def _figures_ms(state: UnderLoad) -> Array:
@@ -318,7 +318,7 @@ def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> 
 
     The result is that of the likely figures of `latency`, without computing quantiles.
     """
-    return for_each(queries, lambda asked: END(asked[0]), market, _overrun, ROWS_AT_ONCE)
+    return for_each(queries, lambda pair: END(pair[0]), market, _overrun, ROWS_AT_ONCE)
 
 
 def _overrun(requested: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:
@@ -435,7 +435,7 @@ def fewest_all(
 
     None where `MAX_REPLICAS` copies do not, `Abstained` in place of a query that cannot be forecast.
     """
-    return for_each(queries, lambda asked: END(asked[0]), market, _fewest)
+    return for_each(queries, lambda triple: END(triple[0]), market, _fewest)
 
 
 def _fewest(requested: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], c: Candidates) -> Iterator[Counts]:

@@ -47,9 +47,9 @@ class Service:
         below = (self.running.T[:, :, None] <= running).sum(axis=0, dtype=np.int16) - 1
         below = np.minimum(np.maximum(below, 0), points - 2)
         index = below + (np.arange(len(below)) * points)[:, None]
-        left, right = self.running.take(index), self.running.take(index + 1)
+        first, last = self.running.take(index), self.running.take(index + 1)
         low, high = self.decode_s.take(index), self.decode_s.take(index + 1)
-        share = np.minimum(np.maximum((running - left) / np.maximum(right - left, 1e-12), 0.0), 1.0)
+        share = np.minimum(np.maximum((running - first) / np.maximum(last - first, 1e-12), 0.0), 1.0)
         seconds: Array = low + share * (high - low)
         return seconds
 
@@ -103,10 +103,10 @@ class Chain:
         row, last = np.arange(len(rate)), points.shape[1] - 1
         enough = self.finished_per_s(points) >= rate[:, None]
         above = np.where(enough.any(axis=1), enough.argmax(axis=1), last + 1)
-        left, right = np.maximum(above - 1, 0), np.minimum(above, last)
-        width = points[row, right] - points[row, left]
-        slope = np.where(width > 0, (step_s[row, right] - step_s[row, left]) / np.where(width > 0, width, 1.0), 0.0)
-        intercept = step_s[row, left] - slope * points[row, left]
+        begin, end = np.maximum(above - 1, 0), np.minimum(above, last)
+        width = points[row, end] - points[row, begin]
+        slope = np.where(width > 0, (step_s[row, end] - step_s[row, begin]) / np.where(width > 0, width, 1.0), 0.0)
+        intercept = step_s[row, begin] - slope * points[row, begin]
         steps_per_s = rate * self.steps[:, 0]
         running: Array = (
             steps_per_s * intercept / np.maximum(1 - rate * self.prefill_s[:, 0] - steps_per_s * slope, 1e-300)
@@ -424,12 +424,12 @@ def crossing(rising: Callable[[Array], Array], low: Array, high: Array) -> Array
     """
     at_low, at_high = rising(low), rising(high)
     crossing_at = np.where(at_low >= 0, low, high)
-    left = (at_low < 0) & (at_high > 0)
+    is_open = (at_low < 0) & (at_high > 0)
     side = np.zeros(len(low))
     for _ in range(MAX_STEPS):
-        if not left.any():
+        if not is_open.any():
             break
-        apart = np.where(left, at_high - at_low, 1.0)
+        apart = np.where(is_open, at_high - at_low, 1.0)
         middle = (low * at_high - high * at_low) / apart
         middle = np.where((middle > low) & (middle < high), middle, (low + high) / 2)
         value = rising(middle)
@@ -440,8 +440,8 @@ def crossing(rising: Callable[[Array], Array], low: Array, high: Array) -> Array
         at_low = np.where(below, value, np.where(side > 0, at_low / 2, at_low))
         low, high = np.where(below, middle, low), np.where(below, high, middle)
         side = np.where(below, -1.0, 1.0)
-        crossing_at = np.where(left, middle, crossing_at)
-        left &= ~converged & (high - low > TOLERANCE * np.abs(high))
+        crossing_at = np.where(is_open, middle, crossing_at)
+        is_open &= ~converged & (high - low > TOLERANCE * np.abs(high))
     return crossing_at
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from typing import TypeVar
 
 from pertoken.by_identity import by_identity
@@ -22,6 +19,7 @@ from pertoken.forecast.formats import (
     Format,
     admits_whole_requests,
     assumed_kv_dtype,
+    constants,
     cpu_kernels,
     defaults,
     engine_tag,
@@ -108,14 +106,13 @@ Row = tuple[dict[str, float], tuple[float, ...]]
 
 def resolve_each(queries: Sequence[tuple[Deployment, Load]], market: Market) -> list[Row | Abstained]:
     """Resolve each deployment under its load; `Abstained` in place of a row where something is unknown."""
-    return [_row_or_reason(deployment, load, market) for deployment, load in queries]
-
-
-def _row_or_reason(deployment: Deployment, load: Load, market: Market) -> Row | Abstained:
-    try:
-        return _row(deployment, load, market)
-    except Abstained as reason:
-        return reason
+    rows: list[Row | Abstained] = []
+    for deployment, load in queries:
+        try:
+            rows.append(_row(deployment, load, market))
+        except Abstained as reason:
+            rows.append(reason)
+    return rows
 
 
 def stack_rows(rows: Sequence[Row]) -> Candidates:
@@ -135,10 +132,10 @@ def for_each(
     `end`: the deployment and the load of a query.
     """
     rows = resolve_each([end(query) for query in queries], market)
-    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
+    resolved = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     computed: list[T] = []
-    for first in range(0, len(known), at_once):
-        group = known[first : first + at_once]
+    for first in range(0, len(resolved), at_once):
+        group = resolved[first : first + at_once]
         computed += compute([query for query, _ in group], stack_rows([row for _, row in group]))
     results = iter(computed)
     return [row if isinstance(row, Abstained) else next(results) for row in rows]
@@ -397,8 +394,8 @@ def images_tag(images: float) -> float:
 
     The table has what one image adds to the time of a request as a factor; each image adds as much.
     """
-    one = efficiency().by_tag[tag_names().index("images"), TERMS.index("requests")]
-    return math.log1p(images * math.expm1(one)) / one if one > 0 else min(1.0, images)
+    log_time = efficiency().by_tag[tag_names().index("images"), TERMS.index("requests")]
+    return math.log1p(images * math.expm1(log_time)) / log_time if log_time > 0 else min(1.0, images)
 
 
 def accepted_len(acceptance: float | None, drafted: int) -> float:
@@ -427,11 +424,6 @@ def layout(deployment: Deployment) -> tuple[int, int, int]:
     return deployment.tp or 1, deployment.pp or 1, deployment.dp or 1
 
 
-@cache
-def _table() -> dict[str, dict[str, str]]:
-    return tomllib.loads(files("pertoken.forecast").joinpath("kinds.toml").read_text(encoding="utf-8"))
-
-
 UNCOVERED_KERNELS = "uncovered kernels"
 """Kind of a change from or to kernels that no public source ran: none measured it."""
 
@@ -439,11 +431,11 @@ UNCOVERED_KERNELS = "uncovered kernels"
 @by_identity
 def kinds_of(deployment: Deployment, to: Deployment) -> frozenset[str]:
     """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
-    changes = _changes(deployment, to)
-    kinds = {_table()["knobs"][knob] for knob in changes if knob in _table()["knobs"]}
+    changes, table = _changes(deployment, to), constants("kinds")
+    kinds = {table["knobs"][knob] for knob in changes if knob in table["knobs"]}
     if "weight_dtype" in changes:
-        narrow = to.weight_dtype if to.weight_dtype in _table()["narrow"] else deployment.weight_dtype
-        kinds.add(f"quantize_{_table()['narrow'].get(narrow or '', narrow)}")
+        narrow = to.weight_dtype if to.weight_dtype in table["narrow"] else deployment.weight_dtype
+        kinds.add(f"quantize_{table['narrow'].get(narrow or '', narrow)}")
     return frozenset(kinds)
 
 
@@ -471,8 +463,8 @@ def onto_cpus(present_deployment: Deployment, to: Deployment, market: Market) ->
     return on_cpus == [False, True]
 
 
-def known_kinds(deployment: Deployment, to: Deployment, load: Load, market: Market) -> frozenset[str]:
-    """Return the kinds of a change. Raises Abstained for a knob that the serving model does not know."""
+def check_kinds(deployment: Deployment, to: Deployment, load: Load, market: Market) -> None:
+    """Raise Abstained for a change of a knob that the serving model does not know."""
     changes = _changes(deployment, to)
     if "enable_prefix_caching" in changes and not deployment.enable_prefix_caching:
         raise Abstained(
@@ -483,12 +475,11 @@ def known_kinds(deployment: Deployment, to: Deployment, load: Load, market: Mark
             "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
             "metrics that count drafts"
         )
-    known = {"weight_dtype", "engine"} if onto_cpus(deployment, to, market) else {"weight_dtype"}
-    unknown = [knob for knob in changes - known if knob not in _table()["knobs"]]
+    in_rates = {"weight_dtype", "engine"} if onto_cpus(deployment, to, market) else {"weight_dtype"}
+    unknown = [knob for knob in changes - in_rates if knob not in constants("kinds")["knobs"]]
     if unknown:
         trial = knobs()[unknown[0]].trial
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")
-    return kinds_of(deployment, to)
 
 
 def check_hardware(present_deployment: Deployment, to: Deployment, market: Market) -> None:
