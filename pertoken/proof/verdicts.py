@@ -266,22 +266,22 @@ def result_of(proven: EffectVerdict) -> Result:
     return _RESULTS.get(proven, Result.INCONCLUSIVE)
 
 
-OUTCOMES = ("regressed", "output-changed", "inconclusive", "no-effect", "partial", "realized")
+MOVE_CODES = ("regressed", "output-changed", "inconclusive", "no-effect", "partial", "realized")
 """Reason codes of moves by verdicts, the least favourable one first."""
 
 
-def outcome(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | None:
+def move_code(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | None:
     """Return the reason code of the move that the verdicts on a recommendation's changes make; None while one is open.
 
     Of several deployments the least favourable one counts, by the rules of `verification.estimate.judge`.
     """
-    codes = [_outcome(estimate, judgement) for judgement in verdicts]
+    codes = [_move_code(estimate, judgement) for judgement in verdicts]
     if not codes or None in codes:
         return None
-    return next(code for code in OUTCOMES if code in codes)
+    return next(code for code in MOVE_CODES if code in codes)
 
 
-def _outcome(estimate: Variant | None, judgement: Judgement) -> str | None:
+def _move_code(estimate: Variant | None, judgement: Judgement) -> str | None:
     if judgement.result is not Result.CHEAPER or judgement.effect is None:
         return {
             Result.PENDING: None,

@@ -11,7 +11,7 @@ from pertoken.proof.verdicts import (
     Judgement,
     Result,
     add,
-    outcome,
+    move_code,
     pending,
     put,
     read_verdicts,
@@ -33,19 +33,19 @@ def saving(likely: float, half: float = 0.02) -> Judgement:
 
 def test_a_saving_is_realized_partial_or_inconclusive_by_its_promise_and_its_interval() -> None:
     assert FP8.throughput_ratio is not None and FP8.throughput_ratio[0] == 1.2  # at least 17 % less per token
-    assert outcome(FP8, [saving(0.2)]) == "realized"
-    assert outcome(FP8, [saving(0.1)]) == "partial"
-    assert outcome(FP8, [saving(0.2, half=0.15)]) == "inconclusive"
-    assert outcome(None, [saving(0.1)]) == "realized"
+    assert move_code(FP8, [saving(0.2)]) == "realized"
+    assert move_code(FP8, [saving(0.1)]) == "partial"
+    assert move_code(FP8, [saving(0.2, half=0.15)]) == "inconclusive"
+    assert move_code(None, [saving(0.1)]) == "realized"
 
 
 def test_of_several_deployments_the_least_favourable_one_counts_and_all_are_awaited() -> None:
     dearer, nothing = Judgement(Result.DEARER), Judgement(Result.NO_EFFECT)
-    assert outcome(FP8, [saving(0.2), nothing]) == "no-effect"
-    assert outcome(FP8, [saving(0.2), nothing, dearer]) == "regressed"
-    assert outcome(FP8, [saving(0.2), Judgement(Result.INCONCLUSIVE)]) == "inconclusive"
-    assert outcome(FP8, [dearer, Judgement(Result.PENDING)]) is None
-    assert outcome(FP8, []) is None
+    assert move_code(FP8, [saving(0.2), nothing]) == "no-effect"
+    assert move_code(FP8, [saving(0.2), nothing, dearer]) == "regressed"
+    assert move_code(FP8, [saving(0.2), Judgement(Result.INCONCLUSIVE)]) == "inconclusive"
+    assert move_code(FP8, [dearer, Judgement(Result.PENDING)]) is None
+    assert move_code(FP8, []) is None
 
 
 def test_a_verdict_is_read_back_unchanged_and_a_pending_one_has_no_time(tmp_path: Path) -> None:

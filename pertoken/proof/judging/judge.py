@@ -136,7 +136,7 @@ class Releases:
         )
         return made, stored
 
-    def _levels(self, models: Iterable[str], applied_ts: int) -> tuple[ServiceLevel, ServiceLevel]:
+    def _levels(self, models: frozenset[str], applied_ts: int) -> tuple[ServiceLevel, ServiceLevel]:
         days_s = AFTER_DAYS * self._cycle.day_s
         levels = []
         for start, end in ((applied_ts - days_s, applied_ts), (self._now_ts - days_s, self._now_ts)):
@@ -145,7 +145,7 @@ class Releases:
             levels.append(service_level(window, ids) if ids else NOT_MEASURED)
         return levels[0], levels[1]
 
-    def _served(self, models: Iterable[str], window_before: Window, window_after: Window) -> Served:
+    def _served(self, models: frozenset[str], window_before: Window, window_after: Window) -> Served:
         """Return the tokens of all deployments of some models, hour by hour."""
         tokens: dict[int, int] = {}
         for window in (window_before, window_after):
@@ -180,13 +180,13 @@ def promised(row: Recommendation, variant: Variant, inventory: Inventory, applie
         if epoch.deployment_id in stopped:
             devices |= held
         if epoch.deployment_id in stopped or held & devices:
-            models.add(str(epoch.served_model))
+            models.add(epoch.served_model)
     target_epochs = [
         epoch
         for epoch in epochs
         if row.target_kind == "service" and service_name(epoch.served_model, settings) == row.target_key
     ]
-    models |= {str(epoch.served_model) for epoch in target_epochs}
+    models |= {epoch.served_model for epoch in target_epochs}
     extra = 0
     if variant.replicas is not None and target_epochs:
         fewer = variant.replicas[0] - variant.replicas[1]
@@ -215,26 +215,26 @@ def _stops(variant: Variant) -> Iterator[int | str]:
 
 def _unheld(models: frozenset[str], old: Inventory, new: Inventory) -> int:
     """Return how many devices fewer hold the models of a release."""
-    counts = []
-    for inventory in (old, new):
-        held: set[int] = set()
-        for row in inventory.running.values():
-            held |= set(inventory.epoch_devices.get(row.epoch_id, ())) if row.served_model in models else set()
-        counts.append(len(held))
-    return max(0, counts[0] - counts[1])
+    held_before, held_after = (
+        {
+            device_id
+            for row in inventory.running.values()
+            if row.served_model in models
+            for device_id in inventory.epoch_devices.get(row.epoch_id, ())
+        }
+        for inventory in (old, new)
+    )
+    return max(0, len(held_before) - len(held_after))
 
 
-def _serving(models: Iterable[str], inventory: Inventory) -> tuple[int, ...]:
-    wanted = set(models)
-    return tuple(sorted(key for key, row in inventory.newest.items() if row.served_model in wanted))
+def _serving(models: frozenset[str], inventory: Inventory) -> tuple[int, ...]:
+    return tuple(sorted(key for key, row in inventory.newest.items() if row.served_model in models))
 
 
 def _strictest(agreed: list[ServiceLevel]) -> ServiceLevel:
-    values: Mapping[str, list[float]] = {
-        name: [value for level in agreed if (value := getattr(level, name)) is not None]
-        for name in ("ttft_p95_s", "tpot_p95_s")
-    }
-    return ServiceLevel(*(min(values_of_day, default=None) for values_of_day in values.values()))
+    ttft_s = (level.ttft_p95_s for level in agreed if level.ttft_p95_s is not None)
+    tpot_s = (level.tpot_p95_s for level in agreed if level.tpot_p95_s is not None)
+    return ServiceLevel(min(ttft_s, default=None), min(tpot_s, default=None))
 
 
 def _more(devices: int) -> str:
@@ -372,14 +372,6 @@ def _lost(first: Receipt, later: Receipt) -> str | None:
 
 Judge = Callable[[Verdict, int], tuple[Judgement, StoredReceipt | None]]
 """Judges a verdict as of a time (epoch seconds); with a receipt where the change was verified."""
-_CODES = {
-    EffectVerdict.REALIZED: "realized",
-    EffectVerdict.PARTIAL: "partial",
-    EffectVerdict.NO_EFFECT: "no-effect",
-    EffectVerdict.REGRESSED: "regressed",
-    EffectVerdict.INCONCLUSIVE: "inconclusive",
-}
-"""Reason codes of the moves that verdicts on releases make."""
 _UNDER_WAY = (State.APPLIED, State.VERIFYING)
 
 
@@ -456,7 +448,7 @@ def _judged(stored_verdicts: Iterable[Verdict], rows: Iterable[Recommendation], 
             begun = moved(row, "verifying", "hours after the change are collected", now_ts)
             yield begun
             row = begun.recommendation
-        code = verdicts.outcome(row.estimate, (verdict.judgement for verdict in mine))
+        code = verdicts.move_code(row.estimate, (verdict.judgement for verdict in mine))
         if code is not None:
             why = "; ".join(_sentence(verdict) for verdict in mine)
             yield moved(row, code, why, now_ts, reason=why)
@@ -478,7 +470,8 @@ def _judge_releases(target: AdviceRepository, judged: Releases, given_back: Mapp
             moves.append(moved(row, "verifying", "hours after the release were collected", now_ts))
             row = moves[-1].recommendation
         why = sentence(receipt, applied_ts)
-        moves.append(moved(row, _CODES[receipt.finding.verdict], why, now_ts, reason=why))
+        code = receipt.finding.verdict.value.replace("_", "-").lower()
+        moves.append(moved(row, code, why, now_ts, reason=why))
     with target.writing() as connection:
         receipts.add(connection, made)
         write(connection, moves, rows, WHO)
