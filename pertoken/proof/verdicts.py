@@ -31,26 +31,13 @@ ACCELERATOR = "placement.accelerator"
 """The one field of a placement that the devices of an epoch show."""
 
 
-@dataclass(frozen=True, slots=True)
-class EpochChange:
-    """The start of an epoch that is not the first of its deployment."""
-
-    deployment_id: int
-    epoch_id: int
-    previous_epoch_id: int
-    changed_ts: int
-    name: str
-    """Deployment and host as people call them."""
-    edits: tuple[Edit, ...]
-    """Differences from the previous epoch, the driver included."""
-    version_before: str | None
-    version_after: str | None
-
-
 def epoch_changes(
     inventory: Inventory, known_epoch_ids: Collection[int], market: Market, settings: Settings
-) -> tuple[EpochChange, ...]:
-    """Return the changes of configuration in an inventory, oldest first, except those of `known_epoch_ids`."""
+) -> tuple[Verdict, ...]:
+    """Return the pending verdicts on changes of configuration in an inventory, except those of `known_epoch_ids`.
+
+    A change is the start of an epoch that is not the first of its deployment. They are in order of time.
+    """
     changes = (
         _change(old, new, inventory, market, settings)
         for rows in inventory.epochs_of.values()
@@ -60,7 +47,7 @@ def epoch_changes(
     return tuple(sorted(changes, key=lambda change: (change.changed_ts, change.epoch_id)))
 
 
-def _change(old: KnownEpoch, new: KnownEpoch, inventory: Inventory, market: Market, settings: Settings) -> EpochChange:
+def _change(old: KnownEpoch, new: KnownEpoch, inventory: Inventory, market: Market, settings: Settings) -> Verdict:
     fleets = [epoch_fleet(row, inventory, market, settings) for row in (old, new)]
     edits = [
         Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
@@ -70,7 +57,7 @@ def _change(old: KnownEpoch, new: KnownEpoch, inventory: Inventory, market: Mark
     drivers = [json.loads(row.knobs).get(DRIVER) for row in (old, new)]
     if drivers[0] != drivers[1]:
         edits.append(Edit("deployment", new.deployment_id, "driver", *drivers))
-    return EpochChange(
+    return Verdict(
         deployment_id=new.deployment_id,
         epoch_id=new.epoch_id,
         previous_epoch_id=old.epoch_id,
@@ -103,7 +90,7 @@ def epoch_fleet(row: KnownEpoch, inventory: Inventory, market: Market, settings:
     return Fleet(services=(Service("", (deployment_of(row, inventory, {}, market, settings),)),))
 
 
-def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochChange, ...]:
+def bringing(variant: Variant, changes: Iterable[Verdict]) -> tuple[Verdict, ...]:
     """Return the changes that set a field to a value proposed by a variant.
 
     A deployment that only stopped running is no such change: it may have crashed.
@@ -111,7 +98,7 @@ def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochCha
     return tuple(_setting({(edit.target, edit.field): edit.after for edit in seen_edits(variant)}, changes))
 
 
-def reverts(variant: Variant, changes: Iterable[EpochChange], present: Fleet) -> tuple[EpochChange, ...]:
+def reverts(variant: Variant, changes: Iterable[Verdict], present: Fleet) -> tuple[Verdict, ...]:
     """Return the changes that undid a variant; none unless every field of a deployment is as it was before."""
     edits = [edit for edit in seen_edits(variant) if edit.kind == "deployment" and edit.field != "running"]
     if not edits or not all(_value(edit, present) == (True, edit.before) for edit in edits):
@@ -119,7 +106,7 @@ def reverts(variant: Variant, changes: Iterable[EpochChange], present: Fleet) ->
     return tuple(_setting({(edit.target, edit.field): edit.before for edit in edits}, changes))
 
 
-def _setting(values: dict[tuple[int | str, str], object], changes: Iterable[EpochChange]) -> Iterator[EpochChange]:
+def _setting(values: dict[tuple[int | str, str], object], changes: Iterable[Verdict]) -> Iterator[Verdict]:
     for change in changes:
         set_to = {(edit.target, edit.field): edit.after for edit in change.edits}
         if any(key in values and values[key] == value for key, value in set_to.items()):
@@ -222,6 +209,7 @@ class Verdict:
     name: str
     """Deployment and host as people call them."""
     edits: tuple[Edit, ...] = ()
+    """Differences from the previous epoch, the driver included."""
     recommendation_id: int | None = None
     judgement: Judgement = Judgement(Result.PENDING)
     version_before: str | None = None
@@ -234,22 +222,6 @@ class Verdict:
     def dated_ts(self) -> int:
         """When it was judged; while it is pending, when the change was made."""
         return self.changed_ts if self.judged_ts is None else self.judged_ts
-
-
-def pending(change: EpochChange, recommendation_id: int | None, now_ts: int) -> Verdict:
-    """Return the pending verdict on a new change."""
-    return Verdict(
-        change.deployment_id,
-        change.epoch_id,
-        change.previous_epoch_id,
-        change.changed_ts,
-        change.name,
-        change.edits,
-        recommendation_id,
-        version_before=change.version_before,
-        version_after=change.version_after,
-        created_ts=now_ts,
-    )
 
 
 _RESULTS = {
