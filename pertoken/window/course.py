@@ -19,6 +19,7 @@ from pertoken.store.query.buckets import buckets
 from pertoken.store.query.rollups import HistogramSlice, Segment, histogram_slices
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window.columns import Columns, by_owner, columns, in_turn, stacked
+from pertoken.window.energy import device_energy_mj
 from pertoken.window.inventory import Inventory, KnownDevice, KnownEpoch
 from pertoken.window.measured import with_busy_bounds
 from pertoken.window.reading import Window
@@ -225,8 +226,7 @@ def _cap_w(inventory: Inventory, deployments: Iterable[int]) -> float | None:
 
 def _energy_kwh(devices: Iterable[Columns]) -> float | None:
     """Return the energy by the driver's counter of each device and bucket, else by its integrated power."""
-    counted = [(rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")) for rows in devices]
-    measured = [np.where(np.isnan(counter), integral, counter) for counter, integral in counted]
+    measured = [device_energy_mj(rows) for rows in devices]
     if all(np.isnan(energy_mj).all() for energy_mj in measured):
         return None
     return float(sum(np.nansum(energy_mj) for energy_mj in measured)) / 1000 / JOULES_PER_KWH

@@ -17,6 +17,7 @@ from pertoken.state.service import Demand
 from pertoken.store.query.read import KnownEpoch, UnreadableMetric
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
+from pertoken.window.energy import device_energy_mj, timed
 from pertoken.window.epochs import EpochsBefore, History
 from pertoken.window.figures import peak_shares
 from pertoken.window.inventory import Inventory, by
@@ -106,13 +107,12 @@ class DeviceSeries:
         """
         devices, values, sampled = [], [], False
         for epoch_id, device_id in allocated:
-            rows = self.measured.device(device_id)
-            rows = rows.where(rows.ints("duration_ms") > 0)
-            counter, integral = rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")
-            sampled = sampled or bool((np.isnan(counter) & ~np.isnan(integral)).any())
+            rows = timed(self.measured, device_id)
+            energy_mj = device_energy_mj(rows)
+            sampled = sampled or bool((np.isnan(rows.floats("energy_counter_mj")) & ~np.isnan(energy_mj)).any())
             share = 1.0 if epoch_id is None else self.measured.share(epoch_id, device_id, rows)
             devices.append(rows)
-            values.append(np.where(np.isnan(counter), integral, counter) / rows.floats("duration_ms") * share)
+            values.append(energy_mj / rows.floats("duration_ms") * share)
         points = _summed(devices, values) if devices else None
         return points and replace(points, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
 
@@ -133,7 +133,9 @@ class DeviceSeries:
 
     def observed_ms(self, device_id: int) -> float:
         """Return the observed time of a device since its owners are known."""
-        return float(self._since_owners_known(device_id).ints("observed_ms").sum())
+        rows = self.measured.device_time(device_id)
+        since_ts = self.owners_known_since.get(device_id, 0)  # earlier, no share of it was stored
+        return float(rows.where(rows.ints("ts") >= since_ts).ints("observed_ms").sum())
 
     def _held(self, device_ids: Sequence[int]) -> Points | None:
         """Return the share of its observed time that some process held a device, a mean over several."""
@@ -155,19 +157,14 @@ class DeviceSeries:
     def _lacks(self, metric: str, device_ids: Sequence[int]) -> bool:
         return any(gap.metric == metric for device_id in device_ids for gap in self.missing.get(device_id, ()))
 
-    def _since_owners_known(self, device_id: int) -> Columns:
-        """Return the buckets of a device since its owners are known: earlier, no share of it was stored."""
-        rows = self.measured.device_time(device_id)
-        since = self.owners_known_since.get(device_id)
-        return rows if since is None else rows.where(rows.ints("ts") >= since)
-
 
 def _summed(members: Sequence[Columns], values: Sequence[Floats]) -> Points | None:
     """Return the sum over members of each bucket in which all of them were read; `values` are by member."""
     masks = [~np.isnan(value) for value in values]
-    ts = np.concatenate([rows.ints("ts")[mask] for rows, mask in zip(members, masks, strict=True)])
+    kept = [rows.where(mask) for rows, mask in zip(members, masks, strict=True)]
+    ts = np.concatenate([rows.ints("ts") for rows in kept])
     value = np.concatenate([value[mask] for value, mask in zip(values, masks, strict=True)])
-    ms = np.concatenate([rows.floats("duration_ms")[mask] for rows, mask in zip(members, masks, strict=True)])
+    ms = np.concatenate([rows.floats("duration_ms") for rows in kept])
     order = np.argsort(ts, kind="stable")
     begins = starts(ts[order])
     if not len(begins):

@@ -57,12 +57,12 @@ def counts_of(
     np.add.at(table.reshape(-1), owners * len(key) + position, count)
     rest, metric = np.divmod(key, len(metrics) + 1)
     bucket, of_set = np.divmod(rest, len(upper_bounds) + 1)
-    known = (metric < len(metrics)) & (of_set < len(upper_bounds)) & (bucket >= 0)
+    is_known = (metric < len(metrics)) & (of_set < len(upper_bounds)) & (bucket >= 0)
     bounds_of = list(upper_bounds.values())
-    for pair in sorted({*zip(metric[known].tolist(), of_set[known].tolist(), strict=True)}):
+    for pair in sorted({*zip(metric[is_known].tolist(), of_set[is_known].tolist(), strict=True)}):
         bounds = bounds_of[pair[1]]
         size = bounds.count(SEPARATOR) + (bounds != "") + 1
-        columns = np.flatnonzero(known & (metric == pair[0]) & (of_set == pair[1]) & (bucket < size))
+        columns = np.flatnonzero(is_known & (metric == pair[0]) & (of_set == pair[1]) & (bucket < size))
         of_pair = np.zeros((len(rows), size), np.int64)
         of_pair[:, bucket[columns]] = table[:, columns]
         for owner in np.flatnonzero(of_pair.any(axis=1)).tolist():
@@ -410,8 +410,9 @@ def observe(computation: Computation, grouped: GroupedRows, counted: GroupedRows
             return _ratio(grouped, computation)
         case Gauge():
             return _gauge(grouped, computation)
-        case SampleShare():
-            return _sample_share(grouped.buckets(columns_of(computation)), computation)
+        case SampleShare(counted=column):
+            buckets = grouped.buckets(columns_of(computation))
+            return _over_members(buckets, buckets[column] / np.maximum(buckets["samples"], 1), summed=False)
         case Dispersion():
             return _dispersion(grouped.buckets(columns_of(computation)), computation)
         case Quotient() | TimeShare() if counted is not None:
@@ -461,10 +462,6 @@ def _busy_factors(grouped: GroupedRows, buckets: Buckets) -> Floats:
     observed = grouped.totals(group_keys, buckets["observed_ms"])
     factors = np.maximum(1.0, np.divide(observed, busy, out=np.ones(grouped.groups), where=busy > 0))
     return np.where(grouped.totals(group_keys, is_timed.astype(np.float64)) > 0, factors, np.nan)
-
-
-def _sample_share(buckets: Buckets, sample_share: SampleShare) -> Observations:
-    return _over_members(buckets, buckets[sample_share.counted] / np.maximum(buckets["samples"], 1), summed=False)
 
 
 def _mean(buckets: Buckets, stored: str) -> Floats:

@@ -308,9 +308,9 @@ class Recent:
 
 def read_recent(connection: Connection, inventory: Inventory, start: int, as_of: int | None = None) -> Recent:
     """Query the present state, or the state at `as_of`; events since `start`."""
-    now = inventory.now_ts
+    now_ts = inventory.now_ts
     # A host whose clock is ahead must not hide the newest minutes of all others.
-    last = max((row.newest_ts for row in inventory.hosts if row.newest_ts <= now + HOUR), default=now)
+    last = max((row.newest_ts for row in inventory.hosts if row.newest_ts <= now_ts + HOUR), default=now_ts)
     until = (last - 1) // MINUTE * MINUTE + MINUTE
     # The minute that begins at `as_of` is of the time after it.
     newest = (Segment(MINUTE, until - read.recent_s(connection), last + 1 if as_of is None else until),)
