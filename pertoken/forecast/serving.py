@@ -1,7 +1,7 @@
-"""The serving model: throughput, latency and concurrency of a deployment under a load, with ranges.
+"""The serving model: throughput, latency and concurrency of a deployment under a load, with intervals.
 
-Ranges are (low, likely, high) of an 80 % interval. Without a calibration the width is the error of single deployments
-in public data; with one it follows from the measurements of the host.
+An interval is of 80 %. Without a calibration its width is the error of single deployments in public data; with one it
+follows from the measurements of the host.
 """
 
 import math
@@ -265,10 +265,9 @@ def _compared(
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = measured_kinds(comparisons[index].present, comparisons[index].to, market)
-        half = float(intervals().half_width(kinds, ratios.log_sd[index], disagreement[index]))
-        likely, spread = math.exp(log_ratios[index]), math.exp(half)
-        tpot_ms = 1000 * float(token_s[index])
-        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row])
+        half_width = float(intervals().half_width(kinds, ratios.log_sd[index], disagreement[index]))
+        interval = interval_around(math.exp(log_ratios[index]), half_width)
+        changes[row] = Change(interval, 1000 * float(token_s[index]), afterwards[row])
     return changes
 
 
@@ -300,15 +299,15 @@ class _Model:
         state = self.steady(concurrency)
         token_s, rates = state.token_s, state.tok_s
         first_s = first_token_scaled(self.candidates, self._scale) + token_s
-        spreads = [_spread(calibration, state.shares[row]) for row, calibration in enumerate(self.calibrations)]
+        half_widths = [_half_width(calibration, state.shares[row]) for row, calibration in enumerate(self.calibrations)]
         return [
             Point(
                 float(concurrency[row]),
-                _range(float(rates[row]), spread),
-                _range(1000 * float(token_s[row]), spread),
-                _range(1000 * float(first_s[row]), spread),
+                interval_around(float(rates[row]), half_width),
+                interval_around(1000 * float(token_s[row]), half_width),
+                interval_around(1000 * float(first_s[row]), half_width),
             )
-            for row, spread in enumerate(spreads)
+            for row, half_width in enumerate(half_widths)
         ]
 
     def concurrency_for(self, tok_s: Array, limits: Array) -> Array:
@@ -324,22 +323,22 @@ class _Model:
         return np.where(enough, crossing(spare, np.minimum(1.0, limits), limits), np.nan)
 
 
-def _spread(calibration: Calibration, shares: Array) -> float:
-    """Return high over likely of a time of one deployment; `shares` are the shares of the terms in it."""
-    if calibration.error is None:
-        return _spread_without_points(calibration.measured)
-    return math.exp(Z_80 * calibration.log_sd(shares))
-
-
-def _range(likely: float, spread: float) -> Range:
-    return likely / spread, likely, likely * spread
+def _half_width(calibration: Calibration, shares: Array) -> float:
+    """Return the half width of the log time of one deployment; `shares` are the shares of the terms in it."""
+    if calibration.error is not None:
+        return Z_80 * calibration.log_sd(shares)
+    return _half_width_of_load() if calibration.measured else intervals().floor
 
 
 @cache
-def _spread_without_points(measured: bool) -> float:
-    return math.exp(
-        float(intervals().half_width(["raise_batch"], deviation().noise)) if measured else intervals().floor
-    )
+def _half_width_of_load() -> float:
+    return float(intervals().half_width(["raise_batch"], deviation().noise))
+
+
+def interval_around(likely: float, half_width: float) -> Range:
+    """Return the interval of a figure from the half width of its logarithm."""
+    factor = math.exp(half_width)
+    return likely / factor, likely, likely * factor
 
 
 def _assumptions(
