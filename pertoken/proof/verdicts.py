@@ -23,9 +23,8 @@ from pertoken.state.knobs import knobs
 from pertoken.state.service import Service
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
-from pertoken.store.query.read import KnownEpoch
 from pertoken.store.schema.shared import DRIVER
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownEpoch
 
 ACCELERATOR = "placement.accelerator"
 """The one field of a placement that the devices of an epoch show."""

@@ -39,12 +39,11 @@ from pertoken.proof.verification.windows import MAX_BASELINE_DAYS
 from pertoken.state.knobs import knobs
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
-from pertoken.store.query.read import KnownEpoch
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.shared import stable_id
 from pertoken.store.schema.telemetry import MINUTE
 from pertoken.units import format_utc
-from pertoken.window.inventory import STOPPED_S, Inventory
+from pertoken.window.inventory import STOPPED_S, Inventory, KnownEpoch
 from pertoken.window.reading import Window
 
 AFTER_DAYS = 7

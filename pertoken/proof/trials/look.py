@@ -38,10 +38,9 @@ from pertoken.proof.verification.windows import Refused
 from pertoken.settings.fleet import QUALITY_FIELDS
 from pertoken.state.deployment import is_owner_knob
 from pertoken.store.connect.open import Store
-from pertoken.store.query.read import KnownEpoch
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.columns import Floats, Ints
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownEpoch
 from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 

@@ -18,10 +18,10 @@ from pertoken.proof.verification.question import (
 )
 from pertoken.proof.verification.windows import Refused, washout_s
 from pertoken.state.knobs import knobs
-from pertoken.store.query.read import KnownEpoch
 from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
 from pertoken.window.epochs import in_turn, joined, together
+from pertoken.window.inventory import KnownEpoch
 from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 
