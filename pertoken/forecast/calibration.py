@@ -1,9 +1,9 @@
 """Calibration by a host's own measurements: deviations of each term's log time, shared by before and after.
 
-A deployment deviates from the fitted table group by group of terms, and in all times together. What was measured on
-it is explained by the deviations that are likeliest a priori (a Gaussian prior, a few Gauss-Newton steps), so one
-operating point is of use already: a decode slower than expected at batch one is a matter of weights and launches rather
-than of GEMMs. What the measurement leaves open stays in the covariance, and so in the interval of a ratio.
+A deployment deviates from the fitted table group by group of terms, and in all times together. Its measurements
+are explained by the likeliest deviations a priori (a Gaussian prior, a few Gauss-Newton steps). One operating point is
+of use already: a decode slower than expected at batch one is a matter of weights and launches rather
+than of GEMMs. The rest of the uncertainty stays in the covariance, and so in the interval of a ratio.
 
 Several operating points of one deployment add up: batch, lengths and share of prefill that differ separate the terms.
 """
@@ -50,7 +50,7 @@ A judgement."""
 MEDIAN_OF_NORMAL = 0.6745
 """Median absolute deviation of a normal distribution of standard deviation 1."""
 MAX_SHIFT = 0.2
-"""Log by which one operating point may move a ratio from that of the table; more move it as many times as far. On
+"""Log by which one operating point may move a ratio from the table's; more move it as many times as far. On
 public changes that chose nothing a farther shift gained nothing and made the ninth decile of errors worse."""
 MAX_SURPRISE = 0.8
 """Log of a measured step time over the expected one, either way, beyond which something unknown is at work."""
@@ -96,8 +96,8 @@ def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, s
     """Return a counter of the hardware or of the engine: the share of the listed bandwidth ("memory") or of the listed
     rate of products ("products") that was used while busy, shape (n,).
 
-    Bytes or operations at their listed rate, times what these terms are known to take over it, are the time they
-    took: so a counter determines how the measured time splits.
+    Bytes or operations at their listed rate, times the known slowdown of these terms, are their time: so a
+    counter determines how the measured time splits.
     """
     chosen = np.isin(TERMS, MEMORY_TERMS if terms == "memory" else PRODUCT_TERMS).astype(float)
     listed = steady(c, table, running, -table.log_scale(c.tags)).term_s * chosen
@@ -120,7 +120,7 @@ def posterior(
 
     Rows of `c` that have the same `owner` are operating points of one deployment. `owner` has shape (n,), counts from
     0, and is sorted; by default each row is a deployment of its own. `widen` multiplies the standard deviations of the
-    prior, one value for each deployment. `short`: many short steps, for what lies far from the prior.
+    prior, one value for each deployment. `short`: many short steps, far from the prior.
     """
     owner = np.arange(len(c)) if owner is None else owner
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -143,7 +143,7 @@ def posterior(
 
 
 def _residual(term_s: Array, mean: Array, prior: Deviation, seen: Observation) -> tuple[Array, Array]:
-    """Return what deviations `mean` leave of the log times seen, shape (n,), and their slope, shape (n, groups).
+    """Return the log times seen that deviations `mean` leave open, shape (n,), and their slope, shape (n, groups).
 
     Both are in standard deviations of the observation, and 0 where it was not measured.
     """
@@ -225,7 +225,7 @@ class Ratio:
 
     log_ratio: Array
     log_sd: Array
-    """Of what the measurement left open and the model itself misses, before any conformal widening."""
+    """Uncertainty left by the measurement and errors of the model, before any conformal widening."""
     table_log_ratio: Array
     """Log-ratio without calibration."""
     before: Steady
@@ -241,7 +241,7 @@ def ratio(
     posterior: Posterior,
     points: Array | float = 1.0,
 ) -> Ratio:
-    """Return the rates of `after` over those of `candidates_before`, row by row, both under `posterior`.
+    """Return the ratio of rates, `after` over `candidates_before`, row by row, both under `posterior`.
 
     `running`: sequences before and after. The deviations hold for both. Before and after swapped give the negative.
     `points`: operating points that `posterior` rests on, which bound how far it may move the ratio (`MAX_SHIFT`).
@@ -336,7 +336,7 @@ def as_measured(state: Steady, c: Candidates, errors: Sequence[LoadErrors | None
 
 @by_identity
 def _points(errors: LoadErrors) -> tuple[Array, Array, float]:
-    """Return the loads of points, what the error of each adds to that at a load alike, and the length."""
+    """Return the loads of points, the weight of the error of each at a load alike, and the length."""
     loads = np.array(errors.loads)
     alike = errors.sd**2 * _likeness(loads[:, None, :], loads[None, :, :], errors.length)
     weights = np.linalg.solve(alike + POINT_SD**2 * np.eye(len(loads)), np.array(errors.log_errors))
@@ -379,7 +379,7 @@ class Realised:
 
     @property
     def words(self) -> str:
-        """What was measured, for people."""
+        """The measurement, for people."""
         low, likely, high = (value - 1 for value in self.ratio)
         changed = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in self.before)
         return f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) device time per token since it ran with {changed}"

@@ -30,8 +30,8 @@ class Efficiency:
 def rows_times(rows: Array, by: Array) -> Array:
     """Return the matrix product of `rows`, shape (n, m), and `by`, shape (m, k).
 
-    It is added up in the same order for any n: a row's last digits do not depend on what is computed beside it, as
-    they do in a BLAS library. A contiguous `by` makes the sum over m the outer loop, whatever its memory layout was.
+    It is added up in the same order for any n: a row's last digits do not depend on other rows, as they do in
+    a BLAS library. A contiguous `by` makes the sum over m the outer loop, whatever its memory layout was.
     """
     return np.asarray(np.einsum("ij,jk->ik", rows, np.ascontiguousarray(by)))
 
@@ -49,7 +49,7 @@ class Deviation:
     noise: float
     """Standard deviation of one measurement."""
     misfit: float
-    """Standard deviation of what a sum of terms misses: of the log time of a part of a step or of a step on CPUs, of a
+    """Standard deviation of the error of a sum of terms: of the log time of a part of a step or of a step on CPUs, of a
     log latency in a queue, and as a share of a log-ratio."""
 
 
@@ -113,8 +113,8 @@ class Intervals:
     def half_width(self, kinds: Iterable[str], log_sd: Array | float, disagreement: Array | float = 0.0) -> Array:
         """Return half widths of log-ratios changed in these ways; 0 for no change.
 
-        The floors of several kinds count as independent. What is left open and the disagreement are of the whole
-        change and count once.
+        The floors of several kinds count as independent. The uncertainty and the disagreement count once, for the whole
+        change.
         """
         kinds = frozenset(kinds)
         if not kinds:
@@ -136,7 +136,7 @@ def kernel_path(engine: str, format_name: str, arch: str) -> str:
     """Return the name of the kernels that multiply weights of a format under an engine on an architecture.
 
     Weights in 16 bits are multiplied by the kernels of the hardware's maker whatever the engine. On every architecture
-    with a prior these are one path: they reach alike shares of what the hardware lists.
+    with a prior these are one path: they reach alike shares of listed rates.
     """
     maker = kernel_maker(arch)
     made_by = "" if maker == "nvidia" else f" {maker}"
@@ -179,7 +179,7 @@ class Steady:
 def steady(c: Candidates, table: Efficiency, running: Array, shift: Array | float = 0.0) -> Steady:
     """Steady state with `running` sequences, shape (n,).
 
-    `shift` is added to the logarithm of each term's time: what calibration found, shape (n, number of `TERMS`).
+    `shift` is added to the logarithm of each term's time: the calibration, shape (n, number of `TERMS`).
     """
     return steady_scaled(c, running, time_scale(c, table, shift))
 

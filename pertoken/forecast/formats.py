@@ -23,7 +23,7 @@ class Format:
     weight_only: bool = False
     """Whether weights are unpacked to 16 bits before each product."""
     fallback: str | None = None
-    """The format whose kernels run on hardware that lacks the path."""
+    """The format with kernels for hardware that lacks the path."""
     needs: str = "fp16"
     """A rate the hardware must have beside `path` for these kernels."""
 
@@ -37,7 +37,7 @@ class Defaults:
     prompt_len: float
     generated_len: float
     image_side: int
-    """Pixels of a side of an image whose size nobody counted."""
+    """Pixels of a side of an image of uncounted size."""
     reserved_bytes: float
     """Memory of each device kept for activations, graphs and the engine itself."""
 
@@ -97,7 +97,7 @@ def assumed_kv_dtype(engine: str | None, weight_dtype: str | None, arch: str) ->
 
 @cache
 def takes_share_of_free(engine: str | None) -> bool:
-    """Return whether an engine's share of memory is one of what its weights leave, not of all memory."""
+    """Return whether an engine's share of memory is of the rest beside its weights, not of all memory."""
     return engine in constants("formats")["memory_share"]["of_free"]
 
 
@@ -119,13 +119,13 @@ def cpu_kernels(engine: str) -> str:
 
 
 def kernel_family(engine: str, format_name: str) -> str:
-    """Return the formats whose kernels an engine shares with this one: itself, but for what the table names."""
+    """Return the formats that share the kernels of an engine with this one: itself, unless the table names others."""
     families: dict[str, str] = constants("formats")["kernel_families"].get(engine_class(engine), {})
     return families.get(format_name, format_name)
 
 
 def kernel_maker(arch: str) -> str:
-    """Return whose kernels run on a catalog architecture; the architecture itself where the table names nobody."""
+    """Return the maker of the kernels on a catalog architecture; the architecture where the table names nobody."""
     makers: dict[str, list[str]] = constants("formats")["kernel_makers"]
     return next((maker for maker, architectures in makers.items() if arch in architectures), arch)
 
@@ -138,5 +138,5 @@ def engine_tag(engine: str) -> str | None:
 
 @cache
 def defaults() -> Defaults:
-    """Assumptions for what was not measured."""
+    """Assumptions for values that were not measured."""
     return Defaults(**{field.name: constants("formats")["assumed"][field.name] for field in fields(Defaults)})

@@ -1,4 +1,4 @@
-"""Calibration of the serving model on what one host itself measured."""
+"""Calibration of the serving model on measurements of one host."""
 
 import math
 from collections.abc import Sequence
@@ -42,10 +42,10 @@ from pertoken.state.deployment import Deployment
 SOME_WAIT = 0.1
 """Waiting requests from which a measured TTFT is mostly queueing time, not prefill."""
 LOAD_KINDS = frozenset({"raise_batch", "raise_batch_far"})
-"""Kinds of change whose forecast rests on operating points; others rest on the mean of the window.
+"""Kinds of change with a forecast from operating points; others rest on the mean of the window.
 
-Points show how time grows with the load, but what they attribute to a term is partly what the model misses. On public
-pairs ten points made changes of the batch better and changes of weights, ranks or device worse
+Points show how time grows with the load, but the time that they attribute to a term is partly an error of the model.
+On public pairs ten points made changes of the batch better and changes of weights, ranks or device worse
 (`python -m benchmarks.forecast --calibrate-with 10`)."""
 MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
@@ -138,7 +138,7 @@ class Calibration:
     def log_sd(self, shares: Array) -> float:
         """Return the standard deviation of a step's log time, given the shares of its terms.
 
-        It adds what the measurements left open and how far predictions of this deployment were off.
+        It adds the uncertainty of the measurements and the errors of predictions of this deployment.
         """
         prior = deviation()
         slope = prior.groups @ shares
@@ -355,7 +355,7 @@ def carried(calibration: Calibration, to: Deployment, market: Market) -> Calibra
 
     The errors on accelerators are no evidence on CPUs: there it is the prior, around the rates that a probe measured.
     Forecasts from such rates alone were held by half widths of 0.25 of a logarithm in 46 of 54 figures
-    (`benchmarks.site --cpu-time --seed 161803`); those of a move are wider.
+    (`benchmarks.site --cpu-time --seed 161803`); a move has wider ones.
     """
     if calibration.origin is None or not onto_cpus(calibration.origin, to, market):
         return calibration

@@ -296,7 +296,7 @@ def _with_intervals(query: LatencyQuery, figures: Array, utilization: Array, mar
 
 
 def with_queue(half_width: float, share: float = 1.0) -> float:
-    """Return the half width of a latency's logarithm from that of device time, with a share of the queueing model's
+    """Return the half width of a latency's logarithm from device time's, with a share of the queueing model's
     error. Its source: `python -m benchmarks.queueing`."""
     return math.hypot(half_width, share * Z_80 * deviation().misfit)
 
@@ -319,7 +319,7 @@ Limits = tuple[float | None, float | None, float | None, float | None]
 def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> list[bool | Abstained]:
     """Return whether each query likely serves less than arrives or exceeds one of its limits, or `Abstained`.
 
-    The result is that of the likely figures of `latency`, without computing quantiles.
+    The result follows from likely figures as in `latency`, without computing quantiles.
     """
     return for_each(queries, lambda pair: END(pair[0]), market, _overrun, ROWS_AT_ONCE)
 
@@ -342,7 +342,7 @@ def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service
 
 
 def _missed(queries: Sequence[LatencyQuery], c: Candidates, limit: Array) -> Array | None:
-    """Return what measured points show of the steps of each query, as `service` takes it; None where none is known."""
+    """Return the errors of steps of each query by points, as `service` takes them; None where none is known."""
     errors = [query.calibration.errors_for(query.deployment) for query in queries]
     return missed_steps(c, *_lengths(queries), limit, errors) if any(errors) else None
 

@@ -96,7 +96,7 @@ class Chain:
     def running_at(self, rate: Array) -> Array:
         """Return the number of sequences at which requests finish as fast as they arrive, shape (n,).
 
-        `rate` is below that of a full batch. The step time is linear between the known points, so the number is the
+        `rate` is below the capacity. The step time is linear between the known points, so the number is the
         solution of a linear equation on the segment that contains it.
         """
         points, step_s = self.service.running, self.service.decode_s
@@ -344,7 +344,7 @@ def tpot_distribution(service: Service, state: SteadyState, generated: Lengths) 
 
     It varies with the batch over the life of the request and with the prefills of other requests. A short output sees
     one state of the batch and of the prefill queue, so it varies most. Over a longer life both variances shrink as
-    those of a process that forgets exponentially: the batch within a mean residence, the prefill queue within
+    for a process that forgets exponentially: the batch within a mean residence, the prefill queue within
     `memory_steps`. The share of steps with a prefill is Beta distributed.
     """
     prefills, states = state.prefills, state.states
@@ -478,7 +478,7 @@ class TtftDistribution:
         """Return the share of requests that take longer than each of `seconds`, shape (n, times) of both.
 
         Both waits are exponential. `possible`, shape (n, times, lengths): prompts that can be done within the time; by
-        default those with an own prefill that is not longer.
+        default all with an own prefill that is not longer.
         """
         a, b = 1 / self.place_wait_s, 1 / self.prefill_wait_s
         b = np.where(np.abs(a - b) < 1e-6 * a, b * (1 + 1e-5), b)  # the sum of two equal ones has another formula
@@ -513,7 +513,7 @@ class TtftDistribution:
 @dataclass(frozen=True, slots=True)
 class UnderLoad:
     """Steady states, one row per candidate. Where a load exceeds the capacity, the queue grows without end: waiting
-    and TTFT are infinite, and the other figures are those of a full batch."""
+    and TTFT are infinite, and the other figures are of a full batch."""
 
     capacity_per_s: Array
     """Requests/s of a full batch."""

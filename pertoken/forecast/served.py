@@ -42,7 +42,7 @@ T = TypeVar("T")
 PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
-"""Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
+"""Versions with scheduler and API server in one process; 0.8 made the rewritten engine the default."""
 VLLM_ASYNC = r"v?(0\.(1[4-9]|[2-9]\d)|[1-9]\d*\.)"
 """Versions that schedule the next step while the device computes: 0.14 made `--async-scheduling` the default."""
 CPU_ATTENTION_SHARE = 0.05
@@ -57,7 +57,7 @@ BISECTIONS = 40
 
 
 class Abstained(Exception):
-    """The serving model does not know enough to give a number; the message names what is missing."""
+    """The serving model does not know enough to give a number; the message names the missing value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def for_each(
     compute: Callable[[Sequence[Q], Candidates], Iterable[T]],
     at_once: int = sys.maxsize,
 ) -> list[T | Abstained]:
-    """Return what `compute` gives for groups of at most `at_once` queries; `Abstained` where something is unknown.
+    """Return the results of `compute` for groups of at most `at_once` queries; `Abstained` where something is unknown.
 
     `end`: the deployment and the load of a query.
     """
@@ -142,7 +142,7 @@ def for_each(
 
 
 def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
-    """Return what weights of a format run at on a device: native products where it has them, else unpacked ones.
+    """Return the rates of weights of a format on a device: native products where it has them, else unpacked ones.
 
     Raises Abstained for a format the serving model does not know.
     """
@@ -205,7 +205,7 @@ def device_columns(accelerator: Accelerator) -> dict[str, float]:
 def device_tags(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool | None) -> list[str]:
     """Tags of a device with a cache dtype.
 
-    `old_vllm`: whether the engine is a vLLM from before 0.8; None for one whose version is not known and for others.
+    `old_vllm`: whether the engine is a vLLM from before 0.8; None for an unknown version and for other engines.
     """
     arch = hardware_tag(accelerator.arch)
     held = [arch] if arch else []
@@ -345,8 +345,8 @@ def uncovered_kernels(deployment: Deployment, market: Market) -> str | None:
 def _cpu_columns(rates: MeasuredRates, kv_bytes: float) -> dict[str, float]:
     """Return the columns that rates of CPUs decide.
 
-    The table makes the rates that are reached of listed ones. Those of CPUs are measured, so reached already: they are
-    divided by what the table will multiply them with.
+    The table makes the rates that are reached of listed ones. Rates of CPUs are measured, so reached already: they are
+    divided by the factors of the table.
     """
 
     def listed(rate: float, term: str) -> float:
@@ -376,7 +376,7 @@ def image_flops(model: str, load: Load) -> float:
 
 
 def encoder_assumptions(deployment: Deployment, load: Load) -> tuple[str, ...]:
-    """Return what is assumed of the images of requests, as a phrase, where the catalog does not have their encoder."""
+    """Return the assumption on the images of requests, as a phrase, where the catalog does not have their encoder."""
     if load.images <= 0 or image_encoder(_names(deployment)) is not None:
         return ()
     return (
@@ -392,7 +392,7 @@ def _names(deployment: Deployment) -> str:
 def images_tag(images: float) -> float:
     """Return the value of the tag `images` for a number of images per request, not always whole.
 
-    The table has what one image adds to the time of a request as a factor; each image adds as much.
+    The table has the time that one image adds to a request as a factor; each image adds as much.
     """
     log_time = efficiency().by_tag[tag_names().index("images"), TERMS.index("requests")]
     return math.log1p(images * math.expm1(log_time)) / log_time if log_time > 0 else min(1.0, images)
@@ -417,7 +417,7 @@ def acceptance(length: float, drafted: float) -> float:
 
 
 def layout(deployment: Deployment) -> tuple[int, int, int]:
-    """Tensor-, pipeline- and data-parallel ranks; devices whose layout was not seen are tensor-parallel ranks."""
+    """Tensor-, pipeline- and data-parallel ranks; devices without a seen layout are tensor-parallel ranks."""
     parallel = (deployment.tp, deployment.pp, deployment.dp)
     if parallel == (None, None, None):
         return len(deployment.device_ids) or 1, 1, 1
@@ -455,7 +455,7 @@ def _changes(deployment: Deployment, to: Deployment) -> frozenset[str]:
 
 
 def onto_cpus(present_deployment: Deployment, to: Deployment, market: Market) -> bool:
-    """Return whether a change is a move from accelerators to CPUs, whose rates a probe measured by engine."""
+    """Return whether a change is a move from accelerators to CPUs, with rates that a probe measured by engine."""
     on_cpus = [
         device is not None and device.arch == CPU_ARCH
         for device in (market.accelerator(deployment.accelerator) for deployment in (present_deployment, to))

@@ -45,7 +45,7 @@ _INDEX: Final = {name: index for index, name in enumerate(TERMS)}
 
 
 def total(term_s: Array) -> Array:
-    """Add up the terms of each candidate, one after another: what else is computed beside it changes no digit."""
+    """Add up the terms of each candidate, one after another: other candidates change no digit."""
     return reduce(np.add, (term_s[..., term] for term in range(term_s.shape[-1])))
 
 
@@ -72,7 +72,7 @@ def active_in_experts(c: Candidates) -> Array:
 
 
 def rows_cost(c: Candidates, tokens: Array) -> Array:
-    """Return the time of the products of a step over that of as many tokens of a prompt.
+    """Return the time of the products of a step over the time of as many tokens of a prompt.
 
     Products with experts are computed row by row. Between two whole numbers of tokens it is interpolated.
     """
@@ -87,12 +87,12 @@ def rows_cost(c: Candidates, tokens: Array) -> Array:
 
 
 def context(c: Candidates) -> Array:
-    """Mean tokens of a running sequence: its prompt, and half of what it will have generated."""
+    """Mean tokens of a running sequence: its prompt, and half of its output."""
     return np.maximum(1.0, c.prompt_len + c.generated_len / 2)
 
 
 def cached_tokens(c: Candidates, tokens: Array) -> Array:
-    """Tokens whose cache a sequence of this length keeps, averaged over layers: a window forgets the rest."""
+    """Tokens that the cache of a sequence of this length keeps, averaged over layers: a window forgets the rest."""
     return tokens * (1 - c.windowed_share) + np.minimum(tokens, c.window) * c.windowed_share
 
 

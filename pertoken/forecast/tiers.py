@@ -1,4 +1,4 @@
-"""Tiers of what a forecast rests on, each with the error that was measured for it."""
+"""Tiers: bases of forecasts, each with its measured error."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -176,19 +176,15 @@ def reopen(recommendation: Recommendation, now_ts: int, why: str | None = None) 
     if recommendation.state is not State.ACCEPTED:
         return (moved(recommendation, "reopened", why, now_ts),)
     ended = moved(recommendation, "withdrawn", why, now_ts, reason="its acceptance was withdrawn")
-    life = recommendation.life + 1
-    again = replace(
-        recommendation,
-        recommendation_id=identity(recommendation.rule_id, recommendation.target_kind, recommendation.target_key, life),
-        life=life,
-        state=State.OPEN,
-        variant=None,
-        estimate=None,
-        created_ts=now_ts,
-        updated_ts=now_ts,
-        version=0,
-    )
+    proposal = replace(recommendation, state=State.OPEN, variant=None, estimate=None, version=0)
+    again = replace(next_life(recommendation, proposal), created_ts=now_ts, updated_ts=now_ts)
     return ended, Moved(again, "proposed", why)
+
+
+def next_life(ended: Recommendation, proposal: Recommendation) -> Recommendation:
+    """Return a proposal as the life that follows one that ended."""
+    life = ended.life + 1
+    return replace(proposal, recommendation_id=identity(*ended.subject, life), life=life)
 
 
 def declare(

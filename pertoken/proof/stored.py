@@ -10,8 +10,8 @@ from dataclasses import fields, replace
 from sqlalchemy import Connection
 
 from pertoken.errors import BadInput
-from pertoken.proof.lifecycle import FINAL, PUT_OFF, SET_BY_RUN, Moved, moved
-from pertoken.proof.recommendation import Recommendation, State, full_id, identity, read_record
+from pertoken.proof.lifecycle import FINAL, PUT_OFF, SET_BY_RUN, Moved, moved, next_life
+from pertoken.proof.recommendation import Recommendation, State, full_id, read_record
 from pertoken.savings.saving import NOTHING
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
@@ -116,12 +116,7 @@ def _reasons(recommendation: Recommendation) -> dict[str, str]:
 def newest(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Return of each rule and target the newest life."""
     ordered = sorted(rows, key=lambda recommendation: recommendation.life)
-    return tuple(
-        {
-            (recommendation.rule_id, recommendation.target_kind, recommendation.target_key): recommendation
-            for recommendation in ordered
-        }.values()
-    )
+    return tuple({recommendation.subject: recommendation for recommendation in ordered}.values())
 
 
 def stored(connection: Connection) -> tuple[Recommendation, ...]:
@@ -196,10 +191,8 @@ def merged(
     rows: Iterable[Recommendation], recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int
 ) -> Iterator[Moved]:
     """Yield the rows that change, in order: the newest row of each rule and target against the run's result."""
-    stored_by_subject: Mapping[tuple[str, str, str], Recommendation] = {row.subject: row for row in rows}
-    after: Mapping[tuple[str, str, str], Recommendation] = {
-        recommendation.subject: recommendation for recommendation in recommendations
-    }
+    stored_by_subject = {row.subject: row for row in rows}
+    after = {recommendation.subject: recommendation for recommendation in recommendations}
     for subject in dict.fromkeys((*stored_by_subject, *after)):
         row = stored_by_subject.get(subject)
         if row is not None and row.state in PUT_OFF and row.until_ts is not None and row.until_ts <= now_ts:
@@ -220,7 +213,7 @@ def _change(row: Recommendation | None, recommendation: Recommendation | None, r
     if row is None:
         return Moved(recommendation, code, why)
     if row.state in FINAL and (row.state is not State.EXPIRED or recommendation.state is State.OPEN):
-        return Moved(_next_life(row, recommendation), code, why)
+        return Moved(next_life(row, recommendation), code, why)
     if row.state not in (*SET_BY_RUN, State.EXPIRED):
         return None  # a person decided: it stays as it was then
     if row.state is State.OPEN and row.unconfirmed is None and recommendation.state is State.BLOCKED:
@@ -243,12 +236,6 @@ def _missing(row: Recommendation, ran: bool, now_ts: int) -> Moved:
         return Moved(replace(row, unconfirmed=_TARGET_MISSING, updated_ts=now_ts), "not-found", _TARGET_MISSING)
     why = "the last run did not find it again" if ran else "its rule did not run any more"
     return moved(row, "not-found", why, now_ts, reason=why, unconfirmed=None, refusals=())
-
-
-def _next_life(row: Recommendation, recommendation: Recommendation) -> Recommendation:
-    life = row.life + 1
-    key = identity(recommendation.rule_id, recommendation.target_kind, recommendation.target_key, life)
-    return replace(recommendation, recommendation_id=key, life=life)
 
 
 def _undated(recommendation: Recommendation) -> Recommendation:

@@ -70,9 +70,6 @@ class Record:
         return self.spread / SPREAD
 
 
-NO_RECORD = Record(0, 1.0, PRIOR_SD, SPREAD)
-
-
 def record_entry(rule: str, regime: str | None, promise: Promise | None, finding: Finding) -> RecordEntry | None:
     """Return the entry that a finding adds to the record; None without a promise or where the baseline failed a gate.
     Inconclusive findings count, weighted by the width of their interval: without them only lucky ones would.

@@ -139,17 +139,14 @@ def _of_deployment(line: DeploymentLine, window_s: int, slo: Slo) -> Iterator[Tr
         yield trouble(TroubleKind.STUCK, f"{requests}, but no token came for {format_duration(silent_s)} or longer")
         return
     if waiting >= 1 and waiting > running:
-        yield trouble(TroubleKind.SATURATED, f"{waiting:.0f} requests wait, {running:.0f} run{_first_token(line)}")
+        ttft = "" if line.ttft_p95_s is None else f", TTFT p95 {line.ttft_p95_s:.3g} s"
+        yield trouble(TroubleKind.SATURATED, f"{waiting:.0f} requests wait, {running:.0f} run{ttft}")
     elif line.ttft_p95_s is not None and line.ttft_p95_s >= MAX_TTFT_S:
         yield trouble(TroubleKind.SATURATED, f"1 request in 20 waits {line.ttft_p95_s:.0f} s or longer to begin")
     missed = {name: ratio for name, ratio in slo_ratios(line, slo).items() if ratio > 1}
     if missed:
         texts = (f"{name} is {ratio:.2g} times its objective" for name, ratio in missed.items())
         yield trouble(TroubleKind.MISSED, ", ".join(texts))
-
-
-def _first_token(line: DeploymentLine) -> str:
-    return "" if line.ttft_p95_s is None else f", TTFT p95 {line.ttft_p95_s:.3g} s"
 
 
 def is_silent(host: HostLine) -> bool:

@@ -35,7 +35,7 @@ PLOTTED_OF_DEPLOYMENTS = ("generated_tok_s", "prompt_tok_s", "running", "waiting
 TOKENS = ("generated_tokens", "prompt_tokens", "cached_tokens")
 ENERGY = ("energy_counter_mj", "energy_integral_mj")
 OWNERS = {"device": "device", "deployment": "epoch"}
-"""Roll-ups -> what the rows of each are about."""
+"""Roll-ups -> owners of the rows."""
 JOULES_PER_KWH = 3_600_000
 Values = tuple[float | None, ...]
 
@@ -63,7 +63,7 @@ class Course:
     start_ts: int
     slice_s: int
     series: Mapping[str, Values]
-    """By name: those of `PLOTTED_OF_DEVICES` and `PLOTTED_OF_DEPLOYMENTS`, as rules read them, and in seconds
+    """By name: `PLOTTED_OF_DEVICES` and `PLOTTED_OF_DEPLOYMENTS`, as rules read them, and in seconds
     `ttft_p50`, `ttft_p95`, `tpot_p50`, `tpot_p95`."""
     power_limit_w: float | None = None
     """Sum of the limits of its devices; None unless all are known."""

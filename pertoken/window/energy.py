@@ -38,9 +38,9 @@ class DevicePower:
     idle_w: float
     """Level of idle; the lowest that was seen if the device was never idle."""
     at_plug: Mask
-    """Buckets whose power was measured at the plug."""
+    """Buckets with power measured at the plug."""
     modelled: Mask
-    """Other buckets in which the rest of the server was modelled; where neither is, it is that of its CPUs."""
+    """Other buckets in which the rest of the server was modelled; elsewhere, it has only its CPUs."""
 
 
 def nodes_of(devices: Iterable[KnownDevice]) -> list[Node]:
@@ -121,7 +121,7 @@ class NodeEnergy:
     measured_joules: float = 0.0
     """Part that was measured at the plug."""
     modelled_joules: float = 0.0
-    """Part whose devices were measured, and the rest of the server modelled. What is left has only its CPUs."""
+    """Part with measured devices and a modelled rest of the server. The remaining part has only its CPUs."""
 
     def plus(self, energy: NodeEnergy) -> NodeEnergy:
         """Return the sum of both."""

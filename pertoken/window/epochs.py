@@ -1,4 +1,4 @@
-"""Earlier epochs of deployments, and what a token cost in them at like load.
+"""Earlier epochs of deployments, and their cost of a token at like load.
 
 - `window.epochs`: the epochs of the last weeks with their hours, as rules see them.
 - `window.like_for_like`: `compare`, costs per token of two sets of hours; it knows nothing of epochs.
@@ -41,13 +41,13 @@ OUTCOME_COLUMNS = (
 )
 """Columns of roll-ups that `outcomes_of` reads."""
 LENGTHS = ("prompt_len", "generated_len")
-"""Histograms whose spread explains the cost of an hour."""
+"""Histograms with a spread that explains the cost of an hour."""
 _OBSERVED = 0.9
 """Part of an hour that must have been observed for it to count."""
 _MOSTLY_BUSY = 0.98
 """Busy part of an hour from which an upper bound of the busy time does not depend on the tokens any more."""
 MIN_TOKENS = 1000
-"""Tokens of an hour from which its cost per token is not that of a handful of requests."""
+"""Tokens of an hour from which its cost per token does not depend on a handful of requests."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class History:
     devices: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Devices of each epoch, those of its worker ranks included."""
     names: Mapping[int, str] = field(default_factory=dict)
-    """What each device is."""
+    """Name of each device."""
     hours: Mapping[int, Columns] = field(default_factory=dict)
     """By epoch."""
     _made: dict[int, tuple[Epoch, ...]] = field(default_factory=dict, init=False, repr=False)
@@ -359,7 +359,7 @@ def joined(earlier: OutputCounts, later: OutputCounts) -> OutputCounts:
 
 
 def together(parts: Sequence[OutputCounts]) -> OutputCounts:
-    """Return the sums of what servers of the same requests counted. One that generated nothing is left out."""
+    """Return the sums of the counts of servers that share requests. One that generated nothing is left out."""
     if len(parts) == 1:
         return parts[0]
     serving = [part for part in parts if (generated := part.total("generated_tokens")) is not None and generated.any()]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def newest(sums: object, name: str) -> float | None:
-    """Return the gauge of a series over all time of a row of sums, idle time included: what screens label "now"."""
+    """Return the gauge of a series over all time of a row of sums, idle time included: screens label it "now"."""
     computation = SERIES[name].computation
     assert isinstance(computation, Gauge)
     (stored,) = computation.stored
@@ -84,7 +84,7 @@ def counted_ms(observed_ms: int, expected_ms: int) -> int:
 def observed_share(observed_ms: int, expected_ms: int) -> float | None:
     """Observed of expected time, 0 to 1; None where nothing was to be observed.
 
-    What is observed beyond the expected (the first row of something covers the tick before it was known) adds nothing.
+    Time beyond the expected (a first row covers the tick before it) adds nothing.
     """
     return min(1.0, observed_ms / expected_ms) if expected_ms > 0 else None
 

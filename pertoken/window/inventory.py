@@ -101,7 +101,7 @@ def busy_shares(buckets: Iterable[RollupRow], of_epoch: Mapping[int, int]) -> di
 def busy_ns(
     share: AllocatedBucket, led: Mapping[int, int], busy: Mapping[tuple[int, int], BusyShare]
 ) -> tuple[int, int]:
-    """Return how long worker ranks were busy of the time they held a device, and by what provenance.
+    """Return how long worker ranks were busy of the time they held a device, with its provenance.
 
     They are busy while their head is. Where nothing is known of the head, their own row is an upper bound.
     """
@@ -112,7 +112,7 @@ def busy_ns(
 
 
 def follows(row: KnownEpoch) -> bool:
-    """Return whether an epoch is of worker ranks, whose head rank another host has."""
+    """Return whether an epoch is of worker ranks, with the head rank on another host."""
     return row.base_url.startswith(FOLLOWING)
 
 
@@ -251,7 +251,7 @@ class Inventory:
 
     @cached_property
     def reporting(self) -> frozenset[int]:
-        """Hosts that report: only what they hold has a *now*."""
+        """Hosts that report: only their devices have a *now*."""
         return frozenset(
             row.host_id
             for row in self.hosts
@@ -260,7 +260,7 @@ class Inventory:
 
     @cached_property
     def device_names(self) -> Mapping[int, str]:
-        """What people call each device."""
+        """Name of each device for people."""
         return {device_id: device_name(row) for device_id, row in self.devices.items()}
 
     @cached_property
@@ -276,7 +276,7 @@ class Inventory:
 
 
 def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int | None = None) -> Inventory:
-    """Read what was there since `start`; nothing later than `as_of`, a whole minute, where it is given."""
+    """Read the inventory since `start`; nothing later than `as_of`, a whole minute, where it is given."""
     with pipelined(connection):
         hosts, devices = read.hosts(connection, as_of), read.devices(connection, start, as_of)
         first = start // MINUTE * MINUTE  # of the first minute that is billed: what ended in it holds a part of it
@@ -328,7 +328,7 @@ def shown_place(stored_place: object, inventory: Inventory) -> str:
 
 
 def device_name(row: KnownDevice) -> str:
-    """Return what people call a device: its name and slot."""
+    """Return the name of a device for people, with its slot."""
     return f"{row.name} #{row.slot}" if row.slot is not None else row.name
 
 

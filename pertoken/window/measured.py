@@ -46,7 +46,7 @@ OF_TIME = ("held", "observed_h")
 HISTOGRAMS_PART = "histograms"
 """The part with the bucket counts of each histogram, by epoch and metric."""
 COUNTED_PART = "counted"
-"""The part with the names of the counters of which some epoch counted something."""
+"""The part with the names of counters that some epoch counted."""
 PARTS = (COUNTERS_PART, "device", "host", "deployment", "share", HISTOGRAMS_PART)
 """All parts of a window."""
 TIME_PARTS = ("device_time", "deployment_time", "share", COUNTED_PART)
@@ -68,7 +68,7 @@ NEEDED = {
     **dict.fromkeys(("device", "device_time"), Needed.ALL),
     COUNTERS_PART: Needed.ANY,
 }
-"""Members of which a bucket of a group needs a row, by part."""
+"""Members that need a row in a bucket of a group, by part."""
 MAX_GROUPS = 8
 _ROLLUPS = {"device_time": "device", "deployment_time": "deployment"}
 CHUNKS = 100
@@ -97,7 +97,7 @@ class _SingleOwners(NamedTuple):
 
 
 class Measured:
-    """Columns of what was measured, by owner and time."""
+    """Columns of measurements, by owner and time."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Measured:
 
     @property
     def shares(self) -> Columns:
-        """Shared time; what an epoch held whole is in its own rows."""
+        """Shared time; the rows of an epoch hold its whole devices."""
         return self.parts["share"]
 
     def device(self, device_id: int) -> Columns:

@@ -125,7 +125,7 @@ class ServedBuckets(NamedTuple):
 
     start: int
     divides_hour: bool
-    """Whether it begins within an hour of which only the sum is left."""
+    """Whether it begins within an hour without minutes."""
     served: Columns
     """`SERVED`: time each epoch held its devices whole and was busy, its tokens and observed time."""
     shared: Columns
@@ -168,7 +168,7 @@ class Window:
         return next((s for s in SLICES_S if self.end - self.start <= s * MAX_SLICES), SLICES_S[-1])
 
     def pieces(self, cuts: Iterable[int]) -> tuple[Piece, ...]:
-        """Return what lies between two cuts each, and in it the busy time of worker ranks."""
+        """Return the segments between two cuts each, and their busy time of worker ranks."""
         return tuple((pieces, following(self._connection, pieces, self.inventory)) for pieces in self._stretches(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
@@ -211,7 +211,7 @@ class Window:
             yield columns(PRESENT, buckets(self._connection, "device", pieces, PRESENT))
 
     def tenant_tokens(self) -> TenantCounts:
-        """Return what gateways counted for tenants, by hour and model."""
+        """Return the counts of gateways for tenants, by hour and model."""
         from pertoken.window.tenants import read_tenants
 
         return read_tenants(self._connection, self._hours())
@@ -295,7 +295,7 @@ class Window:
         return ts[tokens > 0], tokens[tokens > 0]
 
     def outputs(self, deployment_id: int, bucket_s: int = HOUR) -> OutputCounts:
-        """Return what a deployment's engines counted of their outputs in each whole hour, over all of its epochs.
+        """Return the counts of a deployment's outputs in each whole hour, over all of its epochs.
 
         `bucket_s`: length of an "hour". With less than a minute only tokens and requests are known.
         """
@@ -334,7 +334,7 @@ class Window:
     def evidence(
         self, market: Market, progress: Progress = no_progress, series: Collection[str] | None = None
     ) -> EvidenceReader:
-        """Read all that rules may ask for, or what some series are computed from.
+        """Read the evidence for all series, or for some of them.
 
         `progress` is called between statements, and as rows come in.
         """
@@ -353,13 +353,14 @@ class Window:
             self._histograms(progress) if HISTOGRAMS_PART in parts else None,
             counted() if COUNTED_PART in parts else (),
         )
+        device_names = {device_id: row.name for device_id, row in self.inventory.devices.items()}
         return EvidenceReader(
             market,
             self.inventory,
             measured,
             by(read.missing(self._connection, self._as_of), "owner_id"),
             read.owners_known_since(self._connection),
-            read_history(self._connection, self._device_names(), self.end, self._as_of),
+            read_history(self._connection, device_names, self.end, self._as_of),
             None if series is None else frozenset(series),
         )
 
@@ -384,11 +385,8 @@ class Window:
 
         return {name: read_part(self._connection, self._resolution, name, progress) for name in names}
 
-    def _device_names(self) -> Mapping[int, str]:
-        return {device_id: row.name for device_id, row in self.inventory.devices.items()}
-
     def _histograms(self, progress: Progress) -> Histograms:
-        """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
+        """Read histograms day by day: memory stays small, and progress is seen."""
         from pertoken.window.series import counts_of
 
         groups: dict[tuple[int, str], dict[str, Ints]] = {}

@@ -72,7 +72,7 @@ def counts_of(
 def _distinct(values: Ints) -> tuple[Ints, Ints]:
     """Return the distinct values, rising, and the position of each value among them.
 
-    Small values, as all but those of a damaged database are, are looked up: sorting takes seven times as long.
+    Small values, as in all databases that are not damaged, are looked up: sorting takes seven times as long.
     """
     if values.min() < 0 or values.max() > MAX_LOOKED_UP:
         distinct, positions = np.unique(values, return_inverse=True)
@@ -145,7 +145,7 @@ class Points:
     """...up to this."""
 
     def summary(self, *, by_hour: bool = False, distribution: Distribution | None = None) -> Series:
-        """Return weighted mean and quantiles, with what else a series has."""
+        """Return the series with its weighted mean and quantiles."""
         values, reached = self._ordered()
         mean = float((self.values * self.weights).sum() / reached[-1])
         p50, p95 = (self._value(_quantile(values, reached, q)) for q in (0.5, 0.95))
@@ -227,18 +227,18 @@ def single(value: float, provenance: Provenance) -> Series:
 
 
 def reported(points: Points | None) -> Points | None:
-    """Return observations of what was counted late, which is as uncertain as a gauge."""
+    """Return observations that were counted late, which makes them as uncertain as a gauge."""
     return points and replace(points, provenance=worst((points.provenance, Provenance.REPORTED)))
 
 
 KEY_S = 3600 * 2**21
 """Distance of the keys of two groups: whole hours, and more seconds than any instant has."""
 MAX_MINUTE_MS = 600_000
-"""What a row of a minute covers at most where its ticks are far apart; a longer one is of an hour."""
+"""Longest time of a row of a minute where its ticks are far apart; a longer one is of an hour."""
 
 
 class Needed(Enum):
-    """Members of which a bucket needs a row. One that lacks a row would show less than there was."""
+    """Members that need a row in a bucket. A bucket that lacks one would show less than there was."""
 
     RUNNING = "each that ran then: a member runs from its first to its last observed row"
     ALL = "each of the group"
@@ -482,7 +482,7 @@ def _over_members(
 
 
 def _dispersion(buckets: Buckets, count: Dispersion) -> Observations:
-    """Return the index of dispersion of a count per minute, in each hour of which half the minutes are there.
+    """Return the index of dispersion of a count per minute, in each hour with at least half of its minutes.
 
     It is the variance over the mean: 1 of a Poisson process. The load of an hour is taken as even. Cox and Lewis, The
     Statistical Analysis of Series of Events (1966), chapter 4.

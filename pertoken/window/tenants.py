@@ -53,9 +53,9 @@ def one_gateway(gateways: Iterable[Gateway], tokens: Mapping[tuple[int, int], in
 
 
 def counted_twice(groups: Iterable[list[Gateway]], tokens: Mapping[tuple[int, int], int]) -> frozenset[tuple[int, int]]:
-    """Return the (gateway, hour) whose tokens were counted elsewhere, too.
+    """Return each (gateway, hour) with tokens that were counted elsewhere, too.
 
-    Of one gateway the row is kept that saw most in all hours, since what it missed is missing from its counts; in
+    Of one gateway the row is kept that saw most in all hours, since its counts lack the missed pages; in
     hours in which that one saw nothing, the next.
     """
     hours: dict[int, set[int]] = defaultdict(set)
@@ -151,7 +151,7 @@ class TenantCounts(NamedTuple):
 
 
 def read_tenants(connection: Connection, segments: Segments) -> TenantCounts:
-    """Return what gateways counted in segments; of an hour that is divided the part by time.
+    """Return the counts of gateways in segments; of an hour that is divided the part by time.
 
     A gateway that several hosts read, or that has several names, is counted once.
     """

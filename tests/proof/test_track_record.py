@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.proof.track_record import NO_RECORD, PRIOR_SD, SPREAD, RecordEntry, corrected, record, record_entry
+from pertoken.proof.track_record import PRIOR_SD, SPREAD, Record, RecordEntry, corrected, record, record_entry
 from pertoken.proof.verification.estimate import EffectVerdict, Interval
 from pertoken.proof.verification.question import Promise
 from pertoken.proof.verification.verify import Finding
@@ -17,8 +17,8 @@ def realised(likely: float, half_width: float = 0.01, regime: str | None = "deco
 
 
 def test_without_receipts_a_promise_stays_as_it_is() -> None:
-    assert record([], "quantize-kv") == NO_RECORD
-    assert corrected(TENTH, NO_RECORD) == TENTH
+    assert record([], "quantize-kv") == Record(0, 1.0, PRIOR_SD, SPREAD)
+    assert corrected(TENTH, Record(0, 1.0, PRIOR_SD, SPREAD)) == TENTH
 
 
 def test_one_receipt_moves_the_ratio_by_about_half_and_many_move_it_all_the_way() -> None:

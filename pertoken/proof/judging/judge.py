@@ -377,7 +377,7 @@ _UNDER_WAY = (State.APPLIED, State.VERIFYING)
 def judge_changes(
     store: Store, target: AdviceRepository, settings: Settings, now_ts: int, cycle: Cycle = WEEK_OF_HOURS
 ) -> int:
-    """Judge changes whose time has come, and check proven savings again. Return how many verdicts were decided.
+    """Judge due changes, and check proven savings again. Return how many verdicts were decided.
 
     Telemetry is read only where there is something to judge, and of the deployments concerned. Raises AdviceChanged if
     somebody else changed one of them meanwhile, StoreError if a database cannot be read or written.

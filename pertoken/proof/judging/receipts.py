@@ -258,7 +258,7 @@ def _recommendation(receipt: StoredReceipt) -> str:
 
 
 LASTING = (State.REALIZED, State.PARTIAL)
-"""States of changes whose saving was proven and is still there."""
+"""States of changes with a proven saving that is still there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,7 +306,7 @@ def trial_figures(trial: Trial | None) -> TrialFigures | None:
 
 
 def judgement(question: Question, finding: Finding) -> Judgement:
-    """Return the judgement on a finding. If the history is too short, its effect is that of like hours."""
+    """Return the judgement on a finding. If the history is too short, its effect comes from like hours."""
     result = result_of(finding.verdict)
     if finding.saving_90 is not None:
         saving = finding.saving_90

@@ -99,10 +99,9 @@ def planned(
 
 def _alike(canary: KnownEpoch, inventory: Inventory) -> Iterator[KnownEpoch]:
     """Yield the newest epochs of other replicas that run as the canary does."""
+    configuration = _configuration(canary, inventory)
     for deployment_id, row in sorted(inventory.running.items()):
-        if deployment_id != canary.deployment_id and _configuration(row, inventory) == _configuration(
-            canary, inventory
-        ):
+        if deployment_id != canary.deployment_id and _configuration(row, inventory) == configuration:
             yield row
 
 
@@ -165,11 +164,6 @@ class Observed:
     """Minutes of canary and control since both are warm."""
     baselines: tuple[HourlyOutcomes, HourlyOutcomes] | None = None
     """Minutes of both before the trial."""
-
-
-def needs_quality(trial: Trial) -> bool:
-    """Return whether the changes can alter outputs."""
-    return any(edit.field in QUALITY_FIELDS for edit in trial.edits)
 
 
 def observe(trial: Trial, window: Window, market: Market, settings: Settings) -> Observed:
@@ -459,7 +453,7 @@ def quality_check(trial: Trial, settings: Settings) -> Check | None:
 
     Raises BadInput where outputs may change and no check is set.
     """
-    if not needs_quality(trial) or trial.quality_waived:
+    if trial.quality_waived or not any(edit.field in QUALITY_FIELDS for edit in trial.edits):
         return None
     command = settings.advisor_quality_check
     if not command:

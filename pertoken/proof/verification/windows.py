@@ -59,7 +59,7 @@ class Windows:
     """Buckets of the window before the change, measured or not."""
     expected_after: int
     not_separable: "Refused | None" = None
-    """Why the effect of the change cannot be separated from that of its restart."""
+    """Why the effect of the change cannot be separated from its restart."""
 
 
 @dataclass(frozen=True, slots=True)

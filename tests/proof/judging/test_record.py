@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, record_entries, records, to_stored
 from pertoken.proof.receipt import Change, receipt
-from pertoken.proof.track_record import NO_RECORD
+from pertoken.proof.track_record import PRIOR_SD, SPREAD, Record
 from pertoken.proof.verification.question import Promise
 from pertoken.text.advice_sheet import advice_sheet
 from pertoken.text.lifecycle import record_line
@@ -37,7 +37,7 @@ def test_a_rule_that_promised_twice_the_realised_saving_gets_a_ratio_below_one()
 
 def test_a_receipt_without_a_promise_is_not_counted_and_leaves_the_ratio_at_one() -> None:
     (record,) = records([stored("house", None)])
-    assert (record.record, record.not_counted) == (NO_RECORD, 1)
+    assert (record.record, record.not_counted) == (Record(0, 1.0, PRIOR_SD, SPREAD), 1)
     assert record.record.ratio == pytest.approx(1.0)
 
 
