@@ -139,7 +139,7 @@ class EngineCounts:
 
 
 def by_epoch(rows: Iterable[CounterTotal]) -> Mapping[int, Counts]:
-    """Return the increase of each counter by epoch, from rows of `sums.engine_counter_totals`."""
+    """Return the increase of each counter by epoch, from rows of `buckets.engine_counter_totals`."""
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     for row in rows:
         counts[row.epoch_id][row.metric] = row.delta

@@ -98,7 +98,7 @@ def busy_shares(buckets: Iterable[RollupRow], of_epoch: Mapping[int, int]) -> di
     return {key: BusyShare(min(1.0, busy[key] / ms), provenance[key]) for key, ms in observed.items() if ms}
 
 
-def busy_ns(
+def worker_busy_ns(
     share: AllocatedBucket, led: Mapping[int, int], busy: Mapping[tuple[int, int], BusyShare]
 ) -> tuple[int, int]:
     """Return how long worker ranks were busy of the time they held a device, with its provenance.

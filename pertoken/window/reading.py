@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 
 from pertoken.metrics import HISTOGRAMS
 from pertoken.store.connect.open import Store
-from pertoken.store.query import buckets as sums
 from pertoken.store.query import read, rollups
 from pertoken.store.query.buckets import (
     buckets,
@@ -20,8 +19,13 @@ from pertoken.store.query.buckets import (
     deployment_buckets,
     deployment_counters,
     deployment_histograms,
+    device_time,
+    engine_counter_totals,
+    generated_by_slice,
     histogram_buckets,
     histogram_sets,
+    histograms,
+    tokens,
     weekly_energy,
     weekly_plug_energy,
 )
@@ -131,7 +135,7 @@ class ServedBuckets(NamedTuple):
     shared: Columns
     """`SHARED`: time each epoch held a part of a device, and was busy on it."""
     device_time: Sequence[tuple[int, int, int]]
-    """Of `sums.device_time`."""
+    """Of `buckets.device_time`."""
     worker_busy: Sequence[WorkerBusy]
 
 
@@ -180,9 +184,9 @@ class Window:
         connection, hours = self._connection, self._hours()
         return Details(
             self.inventory,
-            sums.histograms(connection, hours, ("ttft_s", "tpot_s")),
-            sums.engine_counter_totals(connection, hours),
-            sums.generated_by_slice(connection, self.start // self.slice_s * self.slice_s, self.end, self.slice_s),
+            histograms(connection, hours, ("ttft_s", "tpot_s")),
+            engine_counter_totals(connection, hours),
+            generated_by_slice(connection, self.start // self.slice_s * self.slice_s, self.end, self.slice_s),
         )
 
     def recent(self) -> Recent:
@@ -199,7 +203,7 @@ class Window:
                 pieces[0].begin > pieces[0].start,
                 columns(SERVED, buckets(self._connection, "deployment", pieces, SERVED)),
                 columns(SHARED, buckets(self._connection, "share", pieces, SHARED)),
-                sums.device_time(self._connection, pieces),
+                device_time(self._connection, pieces),
                 tuple(worker_busy(self._connection, pieces, self.inventory)),
             )
 
@@ -217,13 +221,13 @@ class Window:
         return read_tenants(self._connection, self._hours())
 
     def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Sequence[tuple[int, int, int]]]]:
-        """Yield (first, last, rows of `sums.device_time`) between two cuts each."""
+        """Yield (first, last, rows of `buckets.device_time`) between two cuts each."""
         for pieces in self._stretches(cuts):
-            yield pieces[0].begin, pieces[-1].until, sums.device_time(self._connection, pieces)
+            yield pieces[0].begin, pieces[-1].until, device_time(self._connection, pieces)
 
     def tokens(self) -> Sequence[tuple[int, int | None, int | None, int]]:
-        """Return rows of `sums.tokens` over the window."""
-        return sums.tokens(self._connection, self._hours())
+        """Return rows of `buckets.tokens` over the window."""
+        return tokens(self._connection, self._hours())
 
     def outcomes(self, deployment_id: int, bucket_s: int = HOUR) -> HourlyOutcomes | Comparison:
         """Return the whole hours in which a deployment served, over all of its epochs, or why none can be used.
@@ -300,8 +304,7 @@ class Window:
         `bucket_s`: length of an "hour". With less than a minute only tokens and requests are known.
         """
         from pertoken.window.columns import columns
-        from pertoken.window.epochs import COUNTERS, OUTPUT_COLUMNS, output_counts
-        from pertoken.window.epochs import OUTPUT_LENGTHS as LENGTHS
+        from pertoken.window.epochs import COUNTERS, OUTPUT_COLUMNS, OUTPUT_LENGTHS, output_counts
 
         start, end = self._whole_buckets(bucket_s)
         of_one = (self._connection, bucket_s, start, end, deployment_id)
@@ -310,7 +313,7 @@ class Window:
             return output_counts(rows, bucket_s, None, (), {})
         names = ("epoch_id", "ts", *COUNTERS)
         counters = columns(names, deployment_counters(*of_one, tuple(COUNTERS.values())))
-        lengths = deployment_histograms(*of_one, LENGTHS)
+        lengths = deployment_histograms(*of_one, OUTPUT_LENGTHS)
         return output_counts(rows, bucket_s, counters, lengths, histogram_sets(self._connection))
 
     def restarted_ts(self, engine_id: int) -> int | None:

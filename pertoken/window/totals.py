@@ -16,9 +16,8 @@ from pertoken.store.query.buckets import CounterTotal
 from pertoken.store.query.read import AgentTick, StoredEvent, UnreadableMetric
 from pertoken.store.query.rollups import RollupRow, Segment, Segments, allocated_ns, scaled
 from pertoken.store.schema.telemetry import HOUR, MINUTE
-from pertoken.window import inventory as ranks
 from pertoken.window.figures import Counts, by_epoch
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, busy_shares, worker_busy_ns
 from pertoken.window.series import histogram, quantile
 
 Following = Mapping[tuple[int, int], tuple[int, int]]
@@ -51,11 +50,11 @@ class Stretch:
     divides_hour: bool
     """Whether it begins within an hour without minutes."""
     times: Sequence[tuple[int, int, int]]
-    """Of `sums.device_time`."""
+    """Of `buckets.device_time`."""
     totals: Sequence[RollupRow]
-    """Of `sums.deployment_totals`."""
+    """Of `buckets.deployment_totals`."""
     shared: Sequence[tuple[int, int, int, int]]
-    """Of `sums.shared_time`."""
+    """Of `buckets.shared_time`."""
     following: Following
 
     def held_time(self, inventory: Inventory) -> HeldTime:
@@ -90,9 +89,9 @@ def worker_busy(connection: Connection, segments: Segments, inventory: Inventory
     deployments = frozenset(heads.values())
     leading = [epoch for epoch, deployment in inventory.deployment_of.items() if deployment in deployments]
     for segment in segments:
-        busy = ranks.busy_shares(rollups.deployment_buckets(connection, segment, leading), inventory.deployment_of)
+        busy = busy_shares(rollups.deployment_buckets(connection, segment, leading), inventory.deployment_of)
         for row in rollups.share_buckets(connection, segment, tuple(heads)):
-            busy_ns, provenance = ranks.busy_ns(row, heads, busy)
+            busy_ns, provenance = worker_busy_ns(row, heads, busy)
             busy_ns = scaled(busy_ns, *segment.part) if segment.part else busy_ns
             yield WorkerBusy(row.device_id, row.epoch_id, row.ts, busy_ns, provenance)
 
@@ -194,7 +193,7 @@ def by_deployment(by_epoch: Mapping[int, Sums], inventory: Inventory) -> dict[in
 
 
 def summed(parts: Iterable[Iterable[RollupRow]]) -> dict[int, Sums]:
-    """Return rows of `sums.deployment_totals` of several times, added up by epoch."""
+    """Return rows of `buckets.deployment_totals` of several times, added up by epoch."""
     rows_of: dict[int, list[Sums]] = defaultdict(list)
     for rows in parts:
         for row in rows:

@@ -20,9 +20,9 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import read_record
 from pertoken.proof.verification.estimate import Effect, EffectVerdict, judge
 from pertoken.proof.verification.question import Covariate
-from pertoken.proof.verification.windows import Refused
+from pertoken.proof.verification.windows import CALIPERS, Refused
 from pertoken.window.columns import Floats, Ints
-from pertoken.window.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO, HourlyOutcomes
+from pertoken.window.like_for_like import HourlyOutcomes
 
 BLOCK_MINUTES = 10
 """Minutes of a block of the jackknife. A judgement: batches and caches remember some minutes."""
@@ -30,11 +30,6 @@ MIN_BLOCKS = 6
 """Blocks, of either kind, from which an interval is computed."""
 MIN_BASELINE_MINUTES = BLOCK_MINUTES * MIN_BLOCKS
 """Minutes before a trial from which replicas are made alike by them."""
-_LIMITS = {
-    Covariate.LOAD: (math.log(MAX_LOAD_RATIO), "load"),
-    Covariate.MIX: (math.log(MAX_MIX_RATIO), "share of generated tokens"),
-    Covariate.CACHE: (MAX_CACHED_DIFFERENCE, "share of cached prompt tokens"),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +55,7 @@ def paired(
     used = [name for name in canary_covariates if name in control_covariates]
     differences = {name: canary_covariates[name][of_canary] - control_covariates[name][of_control] for name in used}
     for name, values in differences.items():
-        limit, label = _LIMITS[name]
+        limit, _, label = CALIPERS[name]
         if abs(float(values.mean())) > limit:
             return Refused(f"{name}-differs", f"the {label} of both replicas differs too much to compare them")
     cost = np.log(canary.device_s_per_token[of_canary]) - np.log(control.device_s_per_token[of_control])
@@ -90,7 +85,7 @@ def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset(
     changed = np.concatenate([np.full(len(block.minutes), float(block.changed)) for block in blocks])
     values = {name: np.concatenate([columns[name] for columns in made]) for name in used}
     for name, column in values.items():
-        limit, label = _LIMITS[name]
+        limit, _, label = CALIPERS[name]
         if abs(float(column[changed == 1].mean() - column[changed == 0].mean())) > limit:
             return Refused(f"{name}-differs", f"the {label} with and without the change differs too much")
     ts = np.concatenate([block.minutes.ts for block in blocks]).astype(np.float64)

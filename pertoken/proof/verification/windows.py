@@ -187,7 +187,7 @@ def single_restart(grid: Grid, base: Mask, after: Mask) -> str | None:
     return f"its engine was restarted only once between earlier changes and this one; {WAY_OUT[2]}"
 
 
-_CALIPERS = {
+CALIPERS = {
     Covariate.LOAD: (math.log(MAX_LOAD_RATIO), "load-differs", "load"),
     Covariate.MIX: (math.log(MAX_MIX_RATIO), "mix-differs", "share of generated tokens"),
     Covariate.CACHE: (MAX_CACHED_DIFFERENCE, "cache-differs", "share of cached prompt tokens"),
@@ -196,6 +196,7 @@ _CALIPERS = {
     Covariate.GENERATED_SPREAD: (MAX_SPREAD_DIFFERENCE, "length-differs", "spread of the output length"),
     Covariate.UPTIME: (math.log(MAX_UPTIME_RATIO), "uptime-differs", "time since the engine started"),
 }
+"""Largest difference of like hours in each covariate, with the code and the name of a larger one."""
 
 
 def _matched(grid: Grid, base: Mask, candidates: Mask) -> Mask | Refused:
@@ -209,7 +210,7 @@ def _matched(grid: Grid, base: Mask, candidates: Mask) -> Mask | Refused:
     needed = max(math.ceil(MIN_MATCHED * len(similar)), grid.cycle.buckets_of(MIN_AFTER_DAYS))
     for covariate in dict.fromkeys(grid.columns):
         values = grid.covariates[:, grid.columns.index(covariate)]
-        limit, code, label = _CALIPERS[covariate]
+        limit, code, label = CALIPERS[covariate]
         np.subtract(values[candidates][:, None], values[base][None, :], out=difference)
         similar &= np.less_equal(np.abs(difference, out=difference), limit, out=near)
         count = int((similar.sum(axis=1) >= MIN_ALIKE).sum())
