@@ -32,9 +32,9 @@ from pertoken.advisor.checks import refusal as refusal_by_settings
 from pertoken.advisor.plan.states import held
 from pertoken.advisor.present import Present
 from pertoken.advisor.refusals import RefusedChange, folded
-from pertoken.advisor.worker.child import Measured, SubjectKey, trace
+from pertoken.advisor.worker.child import Measured, SubjectKey
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
-from pertoken.advisor.worker.wire import Refused, encoded, refusal_of
+from pertoken.advisor.worker.wire import Refused, encoded, refusal_of, trace
 from pertoken.evidence import EPOCHS, Epoch, Evidence
 from pertoken.forecast.tiers import split_tier
 from pertoken.metrics import SERIES, label_of

@@ -15,7 +15,6 @@ import ctypes
 import errno
 import faulthandler
 import gc
-import importlib
 import inspect
 import io
 import json
@@ -29,14 +28,13 @@ import struct
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self
+from typing import NoReturn, Protocol
 
-from pertoken.advisor.worker.wire import encoded, storable, type_name
+from pertoken.advisor.worker.wire import Batch, Json, encoded, plugin_trace, send, trace
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import SERIES
@@ -45,132 +43,6 @@ from pertoken.settings.keys import options_of
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
-
-_CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000
-
-_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
-_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
-_CHANGES = _WRITE_FILE | _TRUNCATE | sum(1 << bit for bit in range(4, 14))
-"""Writing, removing, creating files of every kind, linking, renaming, truncating."""
-_SCOPED = 3
-"""Abstract Unix sockets and signals."""
-
-_SYSCALLS = {
-    # (AUDIT_ARCH, socket, io_uring_setup, ptrace, process_vm_writev, pidfd_getfd)
-    "x86_64": (0xC000_003E, 41, 425, 101, 311, 438),
-    "aarch64": (0xC000_00B7, 198, 425, 117, 271, 438),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """Restrictions of rules: None for each that the kernel granted, else the reason why it did not."""
-
-    network: str | None = None
-    """Why a rule could open sockets; None where it could not."""
-    files: str | None = None
-    """Why a rule could change files outside its temporary folder; None where it could not."""
-    processes: str | None = None
-    """Why a process that a rule starts could outlive it or signal others; None where it could not."""
-
-    @property
-    def confined(self) -> bool:
-        """Whether rules had no network and could write only to a temporary folder."""
-        return self.network is None and self.files is None
-
-    @property
-    def label(self) -> str:
-        """`confined`, or `not confined` with the reasons."""
-        reasons = [f"{what}: {why}" for what, why in (("network", self.network), ("files", self.files)) if why]
-        return f"not confined ({'; '.join(reasons)})" if reasons else "confined"
-
-
-def end_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
-    """Request a signal to this process when the process that forked it ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
-    if os.getppid() not in (parent, 0):  # the parent has already ended; 0 is a parent outside this namespace
-        os._exit(1)
-
-
-def adopt_orphans() -> None:
-    """Make this process the parent of orphaned descendants."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def separate_processes() -> str | None:
-    """Give the next children of this process their own process, network and IPC namespaces; return why not."""
-    uid, gid = os.geteuid(), os.getegid()
-    if _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC) != 0:
-        return f"no user namespace ({_error()})"
-    try:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-    except OSError as error:
-        return f"no user namespace ({error.strerror})"
-    return None
-
-
-def confine(folder: str) -> Confinement:
-    """Restrict this process and its children: no new sockets, and no changes to files outside `folder`."""
-    if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        return Confinement(_error(), _error(), _error())
-    files, signals = _landlock(folder)
-    return Confinement(_no_sockets(), files, signals)
-
-
-def _landlock(folder: str) -> tuple[str | None, str | None]:
-    """Return why files, and why signals, are not restricted; None if they are."""
-    version = _LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
-    if version < 3:
-        reason = f"no Landlock ({_error()})" if version < 0 else f"Landlock of version {version}, which is too old"
-        return reason, reason
-    scoped = version >= 6
-    attributes = struct.pack("=QQQ", _CHANGES, 0, _SCOPED) if scoped else struct.pack("=Q", _CHANGES)
-    ruleset = _LIBC.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
-    if ruleset < 0:
-        return f"no Landlock ({_error()})", f"no Landlock ({_error()})"
-    try:
-        for path, allowed in ((folder, _CHANGES), (os.devnull, _WRITE_FILE | _TRUNCATE)):
-            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            rule = struct.pack("=Qi", allowed, opened)
-            added = _LIBC.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, rule, ctypes.c_uint32(0))
-            os.close(opened)
-            if added != 0:
-                return f"Landlock: {_error()}", f"Landlock: {_error()}"
-        if _LIBC.syscall(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint32(0)) != 0:
-            return f"Landlock: {_error()}", f"Landlock: {_error()}"
-    finally:
-        os.close(ruleset)
-    return None, None if scoped else f"Landlock of version {version} does not restrict signals"
-
-
-def _no_sockets() -> str | None:
-    """Refuse new sockets of every family, and system calls that access another process; return why not."""
-    syscalls = _SYSCALLS.get(platform.machine())
-    if syscalls is None:
-        return f"no filter of system calls for {platform.machine()}"
-    arch, *refused = syscalls
-    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06  # opcodes of classic BPF
-    allow, refuse = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
-    deny = 4 + len(refused) + 1  # index of the last instruction
-    program = [(load, 0, 0, 4), (equal, 0, deny - 2, arch), (load, 0, 0, 0), (at_least, deny - 4, 0, 0x4000_0000)]
-    program += [(equal, deny - index - 1, 0, number) for index, number in enumerate(refused, start=4)]
-    program += [(end, 0, 0, allow), (end, 0, 0, refuse)]
-    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(packed)
-    filtered = struct.pack("@HP", len(program), ctypes.addressof(buffer))
-    done = _LIBC.prctl(_PR_SET_SECCOMP, 2, filtered, 0, 0)
-    return None if done == 0 else f"no filter of system calls ({_error()})"
-
-
-def _error() -> str:
-    return os.strerror(ctypes.get_errno())
-
 
 SubjectKey = tuple[str, int | str]
 """Kind and id of a subject of evidence: `("host", 7)`."""
@@ -323,6 +195,134 @@ MAX_PROCESSES = 1024
 """Maximum processes and threads of a worker, if it has its own namespace in which they are counted."""
 
 
+# -- restrictions by the kernel --------------------------------------------------------------------------------------
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
+
+_CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
+_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+_CHANGES = _WRITE_FILE | _TRUNCATE | sum(1 << bit for bit in range(4, 14))
+"""Writing, removing, creating files of every kind, linking, renaming, truncating."""
+_SCOPED = 3
+"""Abstract Unix sockets and signals."""
+
+_SYSCALLS = {
+    # (AUDIT_ARCH, socket, io_uring_setup, ptrace, process_vm_writev, pidfd_getfd)
+    "x86_64": (0xC000_003E, 41, 425, 101, 311, 438),
+    "aarch64": (0xC000_00B7, 198, 425, 117, 271, 438),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """Restrictions of rules: None for each that the kernel granted, else the reason why it did not."""
+
+    network: str | None = None
+    """Why a rule could open sockets; None where it could not."""
+    files: str | None = None
+    """Why a rule could change files outside its temporary folder; None where it could not."""
+    processes: str | None = None
+    """Why a process that a rule starts could outlive it or signal others; None where it could not."""
+
+    @property
+    def confined(self) -> bool:
+        """Whether rules had no network and could write only to a temporary folder."""
+        return self.network is None and self.files is None
+
+    @property
+    def label(self) -> str:
+        """`confined`, or `not confined` with the reasons."""
+        reasons = [f"{what}: {why}" for what, why in (("network", self.network), ("files", self.files)) if why]
+        return f"not confined ({'; '.join(reasons)})" if reasons else "confined"
+
+
+def end_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
+    """Request a signal to this process when the process that forked it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
+    if os.getppid() not in (parent, 0):  # the parent has already ended; 0 is a parent outside this namespace
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of orphaned descendants."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def separate_processes() -> str | None:
+    """Give the next children of this process their own process, network and IPC namespaces; return why not."""
+    uid, gid = os.geteuid(), os.getegid()
+    if _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC) != 0:
+        return f"no user namespace ({_error()})"
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    except OSError as error:
+        return f"no user namespace ({error.strerror})"
+    return None
+
+
+def confine(folder: str) -> Confinement:
+    """Restrict this process and its children: no new sockets, and no changes to files outside `folder`."""
+    if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        return Confinement(_error(), _error(), _error())
+    files, signals = _landlock(folder)
+    return Confinement(_no_sockets(), files, signals)
+
+
+def _landlock(folder: str) -> tuple[str | None, str | None]:
+    """Return why files, and why signals, are not restricted; None if they are."""
+    version = _LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    if version < 3:
+        reason = f"no Landlock ({_error()})" if version < 0 else f"Landlock of version {version}, which is too old"
+        return reason, reason
+    scoped = version >= 6
+    attributes = struct.pack("=QQQ", _CHANGES, 0, _SCOPED) if scoped else struct.pack("=Q", _CHANGES)
+    ruleset = _LIBC.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    if ruleset < 0:
+        return f"no Landlock ({_error()})", f"no Landlock ({_error()})"
+    try:
+        for path, allowed in ((folder, _CHANGES), (os.devnull, _WRITE_FILE | _TRUNCATE)):
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rule = struct.pack("=Qi", allowed, opened)
+            added = _LIBC.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, rule, ctypes.c_uint32(0))
+            os.close(opened)
+            if added != 0:
+                return f"Landlock: {_error()}", f"Landlock: {_error()}"
+        if _LIBC.syscall(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint32(0)) != 0:
+            return f"Landlock: {_error()}", f"Landlock: {_error()}"
+    finally:
+        os.close(ruleset)
+    return None, None if scoped else f"Landlock of version {version} does not restrict signals"
+
+
+def _no_sockets() -> str | None:
+    """Refuse new sockets of every family, and system calls that access another process; return why not."""
+    syscalls = _SYSCALLS.get(platform.machine())
+    if syscalls is None:
+        return f"no filter of system calls for {platform.machine()}"
+    arch, *refused = syscalls
+    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06  # opcodes of classic BPF
+    allow, refuse = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
+    deny = 4 + len(refused) + 1  # index of the last instruction
+    program = [(load, 0, 0, 4), (equal, 0, deny - 2, arch), (load, 0, 0, 0), (at_least, deny - 4, 0, 0x4000_0000)]
+    program += [(equal, deny - index - 1, 0, number) for index, number in enumerate(refused, start=4)]
+    program += [(end, 0, 0, allow), (end, 0, 0, refuse)]
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(packed)
+    filtered = struct.pack("@HP", len(program), ctypes.addressof(buffer))
+    done = _LIBC.prctl(_PR_SET_SECCOMP, 2, filtered, 0, 0)
+    return None if done == 0 else f"no filter of system calls ({_error()})"
+
+
+def _error() -> str:
+    return os.strerror(ctypes.get_errno())
+
+
 # -- the supervisor and the keeper ---------------------------------------------------------------------------------
 
 
@@ -466,7 +466,7 @@ def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> 
     task(limits)
 
 
-def do_job(job: Callable[[], Any], limits: Limits) -> None:
+def do_job(job: Callable[[], object], limits: Limits) -> None:
     """Report the result of a job as JSON, or its traceback."""
     try:
         with _timed(limits):
@@ -553,7 +553,7 @@ def _timed(limits: Limits) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _described(rule: Rule) -> dict[str, Any]:
+def _described(rule: Rule) -> Json:
     declared = () if rule.options is None else options_of(type(rule.options))
     return {
         "rule_id": rule.rule_id,
@@ -600,17 +600,17 @@ def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
         send(PIPE, **message)
 
 
-def _messages(rule: Rule, inputs: Inputs, limits: Limits) -> Iterator[dict[str, Any]]:
+def _messages(rule: Rule, inputs: Inputs, limits: Limits) -> Iterator[Json]:
     """Run a rule for each of its targets, and yield the reports."""
     for target in inputs.targets(rule.scope):
         yield {"call": _call(rule, target, inputs, limits) | {"output": _printed(limits)}}
 
 
-def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[str, Any]:
+def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> Json:
     """Run a rule for one target; return its yielded values or its error, and the series that it read."""
     seen = inputs.seen(target, rule.window_s)
     given = {"seen": seen, "now": target, "service": target, "fleet": inputs.fleet, "market": inputs.market}
-    message: dict[str, Any] = {}
+    message: Json = {}
     try:
         with _timed(limits):
             message["yielded"] = _yielded(rule(**{name: given[name] for name in rule.needs}), inputs, limits)
@@ -624,7 +624,7 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[st
     return message
 
 
-def _yielded(yielded: Any, inputs: Inputs, limits: Limits) -> str:
+def _yielded(yielded: Iterable[object] | None, inputs: Inputs, limits: Limits) -> str:
     sent: list[str] = []
     size = 0
     for record in () if yielded is None else yielded:
@@ -650,103 +650,3 @@ def _read(seen: Evidence | FleetEvidence) -> list[tuple[SubjectKey | None, list[
     if isinstance(seen, FleetEvidence):
         return [(subject, list(evidence.read)) for subject, evidence in seen.read]
     return [(None, list(seen.read))] if seen.read else []
-
-
-# -- messages: one JSON object per line, and tracebacks as text ------------------------------------------------------
-
-_PROGRAM = Path(__file__).parents[2]
-_IMPORTER = Path(importlib.__file__).parent
-MAX_TRACE = 20_000
-"""Characters of a traceback to keep, from its end."""
-
-
-BATCH_S = 0.1
-"""Time for which messages of a batch are kept, seconds."""
-
-
-def send(pipe: int, **message: Any) -> None:
-    """Write one message."""
-    _write(pipe, _line(message))
-
-
-class Batch:
-    """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
-
-    def __init__(self, pipe: int) -> None:
-        self._pipe = pipe
-        self._lines: list[bytes] = []
-        self._written = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-
-    def send(self, **message: Any) -> None:
-        """Write one message with those that follow it within `BATCH_S`."""
-        self._lines.append(_line(message))
-        if time.monotonic() - self._written >= BATCH_S:
-            self._flush()
-
-    def _flush(self) -> None:
-        _write(self._pipe, b"".join(self._lines))
-        self._lines.clear()
-        self._written = time.monotonic()
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    """Return a message as a line that begins with a line break, in case a process ended in the middle of another."""
-    return f"\n{json.dumps(message)}\n".encode()
-
-
-def _write(pipe: int, data: bytes) -> None:
-    remaining = memoryview(data)
-    while remaining:
-        remaining = remaining[os.write(pipe, remaining) :]
-
-
-def trace(error: BaseException) -> str:
-    """Return a traceback as text that can be stored."""
-    return _text(error, traceback.TracebackException.from_exception)
-
-
-def plugin_trace(error: BaseException) -> str:
-    """Return the traceback of a plugin's error as text that can be stored: only the plugin's calls, then the error.
-
-    Calls of this program are left out, because they do not help the plugin's author.
-    """
-    return _text(error, _of_plugin)
-
-
-def _of_plugin(error: BaseException) -> traceback.TracebackException:
-    failure = traceback.TracebackException.from_exception(error)
-    seen: list[traceback.TracebackException | None] = [failure]
-    while seen:
-        error_in_chain = seen.pop()
-        if error_in_chain is not None:
-            error_in_chain.stack = _calls_of_plugin(error_in_chain.stack)
-            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
-    return failure
-
-
-def _calls_of_plugin(stack: traceback.StackSummary) -> Any:
-    """Return the calls outside this program and Python's import; None if there are none."""
-    plugin_frames = [frame for frame in stack if not _is_around(frame.filename)]
-    return traceback.StackSummary.from_list(plugin_frames) if plugin_frames else None
-
-
-@lru_cache
-def _is_around(name: str) -> bool:
-    file = Path(name)
-    if name.startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
-        return True
-    return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
-
-
-def _text(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
-    try:
-        text = "".join(made(error).format()).strip()
-    except BaseException:  # an error that cannot be formatted, for example because its methods fail
-        text = f"{type_name(error)} (its traceback cannot be formatted)"
-    return storable(text[-MAX_TRACE:])
