@@ -341,12 +341,11 @@ def _group(
 ) -> Iterator[Step]:
     """Yield the steps of one group; `replicas`: the new number of its service, None if that stays."""
     changes = group.changes
-    placement = {name.partition(".")[2]: pair for name, pair in changes.items() if name.startswith("placement.")}
     devices = changes.get("device_ids")
-    if placement or (devices is not None and can_run_beside(*devices)):
+    if any(name.startswith("placement.") for name in changes) or (devices is not None and can_run_beside(*devices)):
         all_move = len(group.deployments) == len(group.service.deployments)
         old, new = (_devices(device_ids, where) for device_ids in devices or ((), ()))
-        yield move(group, placement, (old, new), prefix, replicas if all_move else None, chosen)
+        yield move(group, (old, new), prefix, replicas if all_move else None, chosen)
         if "serves" in changes:
             yield _shares(group, prefix)
         return
