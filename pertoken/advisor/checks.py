@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pertoken.advisor.changes.title import shown
 from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
 from pertoken.catalog.model_facts import quantized_note
+from pertoken.forecast.served import Abstained
 from pertoken.proof.recommendation import LatencyLine, Refusal
 from pertoken.rule import Proposal
 from pertoken.savings.context import Context
@@ -46,7 +47,7 @@ def refuse_other_changes(present: Fleet, proposed: Fleet) -> None:
     """Raise InvalidEdit for a change that no edit of `state` makes: settings, prices, names, ids."""
     for proposed_service in services_unlike(proposed, present):
         service = present.service(proposed_service.name)
-        if replace(proposed_service, **_fields(service, _SERVICE_EDITS)) != service:
+        if replace(proposed_service, **{name: getattr(service, name) for name in _SERVICE_EDITS}) != service:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
@@ -94,14 +95,10 @@ def _differing(present: Iterable[T], proposed: Iterable[T]) -> tuple[T, ...]:
 
 
 @cache
-def _settled() -> Callable[[Deployment], tuple[Any, ...]]:
+def _settled() -> Callable[[Deployment], tuple[object, ...]]:
     """Return a getter of the fields of a deployment that no edit changes."""
     edits = {*knobs(), *_DEPLOYMENT_EDITS}
     return attrgetter(*(field.name for field in fields(Deployment) if field.compare and field.name not in edits))
-
-
-def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
 
 
 def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market: Market) -> None:
@@ -157,7 +154,7 @@ def _listed_by(present: Fleet, changed: Iterable[Service]) -> dict[int, list[str
     return names
 
 
-def _refuse_impossible_knob(name: str, value: Any, present: Fleet, market: Market) -> None:
+def _refuse_impossible_knob(name: str, value: object, present: Fleet, market: Market) -> None:
     knobs()[name].check(value)
     if not isinstance(value, Model):
         return
@@ -476,6 +473,19 @@ def full_batch_factor(difference: Diff, money: Estimate, context: Context) -> fl
             if running is not None and running.mean > change.after:
                 return float(change.after) / running.mean / ratio[LIKELY]
     return None
+
+
+def held(price: Estimate) -> Estimate | str:
+    """Return an estimate with known latency that keeps the objectives; else the reason why it does not."""
+    try:
+        word, sentence = price.verdict
+    except Abstained as reason:
+        return f"whether the SLO is kept is unknown: {reason}"
+    if word == "fail":
+        return f"it would miss the SLO: {sentence}"
+    if word == "unknown":
+        return f"whether the SLO is kept is unknown: {sentence or 'its latency is not forecast'}"
+    return price
 
 
 def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str | None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, MeasuredRates
@@ -224,11 +223,10 @@ def probe_points(store: Store, inventory: Inventory, now_ts: int) -> Mapping[int
     for row in rows:
         epoch = inventory.running.get(row.deployment_id)
         if epoch is not None and epoch.start_ts <= row.started_ts and row.ended_ts <= now_ts:
-            by_deployment[row.deployment_id] += _points(json.loads(row.body))
+            by_deployment[row.deployment_id] += _points(row.body)
     return {deployment_id: tuple(points) for deployment_id, points in by_deployment.items()}
 
 
-def _points(body: Mapping[str, Any]) -> list[OperatingPoint]:
-    return [
-        OperatingPoint(**{name: value for name, value in point.items() if name in _FIELDS}) for point in body["points"]
-    ]
+def _points(body: str) -> list[OperatingPoint]:
+    points = json.loads(body)["points"]
+    return [OperatingPoint(**{name: value for name, value in point.items() if name in _FIELDS}) for point in points]

@@ -69,7 +69,7 @@ def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Reco
 
 def _rows(parts: Iterable[Departure], host: Host, gathered: Present) -> list[Recommendation]:
     """Return the open recommendation to leave a host; none if it saves nothing or is refused."""
-    pricing = Pricing(gathered, gathered.context)
+    pricing = Pricing(gathered)
     try:
         sent = encoded(_together(parts, host, gathered), gathered.fleet)
     except InvalidEdit:  # two services move one deployment to different places

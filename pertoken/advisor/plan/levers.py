@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.advisor.changes.title import DEMAND, shown, with_unit
 from pertoken.advisor.checks import Candidate, candidate, refusal
@@ -23,6 +23,9 @@ from pertoken.state.fleet import Device, Fleet, Host, deployments_unlike, servic
 from pertoken.state.knobs import InvalidEdit, knobs
 from pertoken.state.service import Demand, Service
 from pertoken.store.schema.shared import stable_id
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def commitments(base: Fleet, change: Candidate) -> tuple[Commitment, ...]:
@@ -178,7 +181,7 @@ def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Lim
     return refused.reason if refused is not None else Lever(base, row, variant, change)
 
 
-T = TypeVar("T", Service, Deployment, Demand, Device)
+Record = TypeVar("Record", bound="DataclassInstance")
 MAX_SHOWN = 60
 """Maximum characters of a value in a reason."""
 
@@ -298,8 +301,8 @@ def _both(first: Expectation | None, second: Expectation | None) -> Expectation 
     return Expectation(first.low * second.low, first.likely * second.likely, first.high * second.high, sources)
 
 
-def _three_way(original: T, after: T, current: T, label: str, names: tuple[str, ...]) -> T:
-    values: dict[str, Any] = {}
+def _three_way(original: Record, after: Record, current: Record, label: str, names: tuple[str, ...]) -> Record:
+    values: dict[str, object] = {}
     for name in names:
         old, new, current_value = getattr(original, name), getattr(after, name), getattr(current, name)
         if new is old or new == old or current_value == new:  # most values are the same object
@@ -321,15 +324,15 @@ def _placement(original: Placement, after: Placement, current: Placement) -> Pla
     """Return the placement of two changes; None if they set a part otherwise, or one is to an offer of its own."""
     if any(placement.offer or placement.purchase == "per_token" for placement in (after, current)):
         return None
-    values: dict[str, Any] = {}
+    merged = []
     for part in _PARTS:
         old, new, current_values = (
             {name: getattr(placement, name) for name in part} for placement in (original, after, current)
         )
         if old not in (new, current_values) and new != current_values:
             return None
-        values |= current_values if new == old else new
-    return Placement(**values)
+        merged.append(current_values if new == old else new)
+    return Placement(**{name: value for values in merged for name, value in values.items()})
 
 
 def _hosts(merge: _Merge) -> tuple[Host, ...]:
@@ -366,7 +369,7 @@ def _refuse_missing_devices(merged: Fleet, merge: _Merge) -> None:
                 raise Conflict(f"{deployment.name} runs on a device that is released")
 
 
-def _names(kind: Any, without: tuple[str, ...]) -> tuple[str, ...]:
+def _names(kind: type, without: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.compare and field.name not in without)
 
 
