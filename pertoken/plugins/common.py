@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any
 
 from pertoken.rule import (
     Accelerator,
@@ -236,7 +235,7 @@ def replaced(service: Service, models: Iterable[Model], market: Market) -> list[
     for model in models:
         ranks = () if device is None or present.tp is None else market.ranks(model, present.weight_dtype, device)
         tried = [n for n in ranks if n <= max(ranks[0], present.tp or 1)]
-        stages: dict[str, Any] = {"pp": 1} if present.pp is not None else {}
+        stages = {"pp": 1} if present.pp is not None else {}
         layouts += [(rank_position, service.but(model=model, tp=n, **stages)) for rank_position, n in enumerate(tried)]
         layouts += [] if tried else [(0, service.but(model=model))]
     return [layout for _, layout in sorted(layouts, key=lambda entry: entry[0])]

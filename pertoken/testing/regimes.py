@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from pertoken.evidence import Epoch, Series
 from pertoken.state.deployment import Commitment, Deployment, Placement
@@ -92,7 +91,7 @@ FEW_LONG = Load(
 """A few long outputs at a time: each step reads all weights for two or three requests."""
 
 
-def _large(**fields: Any) -> Deployment:
+def _large(**fields: object) -> Deployment:
     return deployment("Llama-3.3-70B", tp=2, **fields)
 
 

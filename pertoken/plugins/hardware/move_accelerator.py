@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from pertoken.plugins.common import CATALOG, SIXTEEN_BIT_OR_MORE, encoder_refusal, smaller_formats, stores_kv_in_fp8
 from pertoken.rule import (
@@ -171,7 +170,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
 def _onto_cpus(service: Service, market: Market) -> Iterator[Proposal]:
     """Yield a move to each kind of CPUs with an offer, under each engine and format that were measured there."""
     present = service.deployments[0]
-    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(present, name) not in (None, 1)}
+    layout = {name: 1 for name in ("pp", "dp") if getattr(present, name) not in (None, 1)}
     for cpus in market.measured:
         if cpus.name == present.accelerator or not market.offers(cpus.name):
             continue
