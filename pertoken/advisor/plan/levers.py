@@ -28,45 +28,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def commitments(base: Fleet, change: Candidate) -> tuple[Commitment, ...]:
-    """Return the new commitments of a change."""
-    return tuple(commitment for commitment in change.after.commitments if commitment not in base.commitments)
-
-
 def covers(commitment: Commitment, host: Host) -> bool:
     """Return whether a commitment applies to instances like this host."""
     placement = host.placement
     same = (placement.provider, placement.instance_type) == (commitment.provider, commitment.instance_type)
     return same and commitment.region in (None, placement.region)
-
-
-def committed_hosts(base: Fleet, change: Candidate) -> frozenset[int]:
-    """Return the ids of the hosts covered by the new commitments of a change."""
-    made = commitments(base, change)
-    return frozenset(host.host_id for host in base.hosts if any(covers(commitment, host) for commitment in made))
-
-
-def freed_devices(base: Fleet, change: Candidate) -> frozenset[int]:
-    """Return the ids of the devices that a change may free or add deployments to."""
-    after, devices = change.after, set[int]()
-    moving = {deployment.deployment_id for deployment in change.diff.removed}
-    for edit in change.diff.changes:
-        if edit.kind == "service" and edit.field in ("replicas", "schedule"):
-            moving |= {replica.deployment_id for replica in base.service(str(edit.target)).deployments}
-    for to in deployments_unlike(after, base):
-        present = base.deployment_of.get(to.deployment_id)
-        if present is None or present.device_ids != to.device_ids or (to.n_devices or 0) < len(present.device_ids):
-            devices.update(to.device_ids)
-            moving.add(to.deployment_id)
-    devices.update(held for key in moving if key in base.deployment_of for held in base.deployment(key).device_ids)
-    parts = base.partition_of
-    return frozenset(parts[device][0].device_id if device in parts else device for device in devices) & base.device_ids
-
-
-def acted_on(base: Fleet, change: Candidate, freed: frozenset[int]) -> frozenset[int]:
-    """Return the ids of the hosts that a change releases, and the hosts of `freed` devices."""
-    released = {host.host_id for host in change.diff.released}
-    return frozenset(base.device(device_id).host_id for device_id in freed) | released
 
 
 LEFT_OUT = "you left it out"
@@ -107,17 +73,34 @@ class Lever:
     @cached_property
     def freed(self) -> frozenset[int]:
         """Ids of the devices that it may free or add deployments to."""
-        return freed_devices(self.base, self.change)
+        base, after, devices = self.base, self.change.after, set[int]()
+        moving = {deployment.deployment_id for deployment in self.change.diff.removed}
+        for edit in self.change.diff.changes:
+            if edit.kind == "service" and edit.field in ("replicas", "schedule"):
+                moving |= {replica.deployment_id for replica in base.service(str(edit.target)).deployments}
+        for to in deployments_unlike(after, base):
+            present = base.deployment_of.get(to.deployment_id)
+            if present is None or present.device_ids != to.device_ids or (to.n_devices or 0) < len(present.device_ids):
+                devices.update(to.device_ids)
+                moving.add(to.deployment_id)
+        devices.update(held for key in moving if key in base.deployment_of for held in base.deployment(key).device_ids)
+        parts = base.partition_of
+        whole_devices = {parts[device][0].device_id if device in parts else device for device in devices}
+        return base.device_ids & whole_devices
 
     @cached_property
     def hosts(self) -> frozenset[int]:
         """Ids of the hosts that it releases, and the hosts of `freed`."""
-        return acted_on(self.base, self.change, self.freed)
+        released = {host.host_id for host in self.change.diff.released}
+        return frozenset(self.base.device(device_id).host_id for device_id in self.freed) | released
 
     @cached_property
     def committed(self) -> frozenset[int]:
         """Ids of the hosts covered by its commitments."""
-        return committed_hosts(self.base, self.change)
+        made = [commitment for commitment in self.change.after.commitments if commitment not in self.base.commitments]
+        return frozenset(
+            host.host_id for host in self.base.hosts if any(covers(commitment, host) for commitment in made)
+        )
 
     @cached_property
     def is_commitment(self) -> bool:

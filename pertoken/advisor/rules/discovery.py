@@ -16,7 +16,7 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from pertoken.advisor.worker.child import Source
+from pertoken.advisor.worker.child import Loaded, Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
@@ -226,30 +226,13 @@ OWN_RULES = "pertoken.plugins."
 """Where the modules of this program's rules are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Result of loading a plugin."""
-
-    name: str
-    """Name of the plugin, or the id of a rule with invalid options."""
-    origin: str
-    """The distribution and version, or the file."""
-    rules: tuple[Rule, ...] = ()
-    """Rules to run, with their configured options."""
-    error: str | None = None
-    """Traceback of a failed load, or one line on why it was not loaded."""
-    plugin: Plugin | None = None
-    disabled: tuple[Rule, ...] = ()
-    """Rules that a person switched off by id; they were loaded with the others of the plugin."""
-
-
 def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
     """Run the module of a plugin, if permitted; return its rules, then one error for each rule with invalid options.
 
     Raises whatever the module raises, ValueError if it defines no rule.
     """
     if plugin.permission is not Permission.ALLOWED:
-        return (Loaded(plugin.name, plugin.origin, error=plugin.fault, plugin=plugin),)
+        return (Loaded(plugin.name, error=plugin.fault),)
     rules = rules_of(_module_of(plugin))
     off = () if plugin.tried else disabled(settings.folder)
     running, wrong = [], []
@@ -260,9 +243,9 @@ def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
         if isinstance(configured, Rule):
             running.append(configured)
         else:
-            wrong.append(Loaded(declared.rule_id, plugin.origin, error=configured, plugin=plugin))
+            wrong.append(Loaded(declared.rule_id, error=configured))
     switched_off = tuple(rule for rule in rules if rule.rule_id in off)
-    return Loaded(plugin.name, plugin.origin, tuple(running), plugin=plugin, disabled=switched_off), *wrong
+    return Loaded(plugin.name, tuple(running), disabled=switched_off), *wrong
 
 
 def source_of(plugin: Plugin, settings: Settings) -> Source:

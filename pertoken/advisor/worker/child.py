@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from pertoken.advisor.worker.wire import Batch, Json, encoded, plugin_trace, send, trace
 from pertoken.catalog.market import Market
@@ -152,24 +152,18 @@ class Limits:
         return cls(call_s=call_s, rule_s=6 * call_s, plugin_s=30 * call_s)
 
 
-class LoadedRules(Protocol):
-    """Rules loaded from one plugin, or why they were not."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Rules of one plugin, or why they were not loaded."""
 
-    @property
-    def name(self) -> str:
-        """Name in error messages."""
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules to run."""
-
-    @property
-    def disabled(self) -> tuple[Rule, ...]:
-        """The rules that a person switched off."""
-
-    @property
-    def error(self) -> str | None:
-        """Why its rules do not run; None if they do."""
+    name: str
+    """Name of the plugin, or the id of a rule with invalid options."""
+    rules: tuple[Rule, ...] = ()
+    """Rules to run, with their configured options."""
+    error: str | None = None
+    """Traceback of a failed load, or one line on why it was not loaded."""
+    disabled: tuple[Rule, ...] = ()
+    """Rules that a person switched off by id; they were loaded with the others of the plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +175,7 @@ class Source:
     """The distribution and version, or the file."""
     group: str
     """The distribution or the file: consecutive sources with the same group share a worker."""
-    load: Callable[[], Iterable[LoadedRules]]
+    load: Callable[[], Iterable[Loaded]]
     """Import it in a worker; any error is an error of the plugin."""
     own: bool = False
     """Whether it is code of this program, which the conformity suite tests: its rules change nothing of each other."""
