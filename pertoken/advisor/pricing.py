@@ -29,6 +29,7 @@ from pertoken.advisor.checks import published_refusal as refusal_by_facts
 from pertoken.advisor.checks import refusal as refusal_by_settings
 from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
 from pertoken.advisor.refusals import RefusedChange, folded
+from pertoken.advisor.worker.child import Inputs
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
 from pertoken.advisor.worker.wire import Refused, encoded, refusal_of, trace
 from pertoken.evidence import Evidence
@@ -483,25 +484,40 @@ def _shared_hosts(fleet: Fleet, name: str) -> list[Host]:
 
 
 @dataclass(frozen=True, slots=True)
-class PricedRun:
-    """Recommendations of each call of a rule."""
+class PricedCall:
+    """Recommendations of one rule for one target."""
 
-    rows: Sequence[Sequence[Recommendation]]
-    departures: Sequence[Departure]
+    position: int
+    """Position of the target among all targets of the rule."""
+    rows: tuple[Recommendation, ...]
+    ended: bool
+    """Whether the rule is not run for targets after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRun:
+    """Recommendations of one rule for the targets of a shard."""
+
+    calls: tuple[PricedCall, ...]
+    departures: tuple[Departure, ...]
     """Departures that save most, by service."""
     seconds: float
-    """Time to make them."""
+    pricing_seconds: float
 
 
-def priced_runs(runs: Sequence[RuleRun], gathered: Present, progress: Progress) -> list[PricedRun]:
+def priced_runs(runs: Sequence[RuleRun], inputs: Inputs, gathered: Present, progress: Progress) -> list[PricedRun]:
     """Make the rows of each rule."""
     total = sum(len(run.calls) for run in runs)
     pricer = _Pricer(gathered, lambda done: progress("pricing", min(1.0, done / max(1, total))))
     priced = []
     for run in runs:
         began = time.monotonic()
-        rows, departures = list(pricer.rows(run)), tuple(best_by_service(pricer.departures).values())
-        priced.append(PricedRun(rows, departures, time.monotonic() - began))
+        calls = [
+            PricedCall(inputs.place(call.target), tuple(rows), call.ended)
+            for call, rows in zip(run.calls, pricer.rows(run), strict=True)
+        ]
+        departures = tuple(best_by_service(pricer.departures).values())
+        priced.append(PricedRun(tuple(calls), departures, run.seconds, time.monotonic() - began))
     return priced
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,25 +137,21 @@ def share_of(share: float | None) -> str:
 def hours(schedule: Schedule) -> str:
     """Return a schedule as text: `off in 42 hours a week (Mon-Sun 0-5 h UTC)`."""
     parts = [
-        f"{word} in {len(hours_in_state)} hours a week ({_spans(hours_in_state)})"
-        for word, hours_in_state in _states(schedule)
+        f"{word} in {len(hours_in_state)} hours a week ({_of_week(hours_in_state)})"
+        for word, hours_in_state in (("off", schedule.off), ("asleep", schedule.asleep))
         if hours_in_state
     ]
     counts: dict[int, list[int]] = {}
     for hour, count in schedule.replicas:
         counts.setdefault(count, []).append(hour)
     parts += [
-        f"{count} replica{'s' * (count != 1)} in {len(hours_with_count)} hours a week ({_spans(hours_with_count)})"
+        f"{count} replica{'s' * (count != 1)} in {len(hours_with_count)} hours a week ({_of_week(hours_with_count)})"
         for count, hours_with_count in counts.items()
     ]
     return ", ".join(parts) or "always on"
 
 
-def _states(schedule: Schedule) -> tuple[tuple[str, list[int]], ...]:
-    return ("off", sorted(schedule.off)), ("asleep", sorted(schedule.asleep))
-
-
-def _spans(hours: list[int]) -> str:
+def _of_week(hours: Collection[int]) -> str:
     """Return hours of the week as text, days with equal hours together: `Mon-Fri 0-5, Sat Sun 0-23 h UTC`."""
     by_day = [tuple(hour % 24 for hour in sorted(hours) if hour // 24 == day) for day in range(7)]
     days: dict[tuple[int, ...], list[str]] = {}
@@ -165,14 +161,17 @@ def _spans(hours: list[int]) -> str:
     return "; ".join(f"{' '.join(names)} {_ranges(hours)} h UTC" for hours, names in days.items())
 
 
-def _ranges(hours: tuple[int, ...]) -> str:
-    spans: list[list[int]] = []
-    for hour in hours:
-        if spans and spans[-1][1] == hour - 1:
-            spans[-1][1] = hour
-        else:
-            spans.append([hour, hour])
-    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in spans)
+def _ranges(hours: Sequence[int]) -> str:
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in spans(hours))
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of consecutive numbers; `numbers` rise."""
+    ends: list[tuple[int, int]] = []
+    for number in numbers:
+        first = ends.pop()[0] if ends and ends[-1][1] == number - 1 else number
+        ends.append((first, number))
+    return ends
 
 
 _FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
