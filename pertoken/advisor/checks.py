@@ -116,10 +116,9 @@ def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market:
             if getattr(added, name) is not None:
                 _refuse_impossible_knob(name, getattr(added, name), present, market)
     same_devices = proposed.devices is present.devices
+    fleet = present if same_devices else proposed
     for deployment in deployments_unlike(proposed, present) if same_devices else proposed.deployments:
-        if not all(
-            _has_device(present if same_devices else proposed, device_id) for device_id in deployment.device_ids
-        ):
+        if set(deployment.device_ids) - fleet.device_ids - fleet.partition_of.keys():
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
     services = services_unlike(proposed, present)
     names = _listed_by(present, services)
@@ -134,10 +133,6 @@ def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market:
                     f"{deployment.name} serves other services than those that list it: use serving_share(...)"
                 )
         _refuse_impossible_service(service)
-
-
-def _has_device(fleet: Fleet, device_id: int) -> bool:
-    return device_id in fleet.device_ids or device_id in fleet.partition_of
 
 
 def _listed_by(present: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:

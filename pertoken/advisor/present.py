@@ -28,7 +28,7 @@ from pertoken.proof.judging.receipts import proven_verdicts, realised_by
 from pertoken.proof.recommendation import EvidenceLine
 from pertoken.rule import subject_key
 from pertoken.savings.context import Context, EnergyPrice, Forecasts
-from pertoken.state.deployment import WORKLOAD, Deployment, Workload, parsed
+from pertoken.state.deployment import WORKLOAD, Deployment, parsed
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
@@ -223,7 +223,11 @@ def present(
         addresses=Addresses(
             {row.deployment_id: row.host_name for row in inventory.running.values()},
             {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in inventory.devices.items()},
-            _workloads(inventory),
+            {
+                row.deployment_id: workload
+                for row in inventory.running.values()
+                if (workload := parsed(json.loads(row.knobs).get(WORKLOAD))) is not None
+            },
         ),
         window_s=window_s,
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
@@ -291,12 +295,6 @@ def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory)
             raise BadInput(f"--price {price.selector}: it names no accelerator; devices: {names}")
         assumed_by_uuid |= {device.uuid: replace(price, selector=device.uuid, seq=MAX_SEQ) for device in named}
     return PriceBook((*prices.prices, *assumed_by_uuid.values()), prices.detected) if assumed_by_uuid else prices
-
-
-def _workloads(inventory: Inventory) -> dict[int, Workload]:
-    """Return the Kubernetes object of each deployment that runs in a pod."""
-    workloads = {row.deployment_id: parsed(json.loads(row.knobs).get(WORKLOAD)) for row in inventory.running.values()}
-    return {deployment_id: workload for deployment_id, workload in workloads.items() if workload is not None}
 
 
 def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) -> int | None:

@@ -37,11 +37,11 @@ def measured_rates(
 ) -> MeasuredRates | None:
     """Return the memory bandwidth and the rate of matrix products that points of a probe show.
 
-    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token, as far as what it
-    leaves of a prompt's time is not below 0 or above a step and `MAX_REQUEST_S`; the bandwidth is the bytes of active
-    weights over what is left of a step of one request. None where the points or the model show neither. The rate of
-    attention is known where steps of one request were measured at a short and a long context, the rates of rows and
-    tiles of a step where batches were measured: what a step takes in any batch is reading then.
+    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token. The rest of a
+    prompt's time counts only between 0 and a step plus `MAX_REQUEST_S`. The bandwidth is the bytes of active weights
+    over the rest of a step of one request. None where the points or the model show neither.
+    The rate of attention is known where steps of one request were measured at a short and a long context. The rates of
+    rows and tiles of a step are known where batches were measured: the constant part of a step is reading then.
     """
     form = weight_format(stored_format(engine, weight_dtype))
     prompts = sorted((point.prompt_len, point.ttft_s) for point in points if point.ttft_s is not None)

@@ -230,7 +230,7 @@ def advice_of(
 
 # -- read ----------------------------------------------------------------------------------------------------------
 def _series_by_window(plugins: Sequence[PluginRun], window_s: int) -> dict[int, Collection[str] | None]:
-    """Return the series that rules read in windows other than that of the run, by length in seconds."""
+    """Return the series that rules read in other windows than the run's, by length in seconds."""
     series: dict[int, Collection[str] | None] = {}
     for rule in (run.rule for plugin in plugins for run in plugin.rules):
         if rule.window_s is not None and rule.window_s != window_s:

@@ -210,7 +210,7 @@ def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | No
             *(order(to, placed.instances[1] if placed else 1) if changes else ()),
             f"{lead}start {new} {location}{options}",
             health_check(engine[1], f"each new server of {name}"),
-            f"{lead}move the traffic to {_them(new)}",
+            f"{lead}move the traffic to {'it' if new == 'the server' else 'them'}",
         ),
         # A host that is given back is ordered again by the undo of its release; any other is still there.
         (
@@ -252,10 +252,6 @@ def _ordered(placement: Placement, placed: Placed | None) -> Placement:
     offer = placed.offer
     region = placement.region if offer.region == ANYWHERE else offer.region
     return replace(placement, instance_type=offer.instance_type or placement.instance_type, region=region)
-
-
-def _them(servers: str) -> str:
-    return "it" if servers == "the server" else "them"
 
 
 def _servers(count: int) -> str:

@@ -321,9 +321,9 @@ def _reason(
     for planned, number in numbers.items():
         if (index, planned) in clashes:
             return f"conflicts with step {number} ({states.levers[planned].row.rule_id}): {clashes[index, planned]}"
-    beside = next(
-        (Chosen(group) for group in choice.groups if any(_meet(states, index, planned) for planned in group)), Chosen()
-    )
+    touches = states.levers[index].touches
+    meeting = (group for group in choice.groups if any(states.levers[planned].touches & touches for planned in group))
+    beside = Chosen(next(meeting, ()))
     for chosen in (Chosen(), beside):
         if (rule_id := chooser.missing(chosen, index)) is not None and chosen is beside:
             return f"{rule_id} has to come before it, and is not a step"
@@ -333,7 +333,3 @@ def _reason(
         if reason is not None:
             return reason if not chosen else f"together with the steps above: {reason}"
     return "it saves nothing in addition to the steps above" if beside else "it saves nothing"
-
-
-def _meet(states: States, first: int, second: int) -> bool:
-    return bool(states.levers[first].touches & states.levers[second].touches)

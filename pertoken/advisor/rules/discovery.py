@@ -111,9 +111,19 @@ def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Plugin, 
     for file in tried:
         if not file.is_file():  # a file in an unreadable folder raises OSError
             raise BadInput(f"--rule {file}: no such file")
-    plugins = (*_allowed(installed(), settings), *_drop_ins(settings.folder / DROP_IN), *_named(settings))
+    drop_in = settings.folder / DROP_IN
+    drop_ins = _of_folder(drop_in) if drop_in.is_dir() else ()
     off = set(disabled(settings.folder))
-    kept = tuple(_disabled(candidate) if candidate.name in off else candidate for candidate in plugins)
+    kept = [
+        replace(
+            plugin,
+            permission=Permission.DISABLED,
+            reason=f"switched off; `pertoken rules enable {plugin.name}` switches it on",
+        )
+        if plugin.name in off
+        else plugin
+        for plugin in (*_allowed(installed(), settings), *drop_ins, *_named(settings))
+    ]
     tried_plugins = tuple(Plugin(file.stem, str(file), file=file, tried=True) for file in tried)
     # A tried file replaces an installed one of the same name, because both define the same rule ids.
     names = {file.name for file in tried}
@@ -142,11 +152,6 @@ def _origin_of(installed: Distribution | None) -> tuple[str | None, str | None, 
     return f"{name} {version}", name, version
 
 
-def _disabled(plugin: Plugin) -> Plugin:
-    reason = f"switched off; `pertoken rules enable {plugin.name}` switches it on"
-    return replace(plugin, permission=Permission.DISABLED, reason=reason)
-
-
 def _allowed(plugins: Iterable[Plugin], settings: Settings) -> Iterator[Plugin]:
     denied = {_normal(name) for name in settings.advisor_deny}
     allowed = None if settings.advisor_allow is None else {APP, *map(_normal, settings.advisor_allow)}
@@ -164,11 +169,6 @@ def _allowed(plugins: Iterable[Plugin], settings: Settings) -> Iterator[Plugin]:
 def _normal(distribution: str) -> str:
     """Return a distribution's name as package indexes compare it (packaging.python.org, name normalization)."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
-
-
-def _drop_ins(folder: Path) -> Iterator[Plugin]:
-    if folder.is_dir():
-        yield from _of_folder(folder)
 
 
 def _named(settings: Settings) -> Iterator[Plugin]:

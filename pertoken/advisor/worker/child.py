@@ -134,7 +134,7 @@ class Limits:
     plugin_s: float = 300.0
     """Wall time of a plugin with all its rules, and CPU time of each of its processes."""
     memory_bytes: int = 2 * 2**30
-    """Address space in addition to that of the advisor."""
+    """Address space in addition to the advisor's."""
     output_bytes: int = 2**20
     """Bytes printed for one target, and of each file in the temporary folder."""
     kept_chars: int = 4000
@@ -560,17 +560,16 @@ def _described(rule: Rule) -> Json:
         "options": [
             [
                 option.name,
-                *map(_option_text, (getattr(rule.options, option.name), option.default)),
+                *(
+                    "not set" if value is None else str(value)
+                    for value in (getattr(rule.options, option.name), option.default)
+                ),
                 option.domain,
                 option.meaning,
             ]
             for option in declared
         ],
     }
-
-
-def _option_text(value: object) -> str:
-    return "not set" if value is None else str(value)
 
 
 def _printed(limits: Limits) -> str:
