@@ -81,6 +81,19 @@ def alike(service: Service, *knobs: str) -> bool:
     return len(set(map(attrgetter(*_SHAPE, *knobs), service.deployments))) <= 1
 
 
+def replicas_differ(service: Service, words: str, *knobs: str) -> Skip | None:
+    """Return a refusal, with words for the knobs, of a service with replicas that differ in `knobs`; else None."""
+    if len(set(map(attrgetter(*knobs), service.deployments))) <= 1:
+        return None
+    return skip("replicas-differ", f"its {len(service.deployments)} replicas differ in {words}")
+
+
+def not_in_catalog(deployment: Deployment, consequence: str) -> Skip:
+    """Return the refusal of a deployment on a device that the catalog does not have."""
+    name = deployment.accelerator or "its device"
+    return skip("device-unknown", f"{name} is not in the catalog: {consequence}")
+
+
 DOCTOR = "`pertoken doctor` on its host shows what was read from its engine"
 CATALOG = "neither its engine nor the catalog has it"
 
@@ -160,10 +173,7 @@ def owned_devices(deployment: Deployment, fleet: Fleet, market: Market) -> Accel
     purchase = deployment.placement.purchase
     device = market.accelerator(deployment.accelerator)
     if device is None:
-        return skip(
-            "device-unknown",
-            f"{deployment.accelerator or 'its device'} is not in the catalog: its limits are not known",
-        )
+        return not_in_catalog(deployment, "its limits are not known")
     if purchase is None:
         return skip(
             "purchase-unknown", "whether its devices are owned or rented is not known: set `purchase` of its hosts"

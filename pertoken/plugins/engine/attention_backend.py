@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR
+from pertoken.plugins.common import DOCTOR, not_in_catalog, replicas_differ
 from pertoken.rule import (
     Accelerator,
     Deployment,
@@ -58,12 +58,10 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
     3. (unverified) That a setting was left from an older release is the usual reason; ask who set it.
     4. The length of a prompt is judgement: below it, attention takes a few percent of the FLOPs of its prefill.
     """
-    present, *others = service.deployments
-    alike = (present.engine, present.accelerator, present.attention_backend)
-    if any((replica.engine, replica.accelerator, replica.attention_backend) != alike for replica in others):
-        yield skip(
-            "replicas-differ", f"its {len(others) + 1} replicas differ in engine, accelerator or attention kernels"
-        )
+    present = service.deployments[0]
+    words = "engine, accelerator or attention kernels"
+    if differing := replicas_differ(service, words, "engine", "accelerator", "attention_backend"):
+        yield differing
     elif present.engine not in SWITCHES:
         yield skip("engine-decides", f"{present.engine} has no known setting for its attention kernels")
     elif (
@@ -108,8 +106,7 @@ def _device_refusal(deployment: Deployment, device: Accelerator | None) -> Skip 
     if deployment.engine in ANY_DEVICE:
         return None
     if device is None:
-        name = deployment.accelerator or "its device"
-        return skip("device-unknown", f"{name} is not in the catalog: whether it has flash attention is not known")
+        return not_in_catalog(deployment, "whether it has flash attention is not known")
     if device.vendor == "nvidia":
         capability = tuple(int(part) for part in (device.compute_capability or "0.0").split("."))
         if capability >= MIN_NVIDIA:

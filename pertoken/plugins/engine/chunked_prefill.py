@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR
+from pertoken.plugins.common import DOCTOR, replicas_differ
 from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
@@ -54,11 +54,11 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
     3. (unverified) TensorRT-LLM prefills prompts whole unless configured otherwise. Verify it in your version.
     4. The thresholds are judgement: a p99 of four times the median is more than the usual spread of decode steps.
     """
-    present, *others = service.deployments
-    alike = _settings(present)
-    if any(_settings(deployment) != alike for deployment in others):
-        reason = f"its {len(others) + 1} replicas differ in engine, chunked prefill, token budget or batch limit"
-        yield skip("replicas-differ", reason)
+    present = service.deployments[0]
+    words = "engine, chunked prefill, token budget or batch limit"
+    knobs = ("engine", "enable_chunked_prefill", "max_num_batched_tokens", "max_num_seqs")
+    if refusal := replicas_differ(service, words, *knobs):
+        yield refusal
     elif present.engine not in ENGINES:
         yield skip("engine-decides", f"{present.engine} has no known setting for the tokens of a step")
     elif present.enable_chunked_prefill is None and present.engine in CONFIGURED:
@@ -68,15 +68,6 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
         yield skip("budget-unknown", f"its token budget per step is not known: {DOCTOR}")
     else:
         yield _tuned(seen, service, present, options)
-
-
-def _settings(deployment: Deployment) -> tuple[object, ...]:
-    return (
-        deployment.engine,
-        deployment.enable_chunked_prefill,
-        deployment.max_num_batched_tokens,
-        deployment.max_num_seqs,
-    )
 
 
 def _tuned(seen: Evidence, service: Service, present: Deployment, options: Options) -> Proposal | Skip:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import CATALOG, alike
+from pertoken.plugins.common import CATALOG, alike, not_in_catalog
 from pertoken.rule import (
     Accelerator,
     Deployment,
@@ -78,10 +78,7 @@ def right_size_parallelism(
         return
     device = market.accelerator(present.accelerator)
     if device is None:
-        yield skip(
-            "device-unknown",
-            f"{present.accelerator or 'its device'} is not in the catalog: which layouts fit is not known",
-        )
+        yield not_in_catalog(present, "which layouts fit is not known")
         return
     ranks = present.tp or 0
     if ranks * (present.pp or 1) * (present.dp or 1) <= 1:
