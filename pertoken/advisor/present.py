@@ -190,7 +190,12 @@ def present(
         for device_id, row in inventory.devices.items()
         if row.parent_id is None
     }
-    listed = _listed(whole_devices, prices, now_ts)
+    prices_in_force = {
+        device_id: price
+        for device_id, device in whole_devices.items()
+        if (price := prices.at(device, now_ts)) is not None
+    }
+    listed = {device_id: price for device_id, price in prices_in_force.items() if price.listed}
     extended_market = extended_market.having(
         set_offers(present_fleet, whole_devices, named_prices, extended_market, now_ts)
     )
@@ -233,7 +238,7 @@ def present(
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
         owners={service.name: service.owner for service in settings.services if service.owner is not None},
-        price_texts=_price_texts(whole_devices, prices, now_ts),
+        price_texts=_price_texts(whole_devices, prices_in_force),
         windows={
             length_s: _measured(reader.of_deployments, reader.of_devices, present_fleet, inventory)
             for length_s, reader in readers.items()
@@ -306,25 +311,18 @@ def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) 
     return None if per_hour is None or share is None else per_hour * share // SHARE
 
 
-def _price_texts(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, str]:
+def _price_texts(devices: Mapping[int, Priced], prices_in_force: Mapping[int, Price]) -> dict[int, str]:
     """Return the price of a device-hour in force with its origin and date, by device id."""
     texts = {}
-    for device_id, device in devices.items():
-        price = prices.at(device, now_ts)
-        if price is not None and price.nano_usd_per_device_hour is not None:
+    for device_id, price in prices_in_force.items():
+        if price.nano_usd_per_device_hour is not None:
+            device, offer = devices[device_id], price.offer
             day = datetime.fromtimestamp(price.set_ts, UTC).date()
-            offer = price.offer
             origin = f"set on {day}" if offer is None else f"list price of {offer.as_of} ({offer.source})"
             texts[device_id] = (
                 f"{device.name or device.kind}: {format_usd(price.nano_usd_per_device_hour)}/hour, {origin}"
             )
     return texts
-
-
-def _listed(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, Price]:
-    """Return the list prices in force by device id, without devices that a person priced."""
-    in_force = {device_id: prices.at(device, now_ts) for device_id, device in devices.items()}
-    return {device_id: price for device_id, price in in_force.items() if price is not None and price.listed}
 
 
 # -- lines of a recommendation --------------------------------------------------------------------------------

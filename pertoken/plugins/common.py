@@ -94,6 +94,17 @@ def not_in_catalog(deployment: Deployment, consequence: str) -> Skip:
     return skip("device-unknown", f"{name} is not in the catalog: {consequence}")
 
 
+def missed_objective(
+    seen: Evidence, service: Service, verb: str = "is already", figures: Iterable[str] = ("TTFT", "TPOT")
+) -> str | None:
+    """Return the first measured latency (p95) above its objective, as text; None if there is none."""
+    for figure in figures:
+        series, limit_ms = f"{figure.lower()}_s", getattr(service.slo, f"{figure.lower()}_p95_ms")
+        if limit_ms is not None and seen.has(series) and (measured_ms := 1000 * getattr(seen, series).p95) > limit_ms:
+            return f"its {figure} {verb} {measured_ms:.0f} ms (p95), above its objective of {limit_ms:.0f} ms"
+    return None
+
+
 DOCTOR = "`pertoken doctor` on its host shows what was read from its engine"
 CATALOG = "neither its engine nor the catalog has it"
 

@@ -242,12 +242,8 @@ class Addresses:
 
     def pods(self, deployments: Sequence[Deployment]) -> tuple[Workload, ...]:
         """Return the objects that own the pods of deployments, without duplicates; empty if one runs outside a pod."""
-        workloads = [self.workloads.get(deployment.deployment_id) for deployment in deployments]
-        return (
-            ()
-            if None in workloads
-            else tuple(dict.fromkeys(workload for workload in workloads if workload is not None))
-        )
+        ids = [deployment.deployment_id for deployment in deployments if deployment.deployment_id in self.workloads]
+        return tuple(dict.fromkeys(map(self.workloads.__getitem__, ids))) if len(ids) == len(deployments) else ()
 
 
 def commands(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> Step:
