@@ -21,6 +21,7 @@ from pertoken.proof.recommendation import LatencyLine, Refusal
 from pertoken.rule import Proposal
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate
+from pertoken.savings.saving import LIKELY
 from pertoken.settings.fleet import QUALITY_FIELDS
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff, diff
@@ -375,8 +376,6 @@ def _not_passed(service: Service, changes: Iterable[Change]) -> Refusal | None:
 
 
 def _value(after: object) -> str:
-    if isinstance(after, Model):
-        return after.name
     return f"{after.value:.4g}" if isinstance(after, Quantity) else shown(after)
 
 
@@ -449,10 +448,6 @@ def _too_few(service: Service, changes: Iterable[Change]) -> Refusal | None:
                 f'{counted(change.after, "replica")} would be left, and [services."{service.name}"] keeps {fewest}',
             )
     return None
-
-
-LIKELY = 1
-"""Index of the likely figure of a range."""
 
 
 def full_batch_factor(difference: Diff, money: Estimate, context: Context) -> float | None:

@@ -513,7 +513,7 @@ def priced_runs(runs: Sequence[RuleRun], inputs: Inputs, gathered: Present, prog
     for run in runs:
         began = time.monotonic()
         calls = [
-            PricedCall(inputs.place(call.target), tuple(rows), call.ended)
+            PricedCall(inputs.position(call.target), tuple(rows), call.ended)
             for call, rows in zip(run.calls, pricer.rows(run), strict=True)
         ]
         departures = tuple(best_by_service(pricer.departures).values())

@@ -84,9 +84,9 @@ class Inputs:
         """Return the targets of a rule with this scope (`deployment`, `service` or `fleet`), in call order."""
         return self._targets[scope]
 
-    def place(self, target: Target) -> int:
+    def position(self, target: Target) -> int:
         """Return the position of a target in its scope across all shards."""
-        return 0 if target is None else self._places[subject_key(target)]
+        return 0 if target is None else self._positions[subject_key(target)]
 
     def count(self, scope: str) -> int:
         """Return the number of targets of a scope in all shards."""
@@ -101,7 +101,7 @@ class Inputs:
         return {scope: tuple(filter(self._has, targets)) for scope, targets in self._all_targets.items()}
 
     @cached_property
-    def _places(self) -> Mapping[SubjectKey, int]:
+    def _positions(self) -> Mapping[SubjectKey, int]:
         subjects = (self.fleet.deployments, self.fleet.services)
         return {subject_key(target): position for targets in subjects for position, target in enumerate(targets)}
 

@@ -282,7 +282,7 @@ class Worker:
 def ended(rule: RuleInfo, target: Target, reason: str, inputs: Inputs, output: str = "") -> Call:
     """Return the call of a rule that ended early at a target, so that it is not run for those after it."""
     count = inputs.count(rule.scope)
-    after = count - inputs.place(target) - 1
+    after = count - inputs.position(target) - 1
     more = f"; it was not run for {after} more of {count} targets" if after else ""
     return Call(target, failed=f"{reason}{more}", output=output, ended=True)
 
