@@ -42,6 +42,12 @@ def served_tok_s(seen: Evidence) -> tuple[float | None, ...]:
     return seen.hours.prompt_tok_s if generates_nothing(seen) else seen.hours.generated_tok_s
 
 
+def computed_prompt(seen: Evidence) -> float:
+    """Return the uncached tokens of a long prompt (p95)."""
+    cached_share = seen.cached_share.mean if seen.has("cached_share") else 0.0
+    return seen.prompt_len.p95 * (1 - cached_share)
+
+
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
 FILE_FORMATS = ("int8", "int4")
 """Formats of GGUF files."""

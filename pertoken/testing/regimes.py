@@ -207,19 +207,9 @@ def _cpu() -> Regime:
 def _spot() -> Regime:
     like = deployment(placement=Placement("aws", "us-east-1", accelerator="L4", purchase="spot"), weight_dtype="fp8")
     load = Load(
-        0.5,
-        800,
-        300,
-        0.3,
-        0.045,
-        0.85,
-        kv_use=0.3,
-        preemptions=0,
-        device_util=0.9,
-        power_w=70,
-        device_memory=2.1e10,
+        0.5, 800, 300, 0.3, 0.045, 0.85, kv_use=0.3, preemptions=0, device_util=0.9, power_w=70, device_memory=2.1e10,
         sm_clock_mhz=1500,
-    )
+    )  # fmt: skip
     meaning = "Three replicas on spot devices, without activity counters."
     return regime_of("spot", meaning, load, fleet(service_of(load, 3, like)))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, not_in_catalog, replicas_differ
+from pertoken.plugins.common import DOCTOR, computed_prompt, not_in_catalog, replicas_differ
 from pertoken.rule import (
     Accelerator,
     Deployment,
@@ -68,7 +68,7 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
         refusal := _flash_already(present) or _device_refusal(present, market.accelerator(present.accelerator))
     ) is not None:
         yield refusal
-    elif (computed := _computed_prompt(seen)) < options.min_prompt:
+    elif (computed := computed_prompt(seen)) < options.min_prompt:
         short = f"{computed:,.0f} tokens of a prompt (p95) are computed, fewer than {options.min_prompt:g}"
         yield skip("short-prompts", short)
     else:
@@ -82,12 +82,6 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
                 "no dollars: no measurement of both kernels under load, by device and prompt, is in the catalog",
             ),
         )
-
-
-def _computed_prompt(seen: Evidence) -> float:
-    """Return the uncached tokens of a long prompt (p95)."""
-    cached_share = seen.cached_share.mean if seen.has("cached_share") else 0.0
-    return seen.prompt_len.p95 * (1 - cached_share)
 
 
 def _flash_already(deployment: Deployment) -> Skip | None:

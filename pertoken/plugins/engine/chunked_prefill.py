@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, replicas_differ
+from pertoken.plugins.common import DOCTOR, computed_prompt, replicas_differ
 from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
@@ -86,7 +86,7 @@ def _tuned(seen: Evidence, service: Service, present: Deployment, options: Optio
 
 def _smaller(seen: Evidence, service: Service, present: Deployment, spike: float, options: Options) -> Proposal | Skip:
     """Return smaller chunks if prompts interrupt decoding: only prompts longer than the proposed chunk do."""
-    prompt = _computed_prompt(seen)
+    prompt = computed_prompt(seen)
     chunk = max(options.small, present.max_num_seqs or 1)  # a step holds a token of each running request
     if prompt <= chunk:
         return skip(
@@ -108,7 +108,7 @@ def _larger(seen: Evidence, service: Service, present: Deployment, waiting: floa
     """Return a larger token budget if prompts wait for one, and not for the batch limit or the KV cache."""
     budget = present.max_num_batched_tokens or 0
     limit = (present.max_num_seqs or 0) * len(service.deployments)
-    running, prompt = seen.running.p95, _computed_prompt(seen)
+    running, prompt = seen.running.p95, computed_prompt(seen)
     if not limit or running >= options.at_limit * limit:
         position = (
             f"at or above {options.at_limit:.0%} of its limit of {limit}" if limit else "and its limit is not known"
@@ -127,9 +127,3 @@ def _larger(seen: Evidence, service: Service, present: Deployment, waiting: floa
         return skip("chunks-large", f"its steps compute {budget:,} tokens already, {options.large:,} or more")
     changed = service.but(max_num_batched_tokens=min(2 * budget, options.large))
     return propose(changed, risk="latency", effort="medium", excludes=("batch-limit",))
-
-
-def _computed_prompt(seen: Evidence) -> float:
-    """Return the uncached tokens of a long prompt (p95)."""
-    cached = seen.cached_share.mean if seen.has("cached_share") else 0.0
-    return seen.prompt_len.p95 * (1 - cached)
