@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,20 +50,20 @@ def joined(lengths: Sequence[Lengths]) -> Lengths:
 
 
 def fixed(tokens: float) -> Lengths:
-    """Return every request is this long."""
+    """Return the lengths of requests that are all this long."""
     return Lengths(np.full(POINTS, float(tokens)))
 
 
 def from_sample(tokens: Sequence[float] | Array) -> Lengths:
     """Return the lengths of observed requests. Raises ValueError if there are none."""
-    seen = np.sort(np.asarray(tokens, dtype=float))
-    if not len(seen):
+    rising = np.sort(np.asarray(tokens, dtype=float))
+    if not len(rising):
         raise ValueError("no request was seen")
-    if len(seen) % POINTS == 0:
-        return Lengths(np.maximum(1.0, seen.reshape(POINTS, -1).mean(axis=1)))
-    slices = np.array_split(seen, POINTS) if len(seen) >= POINTS else [seen]
+    if len(rising) % POINTS == 0:
+        return Lengths(np.maximum(1.0, rising.reshape(POINTS, -1).mean(axis=1)))
+    slices = np.array_split(rising, POINTS) if len(rising) >= POINTS else [rising]
     means = np.array([part.mean() for part in slices])
-    return Lengths(np.maximum(1.0, means if len(means) == POINTS else np.quantile(seen, _MIDDLES)))
+    return Lengths(np.maximum(1.0, means if len(means) == POINTS else np.quantile(rising, _MIDDLES)))
 
 
 def from_quantiles(shares: Sequence[float], tokens: Sequence[float]) -> Lengths:
@@ -107,8 +106,8 @@ def typical(service: str) -> tuple[Lengths, Lengths]:
 
     Where only means were measured, their shape scaled to those means stands in. Raises KeyError for another service.
     """
-    row = _table()["services"][service]
-    shares = _table()["shares"]
+    table = tomllib.loads(files("pertoken").joinpath("lengths.toml").read_text(encoding="utf-8"))
+    row, shares = table["services"][service], table["shares"]
     return from_quantiles(shares, row["prompt_tokens"]), from_quantiles(shares, row["generated_tokens"])
 
 
@@ -140,19 +139,11 @@ def mixed(arrivals: Sequence[Arrivals]) -> Arrivals:
         raise ValueError("no request arrives")
     copies = np.maximum(np.rint(64 * rates / rates.sum()), rates > 0).astype(int)
     prompt, generated = (
-        from_sample(np.concatenate([np.repeat(tokens, n) for tokens, n in zip(some, copies, strict=True)]))
-        for some in (
-            [arrival.prompt.tokens for arrival in arrivals],
-            [arrival.generated.tokens for arrival in arrivals],
-        )
+        from_sample(np.concatenate([np.repeat(length.tokens, n) for length, n in zip(lengths, copies, strict=True)]))
+        for lengths in ([arrival.prompt for arrival in arrivals], [arrival.generated for arrival in arrivals])
     )
     return Arrivals(float(rates.sum()), prompt, generated)
 
 
 _MIDDLES = (np.arange(POINTS) + 0.5) / POINTS
 _FINE = (np.arange(64 * POINTS) + 0.5) / (64 * POINTS)
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken").joinpath("lengths.toml").read_text(encoding="utf-8"))

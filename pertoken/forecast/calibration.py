@@ -1,9 +1,9 @@
 """Calibration by a host's own measurements: deviations of each term's log time, shared by before and after.
 
-A deployment deviates from the fitted table group by group of terms, and in all times together. What was measured on
-it is explained by the deviations that are likeliest a priori (a Gaussian prior, a few Gauss-Newton steps), so one
-operating point is of use already: a decode slower than expected at batch one is a matter of weights and launches rather
-than of GEMMs. What the measurement leaves open stays in the covariance, and so in the interval of a ratio.
+A deployment deviates from the fitted table group by group of terms, and in all times together. Its measurements
+are explained by the likeliest deviations a priori (a Gaussian prior, a few Gauss-Newton steps). One operating point is
+of use already: a decode slower than expected at batch one is a matter of weights and launches rather
+than of GEMMs. The rest of the uncertainty stays in the covariance, and so in the interval of a ratio.
 
 Several operating points of one deployment add up: batch, lengths and share of prefill that differ separate the terms.
 """
@@ -11,8 +11,9 @@ Several operating points of one deployment add up: batch, lengths and share of p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ A judgement."""
 MEDIAN_OF_NORMAL = 0.6745
 """Median absolute deviation of a normal distribution of standard deviation 1."""
 MAX_SHIFT = 0.2
-"""Log by which one operating point may move a ratio from that of the table; more move it as many times as far. On
+"""Log by which one operating point may move a ratio from the table's; more move it as many times as far. On
 public changes that chose nothing a farther shift gained nothing and made the ninth decile of errors worse."""
 MAX_SURPRISE = 0.8
 """Log of a measured step time over the expected one, either way, beyond which something unknown is at work."""
@@ -95,8 +96,8 @@ def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, s
     """Return a counter of the hardware or of the engine: the share of the listed bandwidth ("memory") or of the listed
     rate of products ("products") that was used while busy, shape (n,).
 
-    Bytes or operations at their listed rate, times what these terms are known to take over it, are the time they
-    took: so a counter determines how the measured time splits.
+    Bytes or operations at their listed rate, times the known slowdown of these terms, are their time: so a
+    counter determines how the measured time splits.
     """
     chosen = np.isin(TERMS, MEMORY_TERMS if terms == "memory" else PRODUCT_TERMS).astype(float)
     listed = steady(c, table, running, -table.log_scale(c.tags)).term_s * chosen
@@ -119,7 +120,7 @@ def posterior(
 
     Rows of `c` that have the same `owner` are operating points of one deployment. `owner` has shape (n,), counts from
     0, and is sorted; by default each row is a deployment of its own. `widen` multiplies the standard deviations of the
-    prior, one value for each deployment. `short`: many short steps, for what lies far from the prior.
+    prior, one value for each deployment. `short`: many short steps, far from the prior.
     """
     owner = np.arange(len(c)) if owner is None else owner
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -142,7 +143,7 @@ def posterior(
 
 
 def _residual(term_s: Array, mean: Array, prior: Deviation, seen: Observation) -> tuple[Array, Array]:
-    """Return what deviations `mean` leave of the log times seen, shape (n,), and their slope, shape (n, groups).
+    """Return the log times seen that deviations `mean` leave open, shape (n,), and their slope, shape (n, groups).
 
     Both are in standard deviations of the observation, and 0 where it was not measured.
     """
@@ -224,7 +225,7 @@ class Ratio:
 
     log_ratio: Array
     log_sd: Array
-    """Of what the measurement left open and the model itself misses, before any conformal widening."""
+    """Uncertainty left by the measurement and errors of the model, before any conformal widening."""
     table_log_ratio: Array
     """Log-ratio without calibration."""
     before: Steady
@@ -240,7 +241,7 @@ def ratio(
     posterior: Posterior,
     points: Array | float = 1.0,
 ) -> Ratio:
-    """Return the rates of `after` over those of `candidates_before`, row by row, both under `posterior`.
+    """Return the ratio of rates, `after` over `candidates_before`, row by row, both under `posterior`.
 
     `running`: sequences before and after. The deviations hold for both. Before and after swapped give the negative.
     `points`: operating points that `posterior` rests on, which bound how far it may move the ratio (`MAX_SHIFT`).
@@ -308,20 +309,20 @@ def log_times(errors: Sequence[LoadErrors | None], loads: Array) -> Array:
     """Return the log of the measured time over the model's at loads of shape (n, 3) or (n, points, 3), without their
     last axis. 0 where no errors are known.
     """
-    rows = [row for row, known in enumerate(errors) if known is not None]
+    rows = [row for row, load_errors in enumerate(errors) if load_errors is not None]
     missed = np.zeros(loads.shape[:-1])
     if not rows:
         return missed
-    points = [_points(known) for known in errors if known is not None]
+    points = [_points(load_errors) for load_errors in errors if load_errors is not None]
     most = max(len(weights) for _, weights, _ in points)
     # Points of no weight fill up the shorter lists, and sums go point by point: what else is computed beside changes no
     # digit.
-    at, weight = np.zeros((len(rows), most, loads.shape[-1])), np.zeros((len(rows), most))
+    point_loads, weight = np.zeros((len(rows), most, loads.shape[-1])), np.zeros((len(rows), most))
     for row, (own_loads, weights, _) in enumerate(points):
-        at[row, : len(weights)], weight[row, : len(weights)] = own_loads, weights
-    asked = loads[rows].reshape(len(rows), -1, loads.shape[-1])
+        point_loads[row, : len(weights)], weight[row, : len(weights)] = own_loads, weights
+    requested_loads = loads[rows].reshape(len(rows), -1, loads.shape[-1])
     length = np.array([length for *_, length in points])[:, None, None]
-    alike = _likeness(asked[:, :, None, :], at[:, None, :, :], length)
+    alike = _likeness(requested_loads[:, :, None, :], point_loads[:, None, :, :], length)
     missed[rows] = total(alike * weight[:, None, :]).reshape(missed[rows].shape)
     return missed
 
@@ -335,16 +336,16 @@ def as_measured(state: Steady, c: Candidates, errors: Sequence[LoadErrors | None
 
 @by_identity
 def _points(errors: LoadErrors) -> tuple[Array, Array, float]:
-    """Return the loads of points, what the error of each adds to that at a load alike, and the length."""
+    """Return the loads of points, the weight of the error of each at a load alike, and the length."""
     loads = np.array(errors.loads)
     alike = errors.sd**2 * _likeness(loads[:, None, :], loads[None, :, :], errors.length)
     weights = np.linalg.solve(alike + POINT_SD**2 * np.eye(len(loads)), np.array(errors.log_errors))
     return loads, errors.sd**2 * weights, errors.length
 
 
-def _likeness(one: Array, another_array: Array, length: Array | float) -> Array:
-    """Return the correlation of errors at loads, whose last axis is summed up."""
-    return np.asarray(np.exp(-total((one - another_array) ** 2) / (2 * length**2)))
+def _likeness(loads: Array, point_loads: Array, length: Array | float) -> Array:
+    """Return the correlation of errors at loads; their last axis is summed up."""
+    return np.asarray(np.exp(-total((loads - point_loads) ** 2) / (2 * length**2)))
 
 
 Z95 = 1.6448536269514722
@@ -364,11 +365,10 @@ class Realised:
 
     def ran(self, deployment: Deployment) -> Deployment:
         """Return the deployment as it ran before."""
-        values: Mapping[str, Any] = dict(self.before)
-        return replace(deployment, **values)
+        return replace(deployment, **dict(self.before))
 
     def slower_before(self, deployment: Deployment) -> float:
-        """Return the seconds per token of one sequence before over those now."""
+        """Return the measured seconds per token of one sequence before over those now."""
         return (deployment.n_devices or 1) / (self.ran(deployment).n_devices or 1) / self.ratio[1]
 
     @property
@@ -379,7 +379,7 @@ class Realised:
 
     @property
     def words(self) -> str:
-        """What was measured, for people."""
+        """The measurement, for people."""
         low, likely, high = (value - 1 for value in self.ratio)
         changed = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in self.before)
         return f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) device time per token since it ran with {changed}"
@@ -392,15 +392,10 @@ class Earlier:
     realised: Realised
     row: Row
 
-    def slower(self, deployment: Deployment) -> float:
-        """Return the ratio of seconds per token, before over now, at which the forecast equals the measured change."""
-        return self.realised.slower_before(deployment)
-
 
 def earlier(present_deployment: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
     """Return how a deployment ran before each verified change, as far as the serving model knows that."""
-    before = [realised.ran(present_deployment) for realised in changes]
-    rows = resolve_each([(deployment, load) for deployment in before], market)
+    rows = resolve_each([(realised.ran(present_deployment), load) for realised in changes], market)
     return [
         Earlier(realised, row) for realised, row in zip(changes, rows, strict=True) if not isinstance(row, Abstained)
     ]
@@ -410,17 +405,17 @@ def with_earlier(means: Candidates, counts: Sequence[int], changes: Sequence[Seq
     """Return each candidate `counts` times, each followed by its states before its changes."""
     if not any(changes):
         return means.take(np.repeat(np.arange(len(means)), counts))
-    before = stack_rows([earlier.row for some in changes for earlier in some])
-    whole = {
-        field.name: np.concatenate([getattr(means, field.name), getattr(before, field.name)])
+    candidates_before = stack_rows([earlier.row for earlier in chain.from_iterable(changes)])
+    columns = {
+        field.name: np.concatenate([getattr(means, field.name), getattr(candidates_before, field.name)])
         for field in fields(Candidates)
     }
     index: list[int] = []
     following = len(means)
-    for place, (count, some) in enumerate(zip(counts, changes, strict=True)):
-        index += [*[place] * count, *range(following, following + len(some))]
-        following += len(some)
-    return Candidates(**whole).take(np.array(index))
+    for row, (count, earlier_states) in enumerate(zip(counts, changes, strict=True)):
+        index += [*[row] * count, *range(following, following + len(earlier_states))]
+        following += len(earlier_states)
+    return Candidates(**columns).take(np.array(index))
 
 
 def before_changes(c: Candidates, running: Array, seconds: Array, changes: Sequence[Sequence[Earlier]]) -> Observation:
@@ -430,8 +425,6 @@ def before_changes(c: Candidates, running: Array, seconds: Array, changes: Seque
     """
     prior = deviation()
     sd = np.full(len(c), prior.noise)
-    for at, earlier in zip(
-        np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True
-    ):
-        sd[at] = math.hypot(prior.noise, earlier.realised.log_sd)
+    for row, earlier in zip(np.flatnonzero(np.isfinite(seconds)), chain.from_iterable(changes), strict=True):
+        sd[row] = math.hypot(prior.noise, earlier.realised.log_sd)
     return replace(per_token(prior, seconds, running), log_sd=sd)

@@ -2,7 +2,7 @@
 
 A plan search asks about thousands of configurations at once; a `Candidates` value holds them side by side, so that
 every formula of the model is written once, for arrays of any length. Nothing in it is unknown: `served.resolve`
-names what is missing before a candidate is made.
+names missing values before a candidate is made.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ class Candidates:
     """0 for a dense model."""
     n_experts_active: Array
     windowed_share: Array
-    """Share of the cached values whose layers attend to the last `window` tokens only, 0 to 1."""
+    """Share of the cached values of layers that attend to the last `window` tokens only, 0 to 1."""
     window: Array
     """Tokens; any number where `windowed_share` is 0."""
 
@@ -83,7 +83,7 @@ class Candidates:
     memory_share: Array
     """Share of device memory the engine may use, 0 to 1."""
     share_of_free: Array
-    """1 where the engine takes `memory_share` of what its weights leave for the cache, 0 where of all memory."""
+    """1 where the engine takes `memory_share` of the memory beside its weights for the cache, 0 where of all memory."""
     whole_requests: Array
     """1 where a request starts only once the cache has room for all it may generate, 0 where its prompt is enough."""
     whole_prompts: Array

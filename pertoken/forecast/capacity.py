@@ -22,7 +22,7 @@ def weight_bytes(c: Candidates) -> Array:
 def free_bytes(c: Candidates) -> Array:
     """Bytes each device has for its KV cache; below 0 where the weights do not fit.
 
-    Memory is what the driver reports: an "80 GB" H100 has 85.5e9 bytes.
+    The driver reports the memory: an "80 GB" H100 has 85.5e9 bytes.
     """
     taken = weight_bytes(c) + defaults().reserved_bytes
     return np.where(
@@ -36,7 +36,7 @@ def kv_tokens(c: Candidates) -> Array:
 
 
 def filling_sequences(c: Candidates) -> Array:
-    """Sequences of the load's mean length whose cached tokens fill the cache; 0 where the weights do not fit."""
+    """Sequences of the load's mean length with cached tokens that fill the cache; 0 where the weights do not fit."""
     return kv_tokens(c) / (cached_tokens(c, context(c)) + state_tokens(c))
 
 

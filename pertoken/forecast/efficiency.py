@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.formats import engine_class, hardware_tag, kernel_family, kernel_maker
+from pertoken.forecast.formats import constants, engine_class, hardware_tag, kernel_family, kernel_maker
 from pertoken.forecast.terms import PREFILL, TERMS, seconds, total
 
 
@@ -33,8 +30,8 @@ class Efficiency:
 def rows_times(rows: Array, by: Array) -> Array:
     """Return the matrix product of `rows`, shape (n, m), and `by`, shape (m, k).
 
-    It is added up in the same order for any n: a row's last digits do not depend on what is computed beside it, as
-    they do in a BLAS library. A contiguous `by` makes the sum over m the outer loop, whatever its memory layout was.
+    It is added up in the same order for any n: a row's last digits do not depend on other rows, as they do in
+    a BLAS library. A contiguous `by` makes the sum over m the outer loop, whatever its memory layout was.
     """
     return np.asarray(np.einsum("ij,jk->ik", rows, np.ascontiguousarray(by)))
 
@@ -52,14 +49,12 @@ class Deviation:
     noise: float
     """Standard deviation of one measurement."""
     misfit: float
-    """Standard deviation of what a sum of terms misses: of the log time of a part of a step or of a step on CPUs, of a
+    """Standard deviation of the error of a sum of terms: of the log time of a part of a step or of a step on CPUs, of a
     log latency in a queue, and as a share of a log-ratio."""
 
 
-@cache
-def table() -> Mapping[str, Any]:
-    """Return the whole table, as `efficiency.toml` has it."""
-    return tomllib.loads(files("pertoken.forecast").joinpath("efficiency.toml").read_text(encoding="utf-8"))
+table = partial(constants, "efficiency")
+"""Returns the whole table, as `efficiency.toml` has it."""
 
 
 @cache
@@ -73,18 +68,10 @@ def tag_row(held: Iterable[str], values: Mapping[str, float] | None = None) -> t
 
     Raises ValueError for a name that is no tag.
     """
-    known = {**dict.fromkeys(held, 1.0), **(values or {})}
-    if unknown := sorted(known.keys() - _tag_places().keys()):
+    values_by_tag = {**dict.fromkeys(held, 1.0), **(values or {})}
+    if unknown := sorted(values_by_tag.keys() - set(tag_names())):
         raise ValueError(f"not a tag of the efficiency table: {', '.join(unknown)}")
-    row = [0.0] * len(_tag_places())
-    for name, value in known.items():
-        row[_tag_places()[name]] = value
-    return tuple(row)
-
-
-@cache
-def _tag_places() -> Mapping[str, int]:
-    return {name: place for place, name in enumerate(tag_names())}
+    return tuple(values_by_tag.get(name, 0.0) for name in tag_names())
 
 
 @cache
@@ -126,8 +113,8 @@ class Intervals:
     def half_width(self, kinds: Iterable[str], log_sd: Array | float, disagreement: Array | float = 0.0) -> Array:
         """Return half widths of log-ratios changed in these ways; 0 for no change.
 
-        The floors of several kinds count as independent. What is left open and the disagreement are of the whole
-        change and count once.
+        The floors of several kinds count as independent. The uncertainty and the disagreement count once, for the whole
+        change.
         """
         kinds = frozenset(kinds)
         if not kinds:
@@ -149,7 +136,7 @@ def kernel_path(engine: str, format_name: str, arch: str) -> str:
     """Return the name of the kernels that multiply weights of a format under an engine on an architecture.
 
     Weights in 16 bits are multiplied by the kernels of the hardware's maker whatever the engine. On every architecture
-    with a prior these are one path: they reach alike shares of what the hardware lists.
+    with a prior these are one path: they reach alike shares of listed rates.
     """
     maker = kernel_maker(arch)
     made_by = "" if maker == "nvidia" else f" {maker}"
@@ -192,7 +179,7 @@ class Steady:
 def steady(c: Candidates, table: Efficiency, running: Array, shift: Array | float = 0.0) -> Steady:
     """Steady state with `running` sequences, shape (n,).
 
-    `shift` is added to the logarithm of each term's time: what calibration found, shape (n, number of `TERMS`).
+    `shift` is added to the logarithm of each term's time: the calibration, shape (n, number of `TERMS`).
     """
     return steady_scaled(c, running, time_scale(c, table, shift))
 

@@ -1,6 +1,7 @@
 """Storage and compute formats of weights and caches, and the priors of engines and devices: one table."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -22,7 +23,7 @@ class Format:
     weight_only: bool = False
     """Whether weights are unpacked to 16 bits before each product."""
     fallback: str | None = None
-    """The format whose kernels run on hardware that lacks the path."""
+    """The format with kernels for hardware that lacks the path."""
     needs: str = "fp16"
     """A rate the hardware must have beside `path` for these kernels."""
 
@@ -36,20 +37,21 @@ class Defaults:
     prompt_len: float
     generated_len: float
     image_side: int
-    """Pixels of a side of an image whose size nobody counted."""
+    """Pixels of a side of an image of uncounted size."""
     reserved_bytes: float
     """Memory of each device kept for activations, graphs and the engine itself."""
 
 
 @cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.forecast").joinpath("formats.toml").read_text(encoding="utf-8"))
+def constants(file: str) -> Mapping[str, Any]:
+    """Return a table of constants by the name of its file, such as `power`."""
+    return tomllib.loads(files("pertoken.forecast").joinpath(f"{file}.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def weight_format(dtype: str) -> Format | None:
     """Return how weights of this dtype are stored and computed; None for a dtype the table does not know."""
-    row = _table()["weights"].get(dtype)
+    row = constants("formats")["weights"].get(dtype)
     return Format(**{**row, "tags": tuple(row["tags"])}) if row else None
 
 
@@ -59,55 +61,55 @@ def has_block_kernels(engine: str | None, format_name: str, mixture: bool) -> bo
 
     False for dense models: with a path of their own, unseen pairs of them were forecast no better.
     """
-    return mixture and format_name == "fp8_block" and engine in _table()["block_fp8"]["engines"]
+    return mixture and format_name == "fp8_block" and engine in constants("formats")["block_fp8"]["engines"]
 
 
 def stored_format(engine: str, dtype: str) -> str:
     """Return the format that an engine runs under a dtype as discovery names it."""
-    name: str = _table()["weights-gguf"].get(dtype, dtype) if engine_tag(engine) == "llama.cpp" else dtype
+    name: str = constants("formats")["weights-gguf"].get(dtype, dtype) if engine_tag(engine) == "llama.cpp" else dtype
     return name
 
 
 def kv_bytes_per_value(dtype: str | None) -> float | None:
     """Bytes of one cached value; `None` and `auto` are 16-bit, an unknown dtype is None."""
-    value_bytes: float | None = _table()["kv_bytes_per_value"].get(dtype or "auto")
+    value_bytes: float | None = constants("formats")["kv_bytes_per_value"].get(dtype or "auto")
     return value_bytes
 
 
 def hardware_tag(arch: str) -> str | None:
     """Return the efficiency tag of a catalog architecture; empty for the base, None without a prior."""
-    tag: str | None = _table()["architectures"].get(arch)
+    tag: str | None = constants("formats")["architectures"].get(arch)
     return tag
 
 
 def has_fp8_cache(arch: str) -> bool:
     """Return whether this catalog architecture reads a cache in FP8 without slow unpacking."""
-    return arch in _table()["fp8_cache"]["architectures"]
+    return arch in constants("formats")["fp8_cache"]["architectures"]
 
 
 @cache
 def assumed_kv_dtype(engine: str | None, weight_dtype: str | None, arch: str) -> str | None:
     """Return the cache dtype of an engine started without one; None for 16 bits."""
-    rule = _table()["kv_of_checkpoint"]
+    rule = constants("formats")["kv_of_checkpoint"]
     follows = engine in rule["engines"] and weight_dtype in rule["weights"] and has_fp8_cache(arch)
     return "fp8" if follows else None
 
 
 @cache
 def takes_share_of_free(engine: str | None) -> bool:
-    """Return whether an engine's share of memory is one of what its weights leave, not of all memory."""
-    return engine in _table()["memory_share"]["of_free"]
+    """Return whether an engine's share of memory is of the rest beside its weights, not of all memory."""
+    return engine in constants("formats")["memory_share"]["of_free"]
 
 
 @cache
 def admits_whole_requests(engine: str | None) -> bool:
     """Return whether an engine starts a request only once its cache has room for all that it may generate."""
-    return engine in _table()["admission"]["whole_requests"]
+    return engine in constants("formats")["admission"]["whole_requests"]
 
 
 def engine_class(engine: str) -> str:
     """Return the class of engines that share kernels; the engine itself where the table names no class."""
-    name: str = _table()["engine_classes"].get(engine, engine)
+    name: str = constants("formats")["engine_classes"].get(engine, engine)
     return name
 
 
@@ -117,24 +119,24 @@ def cpu_kernels(engine: str) -> str:
 
 
 def kernel_family(engine: str, format_name: str) -> str:
-    """Return the formats whose kernels an engine shares with this one: itself, but for what the table names."""
-    families: dict[str, str] = _table()["kernel_families"].get(engine_class(engine), {})
+    """Return the formats that share the kernels of an engine with this one: itself, unless the table names others."""
+    families: dict[str, str] = constants("formats")["kernel_families"].get(engine_class(engine), {})
     return families.get(format_name, format_name)
 
 
 def kernel_maker(arch: str) -> str:
-    """Return whose kernels run on a catalog architecture; the architecture itself where the table names nobody."""
-    makers: dict[str, list[str]] = _table()["kernel_makers"]
+    """Return the maker of the kernels on a catalog architecture; the architecture where the table names nobody."""
+    makers: dict[str, list[str]] = constants("formats")["kernel_makers"]
     return next((maker for maker, architectures in makers.items() if arch in architectures), arch)
 
 
 def engine_tag(engine: str) -> str | None:
     """Return the efficiency tag of an engine as discovery names it; empty for the base, None without a prior."""
-    tag: str | None = _table()["engines"].get(engine)
+    tag: str | None = constants("formats")["engines"].get(engine)
     return tag
 
 
 @cache
 def defaults() -> Defaults:
-    """Assumptions for what was not measured."""
-    return Defaults(**{field.name: _table()["assumed"][field.name] for field in fields(Defaults)})
+    """Assumptions for values that were not measured."""
+    return Defaults(**{field.name: constants("formats")["assumed"][field.name] for field in fields(Defaults)})

@@ -1,4 +1,4 @@
-"""Calibration of the serving model on what one host itself measured."""
+"""Calibration of the serving model on measurements of one host."""
 
 import math
 from collections.abc import Sequence
@@ -42,10 +42,10 @@ from pertoken.state.deployment import Deployment
 SOME_WAIT = 0.1
 """Waiting requests from which a measured TTFT is mostly queueing time, not prefill."""
 LOAD_KINDS = frozenset({"raise_batch", "raise_batch_far"})
-"""Kinds of change whose forecast rests on operating points; others rest on the mean of the window.
+"""Kinds of change with a forecast from operating points; others rest on the mean of the window.
 
-Points show how time grows with the load, but what they attribute to a term is partly what the model misses. On public
-pairs ten points made changes of the batch better and changes of weights, ranks or device worse
+Points show how time grows with the load, but the time that they attribute to a term is partly an error of the model.
+On public pairs ten points made changes of the batch better and changes of weights, ranks or device worse
 (`python -m benchmarks.forecast --calibrate-with 10`)."""
 MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
@@ -125,23 +125,20 @@ class Calibration:
 
     @property
     def receipts(self) -> tuple[str, ...]:
-        """Return the verified changes that it rests on, for people."""
-        return tuple(
-            f"the forecast of this host is calibrated by {realised.source}: {realised.words}"
-            for realised in self.realised
-        )
+        """The verified changes that it rests on, for people."""
+        calibrated_by = "the forecast of this host is calibrated by"
+        return tuple(f"{calibrated_by} {realised.source}: {realised.words}" for realised in self.realised)
 
     def has_seen(self, deployment: Deployment, to: Deployment) -> bool:
         """Return whether a change is of kinds verified on this host: its ratio is measured, not inferred."""
-        kinds = kinds_of(deployment, to) if self.realised else frozenset()
-        return bool(kinds) and any(
-            kinds <= kinds_of(deployment, realised.ran(deployment)) for realised in self.realised
-        )
+        kinds = kinds_of(deployment, to)
+        verified = (kinds_of(deployment, realised.ran(deployment)) for realised in self.realised)
+        return bool(kinds) and any(kinds <= kinds_of_change for kinds_of_change in verified)
 
     def log_sd(self, shares: Array) -> float:
         """Return the standard deviation of a step's log time, given the shares of its terms.
 
-        It adds what the measurements left open and how far predictions of this deployment were off.
+        It adds the uncertainty of the measurements and the errors of predictions of this deployment.
         """
         prior = deviation()
         slope = prior.groups @ shares
@@ -151,7 +148,7 @@ class Calibration:
 
     @property
     def shift(self) -> Array:
-        """Return the additions to the log times of the terms, shape (1, number of `TERMS`)."""
+        """Additions to the log times of the terms, shape (1, number of `TERMS`)."""
         return _shift(self)
 
 
@@ -236,13 +233,13 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
         activity(c, table, rows.busy_s, running, rows.memory_active, "memory"),
         activity(c, table, rows.busy_s, running, rows.gemm_active, "products"),
     ]
-    known = [observation for observation in observed if np.isfinite(observation.seconds).any()]
-    fitted = posterior(c, table, prior, known, owner, widen)
+    measured_times = [observation for observation in observed if np.isfinite(observation.seconds).any()]
+    fitted = posterior(c, table, prior, measured_times, owner, widen)
     if any(rows.realised):
         now_s = steady(c, table, running, rows_times(fitted.mean[owner], prior.groups)).token_s
         began = np.searchsorted(owner, owner)  # the mean of the window of each owner comes first
         changes = before_changes(c, running, rows.slower_before * now_s[began], rows.realised)
-        more = posterior(c, table, prior, [*known, changes], owner, widen, short=True)
+        more = posterior(c, table, prior, [*measured_times, changes], owner, widen, short=True)
         with_change = np.array([bool(earlier) for earlier in rows.realised])
         fitted = Posterior(
             np.where(with_change[:, None], more.mean, fitted.mean),
@@ -270,22 +267,19 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             points=len(measured.used_points) + (not measured.enough_points),
             minutes=sum(not point.probed for point in measured.used_points),
             probed=sum(point.probed for point in measured.used_points),
-            realised=tuple(known.realised for known in rows.realised[row]),
+            realised=tuple(state.realised for state in rows.realised[row]),
             load_errors=load_errors(loads[row], log_errors[row]) if row in windows else None,
             misfit=prior.misfit if widen[row] != 1 else 0.0,
             error=prediction_error(errors[owner == row], scores[owner == row], MIN_POINTS - 1),
         )
         for row, measured in enumerate(seen)
     ]
-    return [_with_window(calibration, windows.get(row)) for row, calibration in enumerate(calibrations)]
-
-
-def _with_window(points: Calibration, window: Calibration | None) -> Calibration:
-    """Return a calibration on points with the one on the mean of its window, which has the same track record."""
-    if window is None:
-        return points
-    record = replace(window, minutes=points.minutes, probed=points.probed, error=points.error)
-    return replace(points, window=record)
+    for row, window in windows.items():
+        points_of = calibrations[row]
+        # Both have the same track record.
+        window = replace(window, minutes=points_of.minutes, probed=points_of.probed, error=points_of.error)
+        calibrations[row] = replace(points_of, window=window)
+    return calibrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +306,10 @@ class _Rows:
 
 
 def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequence[Earlier]]) -> _Rows:
-    own = [measured.used_points for measured in seen]
-    owner = np.repeat(
-        np.arange(len(seen)), [1 + len(points) + len(known) for points, known in zip(own, changes, strict=True)]
-    )
-    c = with_earlier(means, [1 + len(points) for points in own], changes)
+    used_points = [measured.used_points for measured in seen]
+    n_rows = [1 + len(points) + len(states) for points, states in zip(used_points, changes, strict=True)]
+    owner = np.repeat(np.arange(len(seen)), n_rows)
+    c = with_earlier(means, [1 + len(points) for points in used_points], changes)
     columns = {name: getattr(c, name).copy() for name in ("prompt_len", "generated_len", "cached_share")}
     figures: dict[str, list[float | None]] = {field.name: [] for field in fields(_Rows)[2:-1]}
 
@@ -324,7 +317,7 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
         for name, values in figures.items():
             values.append(measured.get(name))
 
-    for host_observed, points, earlier_ones in zip(seen, own, changes, strict=True):
+    for host_observed, points, earlier_states in zip(seen, used_points, changes, strict=True):
         running = max(1.0, host_observed.load.running)
         mean_s, waited = running / host_observed.busy_tok_s, host_observed.load.waiting >= SOME_WAIT
         activity_known = any(point.memory_active or point.gemm_active for point in points)
@@ -350,9 +343,9 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
                 memory_active=point.memory_active,
                 gemm_active=point.gemm_active,
             )
-        for known in earlier_ones:
-            add(running=running, slower_before=known.slower(host_observed.deployment))
-    arrays = {name: _known(values) for name, values in figures.items()}
+        for state in earlier_states:
+            add(running=running, slower_before=state.realised.slower_before(host_observed.deployment))
+    arrays = {name: np.array(values, np.float64) for name, values in figures.items()}  # NaN for None
     return _Rows(replace(c, **columns), owner, **arrays, realised=changes)
 
 
@@ -362,15 +355,10 @@ def carried(calibration: Calibration, to: Deployment, market: Market) -> Calibra
 
     The errors on accelerators are no evidence on CPUs: there it is the prior, around the rates that a probe measured.
     Forecasts from such rates alone were held by half widths of 0.25 of a logarithm in 46 of 54 figures
-    (`benchmarks.site --cpu-time --seed 161803`); those of a move are wider.
+    (`benchmarks.site --cpu-time --seed 161803`); a move has wider ones.
     """
     if calibration.origin is None or not onto_cpus(calibration.origin, to, market):
         return calibration
-    return _unmeasured_on_cpus(calibration)
-
-
-@by_identity
-def _unmeasured_on_cpus(calibration: Calibration) -> Calibration:
     prior = deviation()
     covariance = np.diag(prior.sd**2)
     return Calibration(
@@ -384,11 +372,6 @@ def _unmeasured_on_cpus(calibration: Calibration) -> Calibration:
 def _on_cpus(deployment: Deployment, market: Market) -> bool:
     accelerator = market.accelerator(deployment.accelerator)
     return accelerator is not None and accelerator.arch == CPU_ARCH
-
-
-def _known(values: Sequence[float | None]) -> Array:
-    """Return values with NaN where one was not measured."""
-    return np.array([math.nan if value is None else value for value in values])
 
 
 def _capacity(running: float, fitting: float, filling: float, kv_use: float | None) -> float:

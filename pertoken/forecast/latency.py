@@ -1,4 +1,4 @@
-"""TTFT and TPOT of a deployment under a load: the queueing model over the calibrated serving model, with ranges."""
+"""TTFT and TPOT of a deployment under a load: the queueing model over the calibrated serving model, with intervals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pertoken.forecast.queueing import (
     under_load,
 )
 from pertoken.forecast.served import Abstained, Load, for_each, measured_kinds
-from pertoken.forecast.serving import Z_80, Range, concurrency_limits
+from pertoken.forecast.serving import Z_80, Range, concurrency_limits, interval_around
 from pertoken.forecast.terms import TERMS, prefill_seconds, seconds, total
 from pertoken.state.deployment import Deployment
 
@@ -149,7 +149,7 @@ class Latency:
     utilization: float = 0.0
     """Arrivals over the requests/s that a full batch finishes. A value of 1 or more is a refusal."""
     overloaded: float = 0.0
-    """Probability, 0 to 1, that more requests arrive than the replica can serve. The ranges assume that fewer do."""
+    """Probability, 0 to 1, that more requests arrive than the replica can serve. The intervals assume that fewer do."""
     refusal: str | None = None
     assumptions: tuple[str, ...] = ()
     slopes: tuple[Array, ...] = field(default=(), compare=False, repr=False)
@@ -200,7 +200,7 @@ def latencies(queries: Sequence[LatencyQuery], market: Market) -> list[Latency |
 
 
 def likely_latencies(queries: Sequence[LatencyQuery], market: Market) -> list[LikelyLatency | Abstained]:
-    """Return the likely values of `latency` of each query, or `Abstained`: an eighth of the time, without ranges."""
+    """Return the likely values of `latency` of each query, or `Abstained`: an eighth of the time, without intervals."""
     return for_each(queries, END, market, _likely_latencies, ROWS_AT_ONCE)
 
 
@@ -217,20 +217,20 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
             refusal = _overload(query, state.capacity_per_s[own_rows][0])
             latencies_of.append(Latency(utilization=float(utilization[0]), refusal=refusal))
         else:
-            latencies_of.append(_with_ranges(query, figures[own_rows], utilization, market))
+            latencies_of.append(_with_intervals(query, figures[own_rows], utilization, market))
     return latencies_of
 
 
 def _likely_latencies(queries: Sequence[LatencyQuery], c: Candidates) -> list[LikelyLatency]:
     state = _states(queries, c, np.zeros((1, len(TERMS))))
-    known = []
+    latencies_of = []
     for row, (query, (ttft_p50, ttft_p95, tpot_p50, tpot_p95)) in enumerate(
         zip(queries, _figures_ms(state).tolist(), strict=True)
     ):
         refusal = _overload(query, state.capacity_per_s[row]) if state.saturated[row] else None
         utilization = float(state.utilization[row])
-        known.append(LikelyLatency(ttft_p50, ttft_p95, tpot_p50, tpot_p95, refusal, utilization))
-    return known
+        latencies_of.append(LikelyLatency(ttft_p50, ttft_p95, tpot_p50, tpot_p95, refusal, utilization))
+    return latencies_of
 
 
 def _figures_ms(state: UnderLoad) -> Array:
@@ -265,7 +265,7 @@ def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> Un
     )
 
 
-def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, market: Market) -> Latency:
+def _with_intervals(query: LatencyQuery, figures: Array, utilization: Array, market: Market) -> Latency:
     """Return the latency of one deployment.
 
     `figures`, shape (1 + groups of terms, 4), and `utilization` have the likely values in their first row and in each
@@ -276,7 +276,10 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, market
     origin = calibration.origin
     kinds = measured_kinds(origin, deployment, market) if origin is not None else None
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        _range(float(column[0]), with_queue(_half_width(_log_sd(column, covariance), kinds))) for column in figures.T
+        interval_around(
+            float(column[0]), min(with_queue(_half_width(_log_sd(column, covariance), kinds)), MAX_HALF_WIDTH)
+        )
+        for column in figures.T
     )
     spare_sd = -math.log(utilization[0]) / max(_log_sd(utilization, covariance), 1e-9)
     return Latency(
@@ -293,7 +296,7 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, market
 
 
 def with_queue(half_width: float, share: float = 1.0) -> float:
-    """Return the half width of a latency's logarithm from that of device time, with a share of the queueing model's
+    """Return the half width of a latency's logarithm from device time's, with a share of the queueing model's
     error. Its source: `python -m benchmarks.queueing`."""
     return math.hypot(half_width, share * Z_80 * deviation().misfit)
 
@@ -316,9 +319,9 @@ Limits = tuple[float | None, float | None, float | None, float | None]
 def overruns(queries: Sequence[tuple[LatencyQuery, Limits]], market: Market) -> list[bool | Abstained]:
     """Return whether each query likely serves less than arrives or exceeds one of its limits, or `Abstained`.
 
-    The result is that of the likely figures of `latency`, without computing quantiles.
+    The result follows from likely figures as in `latency`, without computing quantiles.
     """
-    return for_each(queries, lambda asked: END(asked[0]), market, _overrun, ROWS_AT_ONCE)
+    return for_each(queries, lambda pair: END(pair[0]), market, _overrun, ROWS_AT_ONCE)
 
 
 def _overrun(requested: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) -> list[bool]:
@@ -339,7 +342,7 @@ def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service
 
 
 def _missed(queries: Sequence[LatencyQuery], c: Candidates, limit: Array) -> Array | None:
-    """Return what measured points show of the steps of each query, as `service` takes it; None where none is known."""
+    """Return the errors of steps of each query by points, as `service` takes them; None where none is known."""
     errors = [query.calibration.errors_for(query.deployment) for query in queries]
     return missed_steps(c, *_lengths(queries), limit, errors) if any(errors) else None
 
@@ -363,7 +366,7 @@ def _chunk_tokens(deployment: Deployment) -> float:
 
 
 def _log_sd(values: Array, covariance: Array) -> float:
-    """Return the standard deviation of the logarithm of a figure; `values` has the rows of `_with_ranges`.
+    """Return the standard deviation of the logarithm of a figure; `values` has the rows of `_with_intervals`.
 
     It consists of the uncertainty that the calibration left and of the noise of one measurement.
     """
@@ -386,12 +389,8 @@ def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:
     """
     if kinds is None:
         return max(intervals().floor, Z_80 * log_sd)
-    return max(float(intervals().half_width(some, log_sd)) for some in (kinds, {"raise_batch"}) if some)
-
-
-def _range(likely: float, half_width: float) -> Range:
-    spread = math.exp(min(half_width, MAX_HALF_WIDTH))
-    return likely / spread, likely, likely * spread
+    changes = [change for change in (kinds, {OTHER_LOAD}) if change]
+    return max(float(intervals().half_width(change, log_sd)) for change in changes)
 
 
 def ratios(present_latency: Latency, after: Latency, calibration: Calibration, *, same_load: bool) -> tuple[Range, ...]:
@@ -404,16 +403,16 @@ def ratios(present_latency: Latency, after: Latency, calibration: Calibration, *
         return (SAME,) * len(after.slopes)
     kinds = None if after.kinds is None else after.kinds | (frozenset() if same_load else {OTHER_LOAD})
     covariance = np.asarray(calibration.posterior.covariance[0])
-    ranges = []
+    ratio_intervals = []
     for index, (present, proposed) in enumerate(zip(_likely(present_latency), _likely(after), strict=True)):
         log_ratio = math.log(proposed / present)
         slope = after.slopes[index] - present_latency.slopes[index]
         log_sd = math.sqrt(max(float(slope @ covariance @ slope), 0.0) + (slope[-1] * deviation().noise) ** 2)
         device = intervals().floor if kinds is None else float(intervals().half_width(kinds, log_sd))
         # The error of the queueing model is common to both where they hardly differ.
-        spread = math.exp(with_queue(device, min(1.0, abs(log_ratio))))
-        ranges.append((proposed / present / spread, proposed / present, proposed / present * spread))
-    return tuple(ranges)
+        half_width = with_queue(device, min(1.0, abs(log_ratio)))
+        ratio_intervals.append(interval_around(proposed / present, half_width))
+    return tuple(ratio_intervals)
 
 
 def _likely(latency: Latency) -> list[float]:
@@ -435,7 +434,7 @@ def fewest_all(
 
     None where `MAX_REPLICAS` copies do not, `Abstained` in place of a query that cannot be forecast.
     """
-    return for_each(queries, lambda asked: END(asked[0]), market, _fewest)
+    return for_each(queries, lambda triple: END(triple[0]), market, _fewest)
 
 
 def _fewest(requested: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], c: Candidates) -> Iterator[Counts]:

@@ -7,17 +7,14 @@ and its memory traffic adds no information. A cap lowers the clock until the pow
 the parts of a step that wait for it. Constants: `power.toml`, fitted by `python -m benchmarks.power`.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import Steady
+from pertoken.forecast.formats import constants
 from pertoken.forecast.terms import TERMS, seconds
 
 MEMORY = ("weights", "experts", "kv_cache")
@@ -54,13 +51,13 @@ class Slowed:
 
 def idle_w(accelerator: str, limit_w: float) -> float:
     """Watts of an idle device of this catalog name; a share of its limit where none was measured."""
-    table = _table()["idle"]
+    table = constants("power")["idle"]
     return float(table["watts"].get(accelerator, table["assumed"] * limit_w))
 
 
 def full_w(accelerator: str, limit_w: float) -> float:
     """Watts of the least limited product of an accelerator's chip, by its catalog name; its own limit if it is that."""
-    return max(limit_w, float(_table()["full"]["watts"].get(accelerator, 0.0)))
+    return max(limit_w, float(constants("power")["full"]["watts"].get(accelerator, 0.0)))
 
 
 def products_share(c: Candidates, running: Array, token_s: Array) -> Array:
@@ -73,7 +70,7 @@ def products_share(c: Candidates, running: Array, token_s: Array) -> Array:
 
 def busy_w(device: Device, share: Array, busy: Busy | None = None) -> Array:
     """Watts of one device that uses this share of its products, shape (n,): never below idle, never above its limit."""
-    x = busy or _table()["busy"]
+    x = busy or constants("power")["busy"]
     full = np.maximum(device.full_w, device.limit_w)
     drawn = device.idle_w - (full - device.idle_w) * np.expm1(-x["products"] * share ** x["exponent"])
     return np.asarray(np.minimum(drawn, device.limit_w))
@@ -116,12 +113,12 @@ def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array, clock:
 
 def clock_constants() -> Busy:
     """Return the numbers of `[clock]`."""
-    return {name: float(value) for name, value in _table()["clock"].items() if not isinstance(value, str)}
+    return {name: float(value) for name, value in constants("power")["clock"].items() if not isinstance(value, str)}
 
 
 def log_sd(slowed: bool) -> float:
     """Standard deviation of the log error of watts: of work at the highest clock, or under a cap."""
-    return float(_table()["clock" if slowed else "busy"]["log_sd"])
+    return float(constants("power")["clock" if slowed else "busy"]["log_sd"])
 
 
 def fixed_w(x: Busy, device: Device, power_w: Array) -> Array:
@@ -138,8 +135,3 @@ def dynamic_share(x: Busy, share: Array) -> Array:
 
 def _places(names: tuple[str, ...]) -> list[int]:
     return [TERMS.index(name) for name in names]
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.forecast").joinpath("power.toml").read_text(encoding="utf-8"))

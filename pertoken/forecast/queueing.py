@@ -47,9 +47,9 @@ class Service:
         below = (self.running.T[:, :, None] <= running).sum(axis=0, dtype=np.int16) - 1
         below = np.minimum(np.maximum(below, 0), points - 2)
         index = below + (np.arange(len(below)) * points)[:, None]
-        left, right = self.running.take(index), self.running.take(index + 1)
+        first, last = self.running.take(index), self.running.take(index + 1)
         low, high = self.decode_s.take(index), self.decode_s.take(index + 1)
-        share = np.minimum(np.maximum((running - left) / np.maximum(right - left, 1e-12), 0.0), 1.0)
+        share = np.minimum(np.maximum((running - first) / np.maximum(last - first, 1e-12), 0.0), 1.0)
         seconds: Array = low + share * (high - low)
         return seconds
 
@@ -96,17 +96,17 @@ class Chain:
     def running_at(self, rate: Array) -> Array:
         """Return the number of sequences at which requests finish as fast as they arrive, shape (n,).
 
-        `rate` is below that of a full batch. The step time is linear between the known points, so the number is the
+        `rate` is below the capacity. The step time is linear between the known points, so the number is the
         solution of a linear equation on the segment that contains it.
         """
         points, step_s = self.service.running, self.service.decode_s
         row, last = np.arange(len(rate)), points.shape[1] - 1
         enough = self.finished_per_s(points) >= rate[:, None]
         above = np.where(enough.any(axis=1), enough.argmax(axis=1), last + 1)
-        left, right = np.maximum(above - 1, 0), np.minimum(above, last)
-        width = points[row, right] - points[row, left]
-        slope = np.where(width > 0, (step_s[row, right] - step_s[row, left]) / np.where(width > 0, width, 1.0), 0.0)
-        intercept = step_s[row, left] - slope * points[row, left]
+        begin, end = np.maximum(above - 1, 0), np.minimum(above, last)
+        width = points[row, end] - points[row, begin]
+        slope = np.where(width > 0, (step_s[row, end] - step_s[row, begin]) / np.where(width > 0, width, 1.0), 0.0)
+        intercept = step_s[row, begin] - slope * points[row, begin]
         steps_per_s = rate * self.steps[:, 0]
         running: Array = (
             steps_per_s * intercept / np.maximum(1 - rate * self.prefill_s[:, 0] - steps_per_s * slope, 1e-300)
@@ -344,7 +344,7 @@ def tpot_distribution(service: Service, state: SteadyState, generated: Lengths) 
 
     It varies with the batch over the life of the request and with the prefills of other requests. A short output sees
     one state of the batch and of the prefill queue, so it varies most. Over a longer life both variances shrink as
-    those of a process that forgets exponentially: the batch within a mean residence, the prefill queue within
+    for a process that forgets exponentially: the batch within a mean residence, the prefill queue within
     `memory_steps`. The share of steps with a prefill is Beta distributed.
     """
     prefills, states = state.prefills, state.states
@@ -424,12 +424,12 @@ def crossing(rising: Callable[[Array], Array], low: Array, high: Array) -> Array
     """
     at_low, at_high = rising(low), rising(high)
     crossing_at = np.where(at_low >= 0, low, high)
-    left = (at_low < 0) & (at_high > 0)
+    is_open = (at_low < 0) & (at_high > 0)
     side = np.zeros(len(low))
     for _ in range(MAX_STEPS):
-        if not left.any():
+        if not is_open.any():
             break
-        apart = np.where(left, at_high - at_low, 1.0)
+        apart = np.where(is_open, at_high - at_low, 1.0)
         middle = (low * at_high - high * at_low) / apart
         middle = np.where((middle > low) & (middle < high), middle, (low + high) / 2)
         value = rising(middle)
@@ -440,8 +440,8 @@ def crossing(rising: Callable[[Array], Array], low: Array, high: Array) -> Array
         at_low = np.where(below, value, np.where(side > 0, at_low / 2, at_low))
         low, high = np.where(below, middle, low), np.where(below, high, middle)
         side = np.where(below, -1.0, 1.0)
-        crossing_at = np.where(left, middle, crossing_at)
-        left &= ~converged & (high - low > TOLERANCE * np.abs(high))
+        crossing_at = np.where(is_open, middle, crossing_at)
+        is_open &= ~converged & (high - low > TOLERANCE * np.abs(high))
     return crossing_at
 
 
@@ -478,7 +478,7 @@ class TtftDistribution:
         """Return the share of requests that take longer than each of `seconds`, shape (n, times) of both.
 
         Both waits are exponential. `possible`, shape (n, times, lengths): prompts that can be done within the time; by
-        default those with an own prefill that is not longer.
+        default all with an own prefill that is not longer.
         """
         a, b = 1 / self.place_wait_s, 1 / self.prefill_wait_s
         b = np.where(np.abs(a - b) < 1e-6 * a, b * (1 + 1e-5), b)  # the sum of two equal ones has another formula
@@ -513,7 +513,7 @@ class TtftDistribution:
 @dataclass(frozen=True, slots=True)
 class UnderLoad:
     """Steady states, one row per candidate. Where a load exceeds the capacity, the queue grows without end: waiting
-    and TTFT are infinite, and the other figures are those of a full batch."""
+    and TTFT are infinite, and the other figures are of a full batch."""
 
     capacity_per_s: Array
     """Requests/s of a full batch."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from typing import TypeVar
 
 from pertoken.by_identity import by_identity
@@ -22,6 +19,7 @@ from pertoken.forecast.formats import (
     Format,
     admits_whole_requests,
     assumed_kv_dtype,
+    constants,
     cpu_kernels,
     defaults,
     engine_tag,
@@ -44,7 +42,7 @@ T = TypeVar("T")
 PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
-"""Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
+"""Versions with scheduler and API server in one process; 0.8 made the rewritten engine the default."""
 VLLM_ASYNC = r"v?(0\.(1[4-9]|[2-9]\d)|[1-9]\d*\.)"
 """Versions that schedule the next step while the device computes: 0.14 made `--async-scheduling` the default."""
 CPU_ATTENTION_SHARE = 0.05
@@ -59,7 +57,7 @@ BISECTIONS = 40
 
 
 class Abstained(Exception):
-    """The serving model does not know enough to give a number; the message names what is missing."""
+    """The serving model does not know enough to give a number; the message names the missing value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +106,13 @@ Row = tuple[dict[str, float], tuple[float, ...]]
 
 def resolve_each(queries: Sequence[tuple[Deployment, Load]], market: Market) -> list[Row | Abstained]:
     """Resolve each deployment under its load; `Abstained` in place of a row where something is unknown."""
-    return [_row_or_reason(deployment, load, market) for deployment, load in queries]
-
-
-def _row_or_reason(deployment: Deployment, load: Load, market: Market) -> Row | Abstained:
-    try:
-        return _row(deployment, load, market)
-    except Abstained as reason:
-        return reason
+    rows: list[Row | Abstained] = []
+    for deployment, load in queries:
+        try:
+            rows.append(_row(deployment, load, market))
+        except Abstained as reason:
+            rows.append(reason)
+    return rows
 
 
 def stack_rows(rows: Sequence[Row]) -> Candidates:
@@ -130,22 +127,22 @@ def for_each(
     compute: Callable[[Sequence[Q], Candidates], Iterable[T]],
     at_once: int = sys.maxsize,
 ) -> list[T | Abstained]:
-    """Return what `compute` gives for groups of at most `at_once` queries; `Abstained` where something is unknown.
+    """Return the results of `compute` for groups of at most `at_once` queries; `Abstained` where something is unknown.
 
     `end`: the deployment and the load of a query.
     """
     rows = resolve_each([end(query) for query in queries], market)
-    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
+    resolved = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     computed: list[T] = []
-    for first in range(0, len(known), at_once):
-        group = known[first : first + at_once]
+    for first in range(0, len(resolved), at_once):
+        group = resolved[first : first + at_once]
         computed += compute([query for query, _ in group], stack_rows([row for _, row in group]))
     results = iter(computed)
     return [row if isinstance(row, Abstained) else next(results) for row in rows]
 
 
 def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
-    """Return what weights of a format run at on a device: native products where it has them, else unpacked ones.
+    """Return the rates of weights of a format on a device: native products where it has them, else unpacked ones.
 
     Raises Abstained for a format the serving model does not know.
     """
@@ -208,7 +205,7 @@ def device_columns(accelerator: Accelerator) -> dict[str, float]:
 def device_tags(accelerator: Accelerator, kv_dtype: str | None, old_vllm: bool | None) -> list[str]:
     """Tags of a device with a cache dtype.
 
-    `old_vllm`: whether the engine is a vLLM from before 0.8; None for one whose version is not known and for others.
+    `old_vllm`: whether the engine is a vLLM from before 0.8; None for an unknown version and for other engines.
     """
     arch = hardware_tag(accelerator.arch)
     held = [arch] if arch else []
@@ -348,8 +345,8 @@ def uncovered_kernels(deployment: Deployment, market: Market) -> str | None:
 def _cpu_columns(rates: MeasuredRates, kv_bytes: float) -> dict[str, float]:
     """Return the columns that rates of CPUs decide.
 
-    The table makes the rates that are reached of listed ones. Those of CPUs are measured, so reached already: they are
-    divided by what the table will multiply them with.
+    The table makes the rates that are reached of listed ones. Rates of CPUs are measured, so reached already: they are
+    divided by the factors of the table.
     """
 
     def listed(rate: float, term: str) -> float:
@@ -379,7 +376,7 @@ def image_flops(model: str, load: Load) -> float:
 
 
 def encoder_assumptions(deployment: Deployment, load: Load) -> tuple[str, ...]:
-    """Return what is assumed of the images of requests, as a phrase, where the catalog does not have their encoder."""
+    """Return the assumption on the images of requests, as a phrase, where the catalog does not have their encoder."""
     if load.images <= 0 or image_encoder(_names(deployment)) is not None:
         return ()
     return (
@@ -395,10 +392,10 @@ def _names(deployment: Deployment) -> str:
 def images_tag(images: float) -> float:
     """Return the value of the tag `images` for a number of images per request, not always whole.
 
-    The table has what one image adds to the time of a request as a factor; each image adds as much.
+    The table has the time that one image adds to a request as a factor; each image adds as much.
     """
-    one = efficiency().by_tag[tag_names().index("images"), TERMS.index("requests")]
-    return math.log1p(images * math.expm1(one)) / one if one > 0 else min(1.0, images)
+    log_time = efficiency().by_tag[tag_names().index("images"), TERMS.index("requests")]
+    return math.log1p(images * math.expm1(log_time)) / log_time if log_time > 0 else min(1.0, images)
 
 
 def accepted_len(acceptance: float | None, drafted: int) -> float:
@@ -420,16 +417,11 @@ def acceptance(length: float, drafted: float) -> float:
 
 
 def layout(deployment: Deployment) -> tuple[int, int, int]:
-    """Tensor-, pipeline- and data-parallel ranks; devices whose layout was not seen are tensor-parallel ranks."""
+    """Tensor-, pipeline- and data-parallel ranks; devices without a seen layout are tensor-parallel ranks."""
     parallel = (deployment.tp, deployment.pp, deployment.dp)
     if parallel == (None, None, None):
         return len(deployment.device_ids) or 1, 1, 1
     return deployment.tp or 1, deployment.pp or 1, deployment.dp or 1
-
-
-@cache
-def _table() -> dict[str, dict[str, str]]:
-    return tomllib.loads(files("pertoken.forecast").joinpath("kinds.toml").read_text(encoding="utf-8"))
 
 
 UNCOVERED_KERNELS = "uncovered kernels"
@@ -439,11 +431,11 @@ UNCOVERED_KERNELS = "uncovered kernels"
 @by_identity
 def kinds_of(deployment: Deployment, to: Deployment) -> frozenset[str]:
     """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
-    changes = _changes(deployment, to)
-    kinds = {_table()["knobs"][knob] for knob in changes if knob in _table()["knobs"]}
+    changes, table = _changes(deployment, to), constants("kinds")
+    kinds = {table["knobs"][knob] for knob in changes if knob in table["knobs"]}
     if "weight_dtype" in changes:
-        narrow = to.weight_dtype if to.weight_dtype in _table()["narrow"] else deployment.weight_dtype
-        kinds.add(f"quantize_{_table()['narrow'].get(narrow or '', narrow)}")
+        narrow = to.weight_dtype if to.weight_dtype in table["narrow"] else deployment.weight_dtype
+        kinds.add(f"quantize_{table['narrow'].get(narrow or '', narrow)}")
     return frozenset(kinds)
 
 
@@ -463,7 +455,7 @@ def _changes(deployment: Deployment, to: Deployment) -> frozenset[str]:
 
 
 def onto_cpus(present_deployment: Deployment, to: Deployment, market: Market) -> bool:
-    """Return whether a change is a move from accelerators to CPUs, whose rates a probe measured by engine."""
+    """Return whether a change is a move from accelerators to CPUs, with rates that a probe measured by engine."""
     on_cpus = [
         device is not None and device.arch == CPU_ARCH
         for device in (market.accelerator(deployment.accelerator) for deployment in (present_deployment, to))
@@ -471,8 +463,8 @@ def onto_cpus(present_deployment: Deployment, to: Deployment, market: Market) ->
     return on_cpus == [False, True]
 
 
-def known_kinds(deployment: Deployment, to: Deployment, load: Load, market: Market) -> frozenset[str]:
-    """Return the kinds of a change. Raises Abstained for a knob that the serving model does not know."""
+def check_kinds(deployment: Deployment, to: Deployment, load: Load, market: Market) -> None:
+    """Raise Abstained for a change of a knob that the serving model does not know."""
     changes = _changes(deployment, to)
     if "enable_prefix_caching" in changes and not deployment.enable_prefix_caching:
         raise Abstained(
@@ -483,12 +475,11 @@ def known_kinds(deployment: Deployment, to: Deployment, load: Load, market: Mark
             "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
             "metrics that count drafts"
         )
-    known = {"weight_dtype", "engine"} if onto_cpus(deployment, to, market) else {"weight_dtype"}
-    unknown = [knob for knob in changes - known if knob not in _table()["knobs"]]
+    in_rates = {"weight_dtype", "engine"} if onto_cpus(deployment, to, market) else {"weight_dtype"}
+    unknown = [knob for knob in changes - in_rates if knob not in constants("kinds")["knobs"]]
     if unknown:
         trial = knobs()[unknown[0]].trial
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")
-    return kinds_of(deployment, to)
 
 
 def check_hardware(present_deployment: Deployment, to: Deployment, market: Market) -> None:

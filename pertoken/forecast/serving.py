@@ -1,7 +1,7 @@
-"""The serving model: throughput, latency and concurrency of a deployment under a load, with ranges.
+"""The serving model: throughput, latency and concurrency of a deployment under a load, with intervals.
 
-Ranges are (low, likely, high) of an 80 % interval. Without a calibration the width is the error of single deployments
-in public data; with one it follows from the measurements of the host.
+An interval is of 80 %. Without a calibration its width is the error of single deployments in public data; with one it
+follows from the measurements of the host.
 """
 
 import math
@@ -34,10 +34,10 @@ from pertoken.forecast.served import (
     Load,
     Row,
     check_hardware,
+    check_kinds,
     encoder_assumptions,
     for_each,
     kinds_of,
-    known_kinds,
     measured_kinds,
     resolve_each,
     stack_rows,
@@ -185,7 +185,7 @@ def compare(
 class Comparison:
     """A change of one deployment under a load and its calibration."""
 
-    now: Deployment
+    present: Deployment
     to: Deployment
     load: Load
     calibration: Calibration
@@ -193,46 +193,43 @@ class Comparison:
 
 def compare_all(comparisons: Sequence[Comparison], market: Market) -> list[Change | Forecast | Abstained]:
     """Return `compare` of each change, or `Abstained`. They are computed together."""
-    resolved_now, resolved_after = (
+    resolved_present, resolved_after = (
         resolve_each([(getattr(comparison, end), comparison.load) for comparison in comparisons], market)
-        for end in ("now", "to")
+        for end in ("present", "to")
     )
     results: list[Change | Forecast | Abstained | None] = []
-    known: list[tuple[Comparison, frozenset[str], Row, Row]] = []
-    for comparison, before, after in zip(comparisons, resolved_now, resolved_after, strict=True):
+    forecastable: list[tuple[Comparison, Row, Row]] = []
+    for comparison, present, proposed in zip(comparisons, resolved_present, resolved_after, strict=True):
         comparison = replace(comparison, calibration=comparison.calibration.for_change(comparison.to))
         try:
-            kinds = known_kinds(comparison.now, comparison.to, comparison.load, market)
-            check_hardware(comparison.now, comparison.to, market)
+            check_kinds(comparison.present, comparison.to, comparison.load, market)
+            check_hardware(comparison.present, comparison.to, market)
         except Abstained as reason:
             results.append(reason)
             continue
-        if isinstance(before, Abstained) or isinstance(after, Abstained):
-            results.append(before if isinstance(before, Abstained) else after)  # type: ignore[arg-type]
-            continue
-        results.append(None)
-        known.append((comparison, kinds, before, after))
-    changes = iter(_compared(known, market) if known else ())
+        if isinstance(present, Abstained):
+            results.append(present)
+        elif isinstance(proposed, Abstained):
+            results.append(proposed)
+        else:
+            results.append(None)
+            forecastable.append((comparison, present, proposed))
+    changes = iter(_compared(forecastable, market) if forecastable else ())
     return [next(changes) if result is None else result for result in results]
 
 
 def _compared(
-    forecastable: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market
+    forecastable: Sequence[tuple[Comparison, Row, Row]], market: Market
 ) -> list[Change | Forecast | Abstained]:
-    comparisons = [comparison for comparison, _, _, _ in forecastable]
+    comparisons, present_rows, proposed_rows = (list(column) for column in zip(*forecastable, strict=True))
     carried_over = [carried(comparison.calibration, comparison.to, market) for comparison in comparisons]
-    before, after = stack_rows([row[2] for row in forecastable]), stack_rows([row[3] for row in forecastable])
-    afterwards = _forecasts(
-        [comparison.to for comparison in comparisons],
-        [comparison.load for comparison in comparisons],
-        after,
-        market,
-        carried_over,
-    )
+    present, proposed = stack_rows(present_rows), stack_rows(proposed_rows)
+    deployments, loads = zip(*((comparison.to, comparison.load) for comparison in comparisons), strict=True)
+    afterwards = _forecasts(deployments, loads, proposed, market, carried_over)
     starts = [row for row, forecast in enumerate(afterwards) if forecast.running is not None]
     if not starts:
         return list(afterwards)
-    candidates_before, candidates_after = before.take(np.array(starts)), after.take(np.array(starts))
+    candidates_before, candidates_after = present.take(np.array(starts)), proposed.take(np.array(starts))
     comparisons, carried_over = [comparisons[row] for row in starts], [carried_over[row] for row in starts]
     running = (
         np.array([max(1.0, comparison.load.running) for comparison in comparisons]),
@@ -245,40 +242,39 @@ def _compared(
     )
     verified = np.array(
         [
-            forecastable.has_seen(change.now, change.to)
-            for change, forecastable in zip(comparisons, carried_over, strict=True)
+            calibration.has_seen(change.present, change.to)
+            for change, calibration in zip(comparisons, carried_over, strict=True)
         ]
     )
     points = np.where(verified, np.inf, [calibration.points for calibration in carried_over])
     ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, points)
-    disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     by_points = [_rests_on_points(comparison) for comparison in comparisons]
-    disagreement = np.where(by_points, 0.0, disagreement)
+    disagreement = np.where(verified | by_points, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     errors = [comparison.calibration.errors_for(comparison.to) for comparison in comparisons]
     missed_before, missed_after = (
-        log_times(errors, loads_of(c, at)) for c, at in zip((candidates_before, candidates_after), running, strict=True)
+        log_times(errors, loads_of(c, sequences))
+        for c, sequences in zip((candidates_before, candidates_after), running, strict=True)
     )
     # What is not carried over is missed at the present end alone.
     missed_before = missed_before + [
-        0.0 if forecastable is change.calibration else change.calibration.log_time
-        for change, forecastable in zip(comparisons, carried_over, strict=True)
+        0.0 if calibration is change.calibration else change.calibration.log_time
+        for change, calibration in zip(comparisons, carried_over, strict=True)
     ]
     log_ratios = ratios.log_ratio + missed_before - missed_after
-    now = slowed(ratios.before, np.exp(missed_before))
+    token_s = slowed(ratios.before, np.exp(missed_before)).token_s
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
-        kinds = measured_kinds(comparisons[index].now, comparisons[index].to, market)
-        half = float(intervals().half_width(kinds, ratios.log_sd[index], disagreement[index]))
-        likely, spread = math.exp(log_ratios[index]), math.exp(half)
-        tpot_ms = 1000 * float(now.token_s[index])
-        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row])
+        kinds = measured_kinds(comparisons[index].present, comparisons[index].to, market)
+        half_width = float(intervals().half_width(kinds, ratios.log_sd[index], disagreement[index]))
+        interval = interval_around(math.exp(log_ratios[index]), half_width)
+        changes[row] = Change(interval, 1000 * float(token_s[index]), afterwards[row])
     return changes
 
 
 def _rests_on_points(comparison: Comparison) -> bool:
     """Return whether a change of the load alone is forecast from operating points of its deployment."""
     points = comparison.calibration.minutes + comparison.calibration.probed > 0
-    return points and kinds_of(comparison.now, comparison.to) <= LOAD_KINDS
+    return points and kinds_of(comparison.present, comparison.to) <= LOAD_KINDS
 
 
 @dataclass(frozen=True)
@@ -290,8 +286,9 @@ class _Model:
     def steady(self, concurrency: Array) -> Steady:
         """Return the steady state of each candidate. Token times include a share of the prefill."""
         state = steady_scaled(self.candidates, concurrency, self._scale)
-        ends = zip(self.deployments, self.calibrations, strict=True)
-        return as_measured(state, self.candidates, [known.errors_for(deployment) for deployment, known in ends])
+        pairs = zip(self.deployments, self.calibrations, strict=True)
+        errors = [calibration.errors_for(deployment) for deployment, calibration in pairs]
+        return as_measured(state, self.candidates, errors)
 
     @cached_property
     def _scale(self) -> Array:
@@ -302,15 +299,15 @@ class _Model:
         state = self.steady(concurrency)
         token_s, rates = state.token_s, state.tok_s
         first_s = first_token_scaled(self.candidates, self._scale) + token_s
-        spreads = [_spread(calibration, state.shares[row]) for row, calibration in enumerate(self.calibrations)]
+        half_widths = [_half_width(calibration, state.shares[row]) for row, calibration in enumerate(self.calibrations)]
         return [
             Point(
                 float(concurrency[row]),
-                _range(float(rates[row]), spread),
-                _range(1000 * float(token_s[row]), spread),
-                _range(1000 * float(first_s[row]), spread),
+                interval_around(float(rates[row]), half_width),
+                interval_around(1000 * float(token_s[row]), half_width),
+                interval_around(1000 * float(first_s[row]), half_width),
             )
-            for row, spread in enumerate(spreads)
+            for row, half_width in enumerate(half_widths)
         ]
 
     def concurrency_for(self, tok_s: Array, limits: Array) -> Array:
@@ -326,22 +323,22 @@ class _Model:
         return np.where(enough, crossing(spare, np.minimum(1.0, limits), limits), np.nan)
 
 
-def _spread(calibration: Calibration, shares: Array) -> float:
-    """Return high over likely of a time of one deployment; `shares` are the shares of the terms in it."""
-    if calibration.error is None:
-        return _spread_without_points(calibration.measured)
-    return math.exp(Z_80 * calibration.log_sd(shares))
-
-
-def _range(likely: float, spread: float) -> Range:
-    return likely / spread, likely, likely * spread
+def _half_width(calibration: Calibration, shares: Array) -> float:
+    """Return the half width of the log time of one deployment; `shares` are the shares of the terms in it."""
+    if calibration.error is not None:
+        return Z_80 * calibration.log_sd(shares)
+    return _half_width_of_load() if calibration.measured else intervals().floor
 
 
 @cache
-def _spread_without_points(measured: bool) -> float:
-    return math.exp(
-        float(intervals().half_width(["raise_batch"], deviation().noise)) if measured else intervals().floor
-    )
+def _half_width_of_load() -> float:
+    return float(intervals().half_width(["raise_batch"], deviation().noise))
+
+
+def interval_around(likely: float, half_width: float) -> Range:
+    """Return the interval of a figure from the half width of its logarithm."""
+    factor = math.exp(half_width)
+    return likely / factor, likely, likely * factor
 
 
 def _assumptions(

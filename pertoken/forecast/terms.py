@@ -41,11 +41,11 @@ OVERHEAD_S: Final = {"step": 1e-3, "layers": 1e-5, "sequences": 1e-5, "requests"
 INTER_HOST_BYTES_PER_S = 50e9
 """One way and per device between hosts: a 400 Gbit/s adapter for each device, as in HGX reference designs."""
 
-_AT: Final = {name: place for place, name in enumerate(TERMS)}
+_INDEX: Final = {name: index for index, name in enumerate(TERMS)}
 
 
 def total(term_s: Array) -> Array:
-    """Add up the terms of each candidate, one after another: what else is computed beside it changes no digit."""
+    """Add up the terms of each candidate, one after another: other candidates change no digit."""
     return reduce(np.add, (term_s[..., term] for term in range(term_s.shape[-1])))
 
 
@@ -72,27 +72,27 @@ def active_in_experts(c: Candidates) -> Array:
 
 
 def rows_cost(c: Candidates, tokens: Array) -> Array:
-    """Return the time of the products of a step over that of as many tokens of a prompt.
+    """Return the time of the products of a step over the time of as many tokens of a prompt.
 
     Products with experts are computed row by row. Between two whole numbers of tokens it is interpolated.
     """
-    whole = np.floor(tokens)
+    full_rows = np.floor(tokens)
 
     def cost(rows: Array) -> Array:
         return np.asarray(rows % ROWS_OF_TILE * c.row_cost + rows // ROWS_OF_TILE * c.tile_cost)
 
-    dense = cost(whole) + (tokens - whole) * (cost(whole + 1) - cost(whole))
+    dense = cost(full_rows) + (tokens - full_rows) * (cost(full_rows + 1) - cost(full_rows))
     share = active_in_experts(c) / np.maximum(c.params_active, 1.0)
     return np.asarray((1 - share) * dense / np.maximum(tokens, 1e-9) + share * c.row_cost)
 
 
 def context(c: Candidates) -> Array:
-    """Mean tokens of a running sequence: its prompt, and half of what it will have generated."""
+    """Mean tokens of a running sequence: its prompt, and half of its output."""
     return np.maximum(1.0, c.prompt_len + c.generated_len / 2)
 
 
 def cached_tokens(c: Candidates, tokens: Array) -> Array:
-    """Tokens whose cache a sequence of this length keeps, averaged over layers: a window forgets the rest."""
+    """Tokens that the cache of a sequence of this length keeps, averaged over layers: a window forgets the rest."""
     return tokens * (1 - c.windowed_share) + np.minimum(tokens, c.window) * c.windowed_share
 
 
@@ -141,45 +141,45 @@ def seconds(c: Candidates, running: Array) -> Array:
     always, experts = parts(c)
     stored = c.weight_bits / 8
 
-    out[_AT["weights"]] = always * stored / c.tp / c.memory_bytes_per_s
+    out[_INDEX["weights"]] = always * stored / c.tp / c.memory_bytes_per_s
     if (c.n_experts > 0).any():
         touched = touched_share(c, batch * np.where(shared, c.dp, 1.0) * steps)
-        out[_AT["experts"]] = experts * touched * stored / expert_ranks / c.memory_bytes_per_s
+        out[_INDEX["experts"]] = experts * touched * stored / expert_ranks / c.memory_bytes_per_s
     # A step reads the recurrent state of each sequence and writes the next one.
     cache = cached_tokens(c, context(c)) * kv_bytes_per_token(c) * c.pp + 2 * c.state_bytes / c.tp
     products = 4 * c.attending_layers * c.hidden_size * cached_tokens(c, context(c)) / c.tp
-    out[_AT["kv_cache"]] = batch * (cache / c.memory_bytes_per_s + products / c.attention_flops)
+    out[_INDEX["kv_cache"]] = batch * (cache / c.memory_bytes_per_s + products / c.attention_flops)
 
-    out[_AT["decode_flops"]] = 2 * c.params_active / c.tp * tokens / (c.flops * c.clock_share)
+    out[_INDEX["decode_flops"]] = 2 * c.params_active / c.tp * tokens / (c.flops * c.clock_share)
     if (c.row_cost != 1).any():
-        out[_AT["decode_flops"]] *= rows_cost(c, tokens)
+        out[_INDEX["decode_flops"]] *= rows_cost(c, tokens)
     for name, part_s in zip(PREFILL, prefill_seconds(c, requests), strict=True):
-        out[_AT[name]] = part_s
+        out[_INDEX[name]] = part_s
 
-    out[_AT["step"]] = OVERHEAD_S["step"] * c.pp
-    out[_AT["layers"]] = OVERHEAD_S["layers"] * c.n_layers
+    out[_INDEX["step"]] = OVERHEAD_S["step"] * c.pp
+    out[_INDEX["layers"]] = OVERHEAD_S["layers"] * c.n_layers
     # Drafted tokens are verified and sampled one by one, so what speculation gains vanishes in a large batch.
-    out[_AT["sequences"]] = OVERHEAD_S["sequences"] * tokens * c.dp
+    out[_INDEX["sequences"]] = OVERHEAD_S["sequences"] * tokens * c.dp
     ranks = expert_ranks
     inside = np.minimum(ranks, c.devices_per_host)
     hosts = np.maximum(ranks / c.devices_per_host, 1.0)
     hops = np.where(ranks > 1, 1 + np.log2(ranks), 0.0)
-    out[_AT["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
+    out[_INDEX["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
     moved = 2 * 2 * c.n_layers * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
     wire = (inside - 1) / np.maximum(inside, 1) / c.link_bytes_per_s + (1 - 1 / hosts) / INTER_HOST_BYTES_PER_S
     # Between pipeline stages the hidden states of each token are sent once.
     sent = (c.pp - 1) * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
-    out[_AT["all_reduce_bytes"]] = moved * wire + sent / c.link_bytes_per_s
-    out[_AT["mixture_layers"]] = OVERHEAD_S["layers"] * c.n_layers * (c.n_experts > 0)
-    out[_AT["draft"]] = OVERHEAD_S["step"] * c.drafted_len
+    out[_INDEX["all_reduce_bytes"]] = moved * wire + sent / c.link_bytes_per_s
+    out[_INDEX["mixture_layers"]] = OVERHEAD_S["layers"] * c.n_layers * (c.n_experts > 0)
+    out[_INDEX["draft"]] = OVERHEAD_S["step"] * c.drafted_len
 
     if (c.whole_prompts > 0).any():
         # Prompts that came during a step are computed in one of their own, which reads all weights and is launched:
         # one follows each step in which at least one came, if they come at random.
         alone = -c.whole_prompts * np.expm1(-requests)
         for name in ("weights", "step", "layers", "all_reduce_latency", "mixture_layers"):
-            out[_AT[name]] *= 1 + alone
-        out[_AT["experts"]] += alone * experts * stored / expert_ranks / c.memory_bytes_per_s
+            out[_INDEX[name]] *= 1 + alone
+        out[_INDEX["experts"]] += alone * experts * stored / expert_ranks / c.memory_bytes_per_s
     if (c.accepted_len != 1).any():
         out /= np.where(c.accepted_len > 0, c.accepted_len, 1.0)
     return np.moveaxis(out, 0, -1)

@@ -1,10 +1,10 @@
-"""Tiers of what a forecast rests on, each with the error that was measured for it."""
+"""Tiers: bases of forecasts, each with its measured error."""
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+
+from pertoken.forecast.formats import constants
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Tier:
 @cache
 def tiers() -> dict[str, Tier]:
     """Return every tier by its key, the best first: measured, probed, stated, cpus, physics."""
-    rows = tomllib.loads(files("pertoken.forecast").joinpath("tiers.toml").read_text(encoding="utf-8"))
-    return {key: Tier(row["name"], row["median"], row["p90"], row.get("lifted_by")) for key, row in rows.items()}
+    rows = constants("tiers").items()
+    return {key: Tier(row["name"], row["median"], row["p90"], row.get("lifted_by")) for key, row in rows}
 
 
 def split_tier(assumptions: Iterable[str]) -> tuple[Tier | None, tuple[str, ...]]:

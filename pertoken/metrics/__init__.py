@@ -20,43 +20,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pertoken.metrics.device import (
-    DEVICE,
-    DEVICE_COLUMNS,
-    ENGINE,
-    ENGINE_COUNTERS,
-    ENGINE_GAUGES,
-    ENGINE_TIMES,
-    ENGINE_TOKENS,
-    HISTOGRAMS,
-    LATER,
-    MAX_MEMORY_BYTES,
-    MAX_POWER_MW,
-    MEMORY_SOURCE,
-    PER_REQUEST_TPOT,
-    POWER_LIMITS,
-    POWER_SOURCE,
-    STORED_GAUGES,
-    TENANT_LABELS,
-    TENANT_TOKENS,
-    DeviceMetric,
-    EngineMetric,
-    Plausible,
-    RollUp,
-    rolled,
-)
-from pertoken.metrics.series import (
-    ENDED,
-    FINISH_REASONS,
-    GFLOP_PER_BUSY_S,
-    MB_PER_BUSY_S,
-    PREFIX_HIT_RATE,
-    QUOTIENTS,
-    SERIES,
-    SPEC_ACCEPTANCE_LENGTH,
-    SPEC_ACCEPTANCE_RATE,
-    SeriesSpec,
-)
+from pertoken.metrics.device import DEVICE as DEVICE
+from pertoken.metrics.device import DEVICE_COLUMNS as DEVICE_COLUMNS
+from pertoken.metrics.device import ENGINE as ENGINE
+from pertoken.metrics.device import ENGINE_COUNTERS as ENGINE_COUNTERS
+from pertoken.metrics.device import ENGINE_GAUGES as ENGINE_GAUGES
+from pertoken.metrics.device import ENGINE_TIMES as ENGINE_TIMES
+from pertoken.metrics.device import ENGINE_TOKENS as ENGINE_TOKENS
+from pertoken.metrics.device import HISTOGRAMS as HISTOGRAMS
+from pertoken.metrics.device import LATER as LATER
+from pertoken.metrics.device import MAX_MEMORY_BYTES as MAX_MEMORY_BYTES
+from pertoken.metrics.device import MAX_POWER_MW as MAX_POWER_MW
+from pertoken.metrics.device import MEMORY_SOURCE as MEMORY_SOURCE
+from pertoken.metrics.device import PER_REQUEST_TPOT as PER_REQUEST_TPOT
+from pertoken.metrics.device import POWER_LIMITS as POWER_LIMITS
+from pertoken.metrics.device import POWER_SOURCE as POWER_SOURCE
+from pertoken.metrics.device import STORED_GAUGES as STORED_GAUGES
+from pertoken.metrics.device import TENANT_LABELS as TENANT_LABELS
+from pertoken.metrics.device import TENANT_TOKENS as TENANT_TOKENS
+from pertoken.metrics.device import DeviceMetric as DeviceMetric
+from pertoken.metrics.device import EngineMetric as EngineMetric
+from pertoken.metrics.device import Plausible as Plausible
+from pertoken.metrics.device import RollUp as RollUp
+from pertoken.metrics.device import rolled as rolled
+from pertoken.metrics.series import ENDED as ENDED
+from pertoken.metrics.series import FINISH_REASONS as FINISH_REASONS
+from pertoken.metrics.series import GFLOP_PER_BUSY_S as GFLOP_PER_BUSY_S
+from pertoken.metrics.series import MB_PER_BUSY_S as MB_PER_BUSY_S
+from pertoken.metrics.series import PREFIX_HIT_RATE as PREFIX_HIT_RATE
+from pertoken.metrics.series import SERIES as SERIES
+from pertoken.metrics.series import SPEC_ACCEPTANCE_LENGTH as SPEC_ACCEPTANCE_LENGTH
+from pertoken.metrics.series import SPEC_ACCEPTANCE_RATE as SPEC_ACCEPTANCE_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class FigureSpec:
     unit: str
     meaning: str
     kinds: tuple[str, ...]
-    """What it is known of: `fleet`, `service`, `model`, `host`, `owner`."""
+    """Its subjects: `fleet`, `service`, `model`, `host`, `owner`."""
 
 
 MIN_STUCK_S = 300
@@ -137,7 +131,7 @@ HEADLINES: Mapping[str, HeadlineSpec] = {
 
 
 def label_of(name: str) -> str:
-    """Return what people call a stored metric or an evidence series; any other name in words."""
+    """Return the label of a stored metric or an evidence series; any other name in words."""
     return _LABELS.get(name) or name.replace("_", " ")
 
 
@@ -146,46 +140,3 @@ _LABELS = (
     | {name: metric.label for table in ENGINE for name, metric in table.items()}
     | {name: spec.label for name, spec in SERIES.items()}
 )
-
-
-__all__ = [
-    "DEVICE",
-    "DEVICE_COLUMNS",
-    "ENDED",
-    "ENGINE",
-    "ENGINE_COUNTERS",
-    "ENGINE_GAUGES",
-    "ENGINE_TIMES",
-    "ENGINE_TOKENS",
-    "FIGURES",
-    "FINISH_REASONS",
-    "GFLOP_PER_BUSY_S",
-    "HEADLINES",
-    "HISTOGRAMS",
-    "LATER",
-    "MAX_MEMORY_BYTES",
-    "MAX_POWER_MW",
-    "MB_PER_BUSY_S",
-    "MEMORY_SOURCE",
-    "MIN_STUCK_S",
-    "PER_REQUEST_TPOT",
-    "POWER_LIMITS",
-    "POWER_SOURCE",
-    "PREFIX_HIT_RATE",
-    "QUOTIENTS",
-    "SERIES",
-    "SPEC_ACCEPTANCE_LENGTH",
-    "SPEC_ACCEPTANCE_RATE",
-    "STORED_GAUGES",
-    "TENANT_LABELS",
-    "TENANT_TOKENS",
-    "DeviceMetric",
-    "EngineMetric",
-    "FigureSpec",
-    "HeadlineSpec",
-    "Plausible",
-    "RollUp",
-    "SeriesSpec",
-    "label_of",
-    "rolled",
-]

@@ -34,7 +34,7 @@ class Plausible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMetric:
-    """A value of a device: what a probe reads, how it is stored, what becomes of it."""
+    """A value of a device: its reading, storage and roll-up."""
 
     stored: str
     """Column of `device_sample`, which names the scale of the stored integer."""
@@ -193,20 +193,20 @@ DEVICE = (
         roll_up=RollUp.COUNTER,
     ),
 )
-"""In the order of their columns. Beside what an energy counter rose by stands the energy by power, its check."""
+"""In the order of their columns. Beside the increase of an energy counter stands the energy by power, its check."""
 
 LATER = tuple(sorted((metric for metric in DEVICE if metric.since is not None), key=lambda metric: metric.since or ""))
-"""Metrics whose columns a later revision added, in the order in which these were added."""
+"""Metrics with columns of a later revision, in the order of revisions."""
 DEVICE_COLUMNS = tuple(
     name
     for metric in (*(metric for metric in DEVICE if metric.since is None), *LATER)
     for name in (metric.stored, *(("energy_integral_mj",) if metric.stored == "energy_counter_mj" else ()))
 )
-"""Columns of `device_sample` that hold what was read of a device."""
+"""Columns of `device_sample` with readings of a device."""
 
 
 def rolled(roll_up: RollUp) -> tuple[DeviceMetric, ...]:
-    """Return the device metrics of which roll-ups keep this."""
+    """Return the device metrics with this roll-up."""
     return tuple(metric for metric in DEVICE if metric.roll_up is roll_up)
 
 

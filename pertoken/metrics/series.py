@@ -122,7 +122,7 @@ def counters_of(counted: Counted) -> tuple[str, ...]:
 PREFIX_HIT_RATE = Quotient(("prefix_hits",), ("prefix_queries",))
 SPEC_ACCEPTANCE_RATE = Quotient(("spec_accepted_tokens",), ("spec_draft_tokens",))
 SPEC_ACCEPTANCE_LENGTH = Quotient(("spec_accepted_tokens",), ("spec_drafts",), plus=1)
-"""1 + accepted tokens / drafts, as vLLM and TensorRT-LLM define it: what one target step yields."""
+"""1 + accepted tokens / drafts, as vLLM and TensorRT-LLM define it: tokens of one target step."""
 GFLOP_PER_BUSY_S = Quotient(("gflop_per_gpu",))
 MB_PER_BUSY_S = Quotient(("read_mb_per_gpu", "write_mb_per_gpu"))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
@@ -154,7 +154,7 @@ class SeriesSpec:
     remedy: str
     computation: Computation
     owner: Owner = "deployment"
-    """Whose rows it is computed from."""
+    """Owner of the rows that it is computed from."""
 
 
 _TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` shows how"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -20,11 +19,11 @@ from pertoken.costs.prices.stored import market_of
 from pertoken.errors import StoreError
 from pertoken.proof import lifecycle, verdicts
 from pertoken.proof.judging.judge import judge_changes
-from pertoken.proof.lifecycle import JUDGED, PUT_OFF, Moved, moved
+from pertoken.proof.lifecycle import PUT_OFF, UNDOABLE, Moved, moved
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, short_id
 from pertoken.proof.stored import newest, stored, write
 from pertoken.proof.trials.trial import Trial, read_trials, running
-from pertoken.proof.verdicts import EpochChange, Verdict, bringing, epoch_changes, holds, names, reverts, seen_edits
+from pertoken.proof.verdicts import Verdict, bringing, epoch_changes, holds, names, reverts, seen_edits
 from pertoken.state.fleet import Fleet
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
@@ -38,7 +37,6 @@ DETECTED = "detected"
 _CANDIDATES = (State.APPLIED, State.VERIFYING, State.ACCEPTED, State.OPEN, *PUT_OFF)
 """States of recommendations that a change can belong to, in the order in which they get it."""
 _APPLIED = (State.APPLIED, State.VERIFYING)
-_UNDOABLE = (*_APPLIED, *JUDGED, State.DECAYED)
 Edits = tuple[tuple[str, int | str, str, str], ...]
 """Edits of a variant; variants with equal edits are one change."""
 
@@ -83,7 +81,7 @@ def detect(store: Store, target: AdviceRepository, market: Market, settings: Set
 def detected(
     rows: Iterable[Recommendation],
     stored_verdicts: Iterable[Verdict],
-    new: Sequence[EpochChange],
+    new: Sequence[Verdict],
     present: Fleet,
     now_ts: int,
     trials: Iterable[Trial] = (),
@@ -98,14 +96,14 @@ def detected(
     owner: dict[int, int] = {}  # recommendations by the epoch of a change
     taken: dict[Edits, str] = {}  # recommendation by applied edits
     fresh = {change.epoch_id for change in new}
-    changes = [*(_as_change(verdict) for verdict in stored_verdicts if verdict.recommendation_id is None), *new]
+    changes = [*(verdict for verdict in stored_verdicts if verdict.recommendation_id is None), *new]
     changes = [change for change in changes if change.deployment_id not in on_trial]
     lasting = [change for change in new if change.deployment_id not in on_trial]
     for recommendation in sorted(newest(rows), key=_precedence):
         if recommendation.recommendation_id in tried:
             continue
         if (
-            recommendation.state in _UNDOABLE
+            recommendation.state in UNDOABLE
             and recommendation.estimate is not None
             and (undone := reverts(recommendation.estimate, lasting, present))
         ):
@@ -137,7 +135,7 @@ def detected(
         for verdict in stored_verdicts
         if verdict.recommendation_id is None and verdict.epoch_id in owner
     ]
-    added = [verdicts.pending(change, owner.get(change.epoch_id), now_ts) for change in new]
+    added = [replace(change, recommendation_id=owner.get(change.epoch_id), created_ts=now_ts) for change in new]
     return Detected(tuple(moves), (*added, *linked))
 
 
@@ -161,20 +159,7 @@ def _edits(variant: Variant) -> Edits:
     return tuple((edit.kind, edit.target, edit.field, str(edit.after)) for edit in seen_edits(variant))
 
 
-def _as_change(verdict: Verdict) -> EpochChange:
-    return EpochChange(
-        verdict.deployment_id,
-        verdict.epoch_id,
-        verdict.previous_epoch_id,
-        verdict.changed_ts,
-        verdict.name,
-        verdict.edits,
-        verdict.version_before,
-        verdict.version_after,
-    )
-
-
-def _what(changes: Sequence[EpochChange]) -> str:
+def _what(changes: Sequence[Verdict]) -> str:
     """Return changes in words: `chat on gpu-1: weight_dtype`."""
     if not changes:
         return "what it proposes runs now"
@@ -230,7 +215,7 @@ class Entry:
     edits: tuple[Edit, ...] = ()
     """Changed fields; empty for a move."""
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values."""
         return asdict(self)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict, Unpack
 
 from pertoken.errors import BadInput
-from pertoken.proof.recommendation import Recommendation, State, Variant, identity, short_id
+from pertoken.proof.recommendation import Recommendation, Refusal, State, Variant, identity, short_id
 from pertoken.units import format_duration, format_utc
 
 SET_BY_RUN = (State.OPEN, State.FAILED, State.BLOCKED, State.REFUSED)
@@ -18,6 +18,8 @@ PUT_OFF = (State.SNOOZED, State.DISMISSED)
 """States that end at a date."""
 JUDGED = (State.REALIZED, State.PARTIAL, State.NO_EFFECT, State.REGRESSED, State.OUTPUT_CHANGED, State.INCONCLUSIVE)
 """States with a verdict."""
+UNDOABLE = (State.APPLIED, State.VERIFYING, *JUDGED, State.DECAYED)
+"""States of a change that runs, or may still run."""
 DONE = (*JUDGED, State.DECAYED, State.ROLLED_BACK)
 """States of applied recommendations that have a verdict or were undone."""
 FINAL = (*DONE, State.SUPERSEDED, State.EXPIRED)
@@ -61,13 +63,7 @@ MOVES = (
     Move("reopened", PUT_OFF, State.OPEN, "reopened", "reopen"),
     Move("withdrawn", (State.ACCEPTED,), State.EXPIRED, "reopened", "reopen"),
     Move("declared", (State.OPEN, *PUT_OFF, State.ACCEPTED), State.APPLIED, "marked as applied", "applied"),
-    Move(
-        "undone",
-        (State.APPLIED, State.VERIFYING, *JUDGED, State.DECAYED),
-        State.ROLLED_BACK,
-        "rolled back",
-        "undo",
-    ),
+    Move("undone", UNDOABLE, State.ROLLED_BACK, "rolled back", "undo"),
     # Changes that were detected, and verdicts
     Move("detected", (State.OPEN, *PUT_OFF, State.ACCEPTED), State.APPLIED, "marked as applied"),
     Move("superseded", (State.OPEN, *PUT_OFF, State.ACCEPTED), State.SUPERSEDED, "superseded"),
@@ -79,12 +75,7 @@ MOVES = (
     Move("output-changed", (State.VERIFYING,), State.OUTPUT_CHANGED, "judged"),
     Move("inconclusive", (State.VERIFYING,), State.INCONCLUSIVE, "judged"),
     Move("decayed", (State.REALIZED, State.PARTIAL), State.DECAYED, "marked as decayed"),
-    Move(
-        "reverted",
-        (State.APPLIED, State.VERIFYING, *JUDGED, State.DECAYED),
-        State.ROLLED_BACK,
-        "rolled back",
-    ),
+    Move("reverted", UNDOABLE, State.ROLLED_BACK, "rolled back"),
 )
 """Every legal move, by its reason code."""
 _BY_CODE = {move.code: move for move in MOVES}
@@ -97,6 +88,17 @@ class Moved:
     recommendation: Recommendation
     code: str
     why: str
+
+
+class Changes(TypedDict, total=False):
+    """Other fields of a recommendation that change with a move."""
+
+    reason: str
+    until_ts: int | None
+    variant: str
+    estimate: Variant
+    unconfirmed: None
+    refusals: tuple[Refusal, ...]
 
 
 def next_moves(state: State) -> Iterator[Move]:
@@ -112,12 +114,12 @@ def commands(state: State) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **changes: Any) -> Moved:
+def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **changes: Unpack[Changes]) -> Moved:
     """Make one move of the table, with other fields that change. Raises IllegalMove with the possible moves."""
     move = _BY_CODE[code]
     if recommendation.state not in move.before:
         raise IllegalMove(refusal(recommendation, code))
-    changes = {"until_ts": None, **changes}
+    changes.setdefault("until_ts", None)
     return Moved(replace(recommendation, state=move.after, updated_ts=now_ts, **changes), code, why)
 
 
@@ -134,9 +136,8 @@ def refusal(recommendation: Recommendation, code: str) -> str:
 
 def described(recommendation: Recommendation) -> str:
     """Return the state of a recommendation in words: `snoozed until 2026-12-01 09:00Z`."""
-    return recommendation.state.label + (
-        f" until {format_utc(recommendation.until_ts)}" if recommendation.until_ts is not None else ""
-    )
+    until_ts = recommendation.until_ts
+    return recommendation.state.label + ("" if until_ts is None else f" until {format_utc(until_ts)}")
 
 
 SNOOZE_S = 14 * 86_400
@@ -150,24 +151,20 @@ def accept(
 ) -> Sequence[Moved]:
     """Accept a variant, the best one if none is named; its estimate is frozen. Raises BadInput."""
     chosen = None if recommendation.state is not State.OPEN else _variant(recommendation, variant)
-    what = {} if chosen is None else {"variant": chosen.key, "estimate": chosen, "unconfirmed": None}
-    return (moved(recommendation, "accepted", why or "accepted", now_ts, **what),)
+    changes: Changes = {} if chosen is None else {"variant": chosen.key, "estimate": chosen, "unconfirmed": None}
+    return (moved(recommendation, "accepted", why or "accepted", now_ts, **changes),)
 
 
 def snooze(recommendation: Recommendation, now_ts: int, until_ts: int, why: str | None = None) -> Sequence[Moved]:
     """Put a recommendation off until a date. Raises BadInput."""
-    return (
-        moved(recommendation, "snoozed", why or "snoozed", now_ts, until_ts=_until(until_ts, now_ts), unconfirmed=None),
-    )
+    end_ts = _until(until_ts, now_ts)
+    return (moved(recommendation, "snoozed", why or "snoozed", now_ts, until_ts=end_ts, unconfirmed=None),)
 
 
 def dismiss(recommendation: Recommendation, now_ts: int, until_ts: int, why: str | None = None) -> Sequence[Moved]:
     """Decline a recommendation until a date; its dollars count as declined. Raises BadInput."""
-    return (
-        moved(
-            recommendation, "dismissed", why or "dismissed", now_ts, until_ts=_until(until_ts, now_ts), unconfirmed=None
-        ),
-    )
+    end_ts = _until(until_ts, now_ts)
+    return (moved(recommendation, "dismissed", why or "dismissed", now_ts, until_ts=end_ts, unconfirmed=None),)
 
 
 def reopen(recommendation: Recommendation, now_ts: int, why: str | None = None) -> Sequence[Moved]:
@@ -179,19 +176,15 @@ def reopen(recommendation: Recommendation, now_ts: int, why: str | None = None) 
     if recommendation.state is not State.ACCEPTED:
         return (moved(recommendation, "reopened", why, now_ts),)
     ended = moved(recommendation, "withdrawn", why, now_ts, reason="its acceptance was withdrawn")
-    life = recommendation.life + 1
-    again = replace(
-        recommendation,
-        recommendation_id=identity(recommendation.rule_id, recommendation.target_kind, recommendation.target_key, life),
-        life=life,
-        state=State.OPEN,
-        variant=None,
-        estimate=None,
-        created_ts=now_ts,
-        updated_ts=now_ts,
-        version=0,
-    )
+    proposal = replace(recommendation, state=State.OPEN, variant=None, estimate=None, version=0)
+    again = replace(next_life(recommendation, proposal), created_ts=now_ts, updated_ts=now_ts)
     return ended, Moved(again, "proposed", why)
+
+
+def next_life(ended: Recommendation, proposal: Recommendation) -> Recommendation:
+    """Return a proposal as the life that follows one that ended."""
+    life = ended.life + 1
+    return replace(proposal, recommendation_id=identity(*ended.subject, life), life=life)
 
 
 def declare(
@@ -209,16 +202,13 @@ def roll_back(recommendation: Recommendation, now_ts: int, why: str | None = Non
 
 def applied(recommendation: Recommendation, code: str, why: str, now_ts: int, variant: str | None = None) -> Moved:
     """Move a recommendation to APPLIED; an estimate that was never accepted is frozen now. Raises BadInput."""
-    if recommendation.estimate is None and recommendation.variants:
+    estimate = recommendation.estimate
+    if estimate is None and recommendation.variants:
         chosen = _variant(recommendation, variant)
         return moved(recommendation, code, why, now_ts, variant=chosen.key, estimate=chosen, unconfirmed=None)
-    if (
-        variant is not None
-        and recommendation.estimate is not None
-        and not recommendation.estimate.key.startswith(variant)
-    ):
+    if variant is not None and estimate is not None and not estimate.key.startswith(variant):
         raise BadInput(
-            f"{short_id(recommendation)}: {recommendation.estimate.title} was accepted, not {variant!r}; "
+            f"{short_id(recommendation)}: {estimate.title} was accepted, not {variant!r}; "
             f"`pertoken reopen {short_id(recommendation)}` withdraws that"
         )
     return moved(recommendation, code, why, now_ts)
@@ -226,7 +216,7 @@ def applied(recommendation: Recommendation, code: str, why: str, now_ts: int, va
 
 def undo_commands(recommendation: Recommendation) -> Variant:
     """Return the applied variant, with its commands to undo it. Raises IllegalMove if nothing was applied."""
-    if recommendation.estimate is None or recommendation.state not in (State.APPLIED, State.VERIFYING, *DONE):
+    if recommendation.estimate is None or recommendation.state not in (*UNDOABLE, State.ROLLED_BACK):
         raise IllegalMove(refusal(recommendation, "undone"))
     return recommendation.estimate
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import pertoken
-from pertoken.proof.verification.estimate import EffectVerdict, HeldOut, Interval, Placebo
-from pertoken.proof.verification.guard import Guard, SignalChange, guard
+from pertoken.proof.recommendation import read_record
+from pertoken.proof.verification.estimate import EffectVerdict, Interval
+from pertoken.proof.verification.guard import Guard, guard
 from pertoken.proof.verification.question import (
     FIRST,
     METHODS,
@@ -20,22 +22,19 @@ from pertoken.proof.verification.question import (
     Covariate,
     Cycle,
     Event,
-    EventKind,
     Method,
     Outputs,
     Promise,
     Question,
     Signal,
 )
-from pertoken.proof.verification.verify import Finding, Release, ReleaseQuestion, Served, Span, verify, verify_release
+from pertoken.proof.verification.verify import Finding, Release, ReleaseQuestion, Served, verify, verify_release
 from pertoken.units import HOUR_MS, HOURS_PER_MONTH
-from pertoken.window.columns import Floats
 from pertoken.window.epochs import OutputCounts
 from pertoken.window.like_for_like import HourlyOutcomes
 
-_COLUMNS = ("device_s_per_token", "tokens_per_s", "generated_share", "cached_share")
-_LATER_COLUMNS = ("tokens_per_request", "prompt_spread", "generated_spread", "started_ts")
-"""Columns that older receipts lack."""
+_WHOLE_NUMBERS = ("ts", "started_ts")
+"""Columns of hours that hold no fractions."""
 
 
 def to_json(question: Question | ReleaseQuestion) -> str:
@@ -44,7 +43,7 @@ def to_json(question: Question | ReleaseQuestion) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _question(question: Question) -> dict[str, Any]:
+def _question(question: Question) -> dict[str, object]:
     outputs = question.outputs
     return {
         **({} if outputs is None else {"outputs": _outputs(outputs)}),
@@ -60,7 +59,7 @@ def _question(question: Question) -> dict[str, Any]:
     }
 
 
-def _release(question: ReleaseQuestion) -> dict[str, Any]:
+def _release(question: ReleaseQuestion) -> dict[str, object]:
     served = question.served
     return {
         "release": asdict(question.release),
@@ -77,36 +76,45 @@ def from_json(text: str) -> Question | ReleaseQuestion:
     try:
         values = json.loads(text)
         if "release" in values:
-            return _read_release(values)
-        promise = values["promise"]
+            served = values["served"]
+            return ReleaseQuestion(
+                Release(**values["release"]),
+                None if served is None else Served(**_arrays(served)),
+                values["changed_at"],
+                values["until"],
+                values["nano_usd_per_hour"],
+                Cycle(**values["cycle"]),
+            )
+        promise, outputs = values["promise"], values.get("outputs")  # older receipts have no outputs
         return Question(
-            _outcomes(values["deployment"]),
+            HourlyOutcomes(**_arrays(values["deployment"])),
             values["changed_at"],
             values["until"],
             after_from=values["after_from"],
-            siblings=tuple(map(_outcomes, values["siblings"])),
+            siblings=tuple(HourlyOutcomes(**_arrays(sibling)) for sibling in values["siblings"]),
             promise=None if promise is None else Promise(**promise),
-            events=tuple(Event(event["ts"], EventKind(event["kind"]), event["text"]) for event in values["events"]),
+            events=tuple(read_record(Event, event) for event in values["events"]),
             acts_through=frozenset(map(Covariate, values["acts_through"])),
             cycle=Cycle(**values["cycle"]),
-            outputs=_read_outputs(values["outputs"]) if "outputs" in values else None,  # older receipts have none
+            outputs=None
+            if outputs is None
+            else Outputs(
+                OutputCounts(np.array(outputs["ts"], np.int64), _arrays(outputs["counts"])),
+                frozenset(map(Signal, outputs["meant"])),
+                outputs["checked"],
+            ),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"these are no inputs of a receipt: {error!r}") from None
 
 
-def _read_release(values: dict[str, Any]) -> ReleaseQuestion:
-    served = values["served"]
-    return ReleaseQuestion(
-        Release(**values["release"]),
-        None
-        if served is None
-        else Served(np.array(served["ts"], np.int64), np.array(served["tokens_per_s"], np.float64)),
-        values["changed_at"],
-        values["until"],
-        values["nano_usd_per_hour"],
-        Cycle(**values["cycle"]),
-    )
+def _arrays(columns: Mapping[str, list[float] | None]) -> dict[str, NDArray[Any]]:
+    """Return columns as arrays; those that were not measured, and that older receipts lack, are left out."""
+    return {
+        name: np.array(values, "int64" if name in _WHOLE_NUMBERS else "float64")
+        for name, values in columns.items()
+        if values is not None
+    }
 
 
 def sha256(text: str) -> str:
@@ -114,45 +122,18 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _hours(hours: HourlyOutcomes) -> dict[str, Any]:
-    columns = {name: getattr(hours, name) for name in (*_COLUMNS, *_LATER_COLUMNS)}
-    lists = {name: None if values is None else values.tolist() for name, values in columns.items()}
-    return {"ts": hours.ts.tolist(), **lists}
+def _hours(hours: HourlyOutcomes) -> dict[str, object]:
+    columns = {column.name: getattr(hours, column.name) for column in fields(hours)}
+    return {name: None if values is None else values.tolist() for name, values in columns.items()}
 
 
-def _outcomes(values: dict[str, Any]) -> HourlyOutcomes:
-    cost, tokens, generated, cached = (
-        None if values[name] is None else np.array(values[name], np.float64) for name in _COLUMNS
-    )
-    hours = HourlyOutcomes(np.array(values["ts"], np.int64), _known(cost), _known(tokens), _known(generated), cached)
-    later: dict[str, Any] = {
-        name: np.array(values[name], np.int64 if name == "started_ts" else np.float64)
-        for name in _LATER_COLUMNS
-        if values.get(name) is not None
-    }
-    return replace(hours, **later)
-
-
-def _outputs(outputs: Outputs) -> dict[str, Any]:
-    counts = {name: values.tolist() for name, values in outputs.counts.counts.items()}
+def _outputs(outputs: Outputs) -> dict[str, object]:
     return {
         "ts": outputs.counts.ts.tolist(),
-        "counts": counts,
+        "counts": {name: values.tolist() for name, values in outputs.counts.counts.items()},
         "meant": sorted(outputs.meant),
         "checked": outputs.checked,
     }
-
-
-def _read_outputs(values: dict[str, Any]) -> Outputs:
-    counts = {name: np.array(column, np.float64) for name, column in values["counts"].items()}
-    counted = OutputCounts(np.array(values["ts"], np.int64), counts)
-    return Outputs(counted, frozenset(map(Signal, values["meant"])), values["checked"])
-
-
-def _known(values: Floats | None) -> Floats:
-    if values is None:
-        raise TypeError("a column of hours is missing")
-    return values
 
 
 FORMAT = 1
@@ -347,7 +328,7 @@ def _released(question: ReleaseQuestion, method: Method) -> tuple[Finding, Relea
     return Finding(finding.verdict, finding.code, finding.reason), figures
 
 
-def to_dict(receipt: Receipt) -> dict[str, Any]:
+def to_dict(receipt: Receipt) -> dict[str, object]:
     """Return a receipt as plain values, for JSON."""
     return {"format": FORMAT, **asdict(receipt), "objectives_kept": receipt.objectives_kept}
 
@@ -370,7 +351,7 @@ def _text(receipt: Receipt) -> str:
     return _canonical(values)
 
 
-def _canonical(values: dict[str, Any]) -> str:
+def _canonical(values: Mapping[str, object]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -390,66 +371,10 @@ def from_text(text: str) -> Receipt:
         if values.pop("format") != FORMAT:
             raise ValueError("this receipt is of another format")
         del values["objectives_kept"]
-        change = values["change"]
-        change["estimated_per_month"] = _optional(NanoUsd, change["estimated_per_month"])
-        values["change"] = Change(**{**change, "moving": tuple(change.get("moving", ()))})
-        values.setdefault("method", _unnumbered(values["finding"]))
+        # A receipt without a number is of one of the first methods: the very first knew nothing of moved siblings.
+        values.setdefault("method", 2 if "siblings_moved" in values["finding"] else FIRST.number)
         if values["method"] not in METHODS:
             raise ValueError(f"this receipt is of a newer method of verification, number {values['method']}")
-        values["finding"] = _finding(values["finding"])
-        for name, kind in _TYPES.items():
-            values[name] = _optional(kind, values.get(name))  # older receipts know neither release nor trial
-        for name, interval in (("release", "served"), ("trial", "saving_90")):
-            if (read := values[name]) is not None:
-                values[name] = replace(read, **{interval: _optional(Interval, getattr(read, interval))})
-        if (release := values["release"]) is not None:
-            values["release"] = replace(release, measured_per_month=_optional(NanoUsd, release.measured_per_month))
-        return Receipt(**values)
+        return read_record(Receipt, values)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no receipt: {error!r}") from None
-
-
-_TYPES: Mapping[str, Callable[..., Any]] = {
-    "promised": Promise,
-    "price": Price,
-    "measured_per_mtok": NanoUsd,
-    "measured_in_window": NanoUsd,
-    "service_before": ServiceLevel,
-    "service_after": ServiceLevel,
-    "objectives": ServiceLevel,
-    "release": ReleaseFigures,
-    "trial": TrialFigures,
-}
-_FINDING_TYPES: Mapping[str, Callable[..., Any]] = {
-    "saving_90": Interval,
-    "saving_80": Interval,
-    "before": Span,
-    "after": Span,
-    "held_out": HeldOut,
-    "placebo": Placebo,
-}
-
-
-def _unnumbered(finding: Mapping[str, Any]) -> int:
-    """Return the method of a receipt that does not state its number: the first one knew nothing of moved siblings."""
-    return 2 if "siblings_moved" in finding else FIRST.number
-
-
-def _finding(values: dict[str, Any]) -> Finding:
-    for name, kind in _FINDING_TYPES.items():
-        values[name] = _optional(kind, values[name])
-    values["verdict"] = EffectVerdict(values["verdict"])
-    values["guard"] = _optional(_guard, values.get("guard"))  # older receipts have none
-    values["explained"] = tuple((Covariate(name), share) for name, share in values["explained"])
-    values["events"] = tuple(Event(event["ts"], EventKind(event["kind"]), event["text"]) for event in values["events"])
-    values["not_matched"] = tuple(map(Covariate, values["not_matched"]))
-    return Finding(**values)
-
-
-def _guard(signals: list[dict[str, Any]], not_compared: list[list[str]], checked: bool) -> Guard:
-    changes = (SignalChange(**{**change, "signal": Signal(change["signal"])}) for change in signals)
-    return Guard(tuple(changes), tuple((Signal(name), reason) for name, reason in not_compared), checked)
-
-
-def _optional(kind: Callable[..., Any], values: dict[str, Any] | None) -> Any:
-    return None if values is None else kind(**values)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
-from typing import Any
+from functools import cache, partial
+from itertools import cycle
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pertoken.forecast.tiers import Tier
 from pertoken.printable import paragraphs
@@ -114,8 +117,8 @@ class Edit:
     """Name of a service, else an id."""
     field: str
     """A field of `state.diff.Change`; `running` of a removed deployment or a released host."""
-    before: Any
-    after: Any
+    before: object
+    after: object
 
 
 @dataclass(frozen=True)
@@ -378,6 +381,50 @@ def full_id(recommendation: Recommendation) -> str:
 def short_id(recommendation: Recommendation) -> str:
     """Return the first digits of the id, which name a piece of advice among thousands."""
     return full_id(recommendation)[:8]
+
+
+Record = TypeVar("Record")
+_Reader = Callable[[Any], object]
+
+
+def read_record(kind: Callable[..., Record], values: Mapping[str, object]) -> Record:
+    """Return a dataclass from the JSON values of its fields; a field that is absent has its default.
+
+    Raises TypeError or AttributeError for the values of another class, ValueError for a word that an enumeration lacks.
+    """
+    readers = _readers(kind)
+    return kind(
+        **{
+            name: value if value is None or name not in readers else readers[name](value)
+            for name, value in values.items()
+        }
+    )
+
+
+@cache
+def _readers(kind: Callable[..., object]) -> Mapping[str, _Reader]:
+    """Return by name how to read each field that JSON has in another form."""
+    readers = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+    return {name: reader for name, reader in readers.items() if reader is not None}
+
+
+def _reader(hint: object) -> _Reader | None:
+    """Return how to read a value of a type; None for a type that JSON has itself."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        alternatives = [argument for argument in arguments if argument is not NoneType]
+        return _reader(alternatives[0]) if len(alternatives) == 1 else None
+    if origin is tuple:
+        readers = [_reader(argument) for argument in arguments if argument is not ...]
+        if not any(readers):
+            return tuple
+        return lambda values: tuple(
+            value if read is None else read(value)
+            for read, value in zip(cycle(readers) if arguments[-1] is ... else readers, values, strict=False)
+        )
+    if not isinstance(hint, type):
+        return None
+    return partial(read_record, hint) if is_dataclass(hint) else hint if issubclass(hint, StrEnum) else None
 
 
 GO_BACK = "go-back"

@@ -5,28 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import fields, replace
 
 from sqlalchemy import Connection
 
 from pertoken.errors import BadInput
-from pertoken.forecast.tiers import Tier
-from pertoken.proof.lifecycle import FINAL, PUT_OFF, SET_BY_RUN, Moved, moved
-from pertoken.proof.recommendation import (
-    ChangeLine,
-    Edit,
-    EvidenceLine,
-    LatencyLine,
-    Recommendation,
-    RecordLine,
-    Refusal,
-    State,
-    Variant,
-    full_id,
-    identity,
-)
-from pertoken.savings.saving import NOTHING, Saving
+from pertoken.proof.lifecycle import FINAL, PUT_OFF, SET_BY_RUN, Moved, moved, next_life
+from pertoken.proof.recommendation import Recommendation, State, full_id, read_record
+from pertoken.savings.saving import NOTHING
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
@@ -130,20 +116,31 @@ def _reasons(recommendation: Recommendation) -> dict[str, str]:
 def newest(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Return of each rule and target the newest life."""
     ordered = sorted(rows, key=lambda recommendation: recommendation.life)
-    return tuple(
-        {
-            (recommendation.rule_id, recommendation.target_kind, recommendation.target_key): recommendation
-            for recommendation in ordered
-        }.values()
-    )
+    return tuple({recommendation.subject: recommendation for recommendation in ordered}.values())
 
 
 def stored(connection: Connection) -> tuple[Recommendation, ...]:
     """Return every recommendation, earlier lives included."""
-    refusals: dict[int, list[Refusal]] = defaultdict(list)
+    refusals: dict[int, list[dict[str, str]]] = defaultdict(list)
     for row in repository.refusals(connection):
-        refusals[row.recommendation_id].append(Refusal(row.code, row.reason))
-    return tuple(_from_row(row, refusals[row.recommendation_id]) for row in repository.recommendations(connection))
+        refusals[row.recommendation_id].append({"code": row.code, "reason": row.reason})
+    recommendations = []
+    for row in repository.recommendations(connection):
+        values = {name: value for name, value in json.loads(row.body).items() if name in _BODY}
+        values |= {name: getattr(row, name) for name in _COLUMNS}
+        values["estimate"] = None if row.estimate is None else json.loads(row.estimate)
+        values["refusals"] = refusals[row.recommendation_id]
+        for variant in (*values.get("variants", ()), values["estimate"] or {}):
+            _rename(variant)
+        recommendations.append(read_record(Recommendation, values))
+    return tuple(recommendations)
+
+
+def _rename(variant: dict[str, object]) -> None:
+    """Give the dollars of a variant that an older pertoken stored their present names."""
+    net, capacity = variant.pop("bankable", None), variant.pop("capacity", None)
+    if net is not None or capacity is not None:
+        variant["saving"] = {"net": net or NOTHING, "capacity": capacity or NOTHING}
 
 
 _COLUMNS = (
@@ -155,7 +152,7 @@ _COLUMNS = (
 _BODY = tuple(field.name for field in fields(Recommendation) if field.name not in (*_COLUMNS, "refusals", "estimate"))
 
 
-def _to_row(recommendation: Recommendation) -> dict[str, Any]:
+def _to_row(recommendation: Recommendation) -> dict[str, object]:
     row = {name: getattr(recommendation, name) for name in _COLUMNS}
     best = recommendation.best
     row["bankable_nano_usd_month"] = best.net[1] if best and best.net else None
@@ -168,55 +165,8 @@ def _to_row(recommendation: Recommendation) -> dict[str, Any]:
     }
 
 
-def _encoded(value: object) -> str:
-    """Return nested records as JSON: `asdict` would copy every value before."""
-    return _ENCODER.encode(value)
-
-
-def _values(record: Any) -> dict[str, Any]:
-    """Return the fields of a record. Raises TypeError for any other value."""
-    if not is_dataclass(record):
-        raise TypeError(f"not a record: {record!r}")
-    return vars(record)
-
-
-_ENCODER = json.JSONEncoder(sort_keys=True, default=_values)
-
-
-def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:
-    body = json.loads(row.body)
-    body["evidence"] = tuple(EvidenceLine(**line) for line in body.get("evidence", ()))
-    body["prices"] = tuple(body.get("prices", ()))
-    body["variants"] = tuple(_variant(variant) for variant in body.get("variants", ()))
-    columns = {name: getattr(row, name) for name in _COLUMNS}
-    columns["state"] = State(columns["state"])
-    columns["estimate"] = None if row.estimate is None else _variant(json.loads(row.estimate))
-    rest = {name: value for name, value in body.items() if name in _BODY}
-    return Recommendation(**columns, **rest, refusals=tuple(refusals))
-
-
-def _variant(values: dict[str, Any]) -> Variant:
-    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    net, capacity = plain.pop("bankable", None), plain.pop("capacity", None)  # names of an older pertoken
-    plain["saving"] = _saving(values.get("saving"))
-    if net is not None or capacity is not None:
-        plain["saving"] = Saving(net or NOTHING, capacity or NOTHING)
-    plain["if_confirmed"] = _saving(values.get("if_confirmed"))
-    plain["changes"] = tuple(ChangeLine(**line) for line in values["changes"])
-    plain["edits"] = tuple(Edit(**line) for line in values.get("edits", ()))
-    plain["latency"] = tuple(_latency(line) for line in values["latency"])
-    plain["tier"] = None if values.get("tier") is None else Tier(**values["tier"])
-    plain["record"] = None if values.get("record") is None else RecordLine(**values["record"])
-    return Variant(**plain)
-
-
-def _saving(values: Mapping[str, Any] | None) -> Saving | None:
-    return None if values is None else Saving(tuple(values["net"]), tuple(values["capacity"]))
-
-
-def _latency(line: dict[str, Any]) -> LatencyLine:
-    ranges = {name: tuple(line[name]) if line[name] is not None else None for name in ("before", "after")}
-    return LatencyLine(**{**line, **ranges})
+_encoded = json.JSONEncoder(sort_keys=True, default=vars).encode
+"""Returns nested records as JSON: `asdict` would copy every value before."""
 
 
 _CODES = {State.OPEN: "proposed", State.REFUSED: "refused", State.BLOCKED: "blocked", State.FAILED: "failed"}
@@ -241,10 +191,8 @@ def merged(
     rows: Iterable[Recommendation], recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int
 ) -> Iterator[Moved]:
     """Yield the rows that change, in order: the newest row of each rule and target against the run's result."""
-    stored_by_subject: Mapping[tuple[str, str, str], Recommendation] = {row.subject: row for row in rows}
-    after: Mapping[tuple[str, str, str], Recommendation] = {
-        recommendation.subject: recommendation for recommendation in recommendations
-    }
+    stored_by_subject = {row.subject: row for row in rows}
+    after = {recommendation.subject: recommendation for recommendation in recommendations}
     for subject in dict.fromkeys((*stored_by_subject, *after)):
         row = stored_by_subject.get(subject)
         if row is not None and row.state in PUT_OFF and row.until_ts is not None and row.until_ts <= now_ts:
@@ -265,7 +213,7 @@ def _change(row: Recommendation | None, recommendation: Recommendation | None, r
     if row is None:
         return Moved(recommendation, code, why)
     if row.state in FINAL and (row.state is not State.EXPIRED or recommendation.state is State.OPEN):
-        return Moved(_next_life(row, recommendation), code, why)
+        return Moved(next_life(row, recommendation), code, why)
     if row.state not in (*SET_BY_RUN, State.EXPIRED):
         return None  # a person decided: it stays as it was then
     if row.state is State.OPEN and row.unconfirmed is None and recommendation.state is State.BLOCKED:
@@ -288,12 +236,6 @@ def _missing(row: Recommendation, ran: bool, now_ts: int) -> Moved:
         return Moved(replace(row, unconfirmed=_TARGET_MISSING, updated_ts=now_ts), "not-found", _TARGET_MISSING)
     why = "the last run did not find it again" if ran else "its rule did not run any more"
     return moved(row, "not-found", why, now_ts, reason=why, unconfirmed=None, refusals=())
-
-
-def _next_life(row: Recommendation, recommendation: Recommendation) -> Recommendation:
-    life = row.life + 1
-    key = identity(recommendation.rule_id, recommendation.target_kind, recommendation.target_key, life)
-    return replace(recommendation, recommendation_id=key, life=life)
 
 
 def _undated(recommendation: Recommendation) -> Recommendation:

@@ -30,7 +30,7 @@ MIN_PROMISE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RecordEntry:
     """Contribution of a receipt to the record of a rule."""
 
     rule: str
@@ -70,29 +70,26 @@ class Record:
         return self.spread / SPREAD
 
 
-NO_RECORD = Record(0, 1.0, PRIOR_SD, SPREAD)
-
-
-def outcome(rule: str, regime: str | None, promise: Promise | None, finding: Finding) -> Outcome | None:
-    """Return the outcome that a finding adds to the record; None without a promise or where the baseline failed a gate.
+def record_entry(rule: str, regime: str | None, promise: Promise | None, finding: Finding) -> RecordEntry | None:
+    """Return the entry that a finding adds to the record; None without a promise or where the baseline failed a gate.
     Inconclusive findings count, weighted by the width of their interval: without them only lucky ones would.
     """
     measured = finding.saving_90
     judged = finding.code in (None, "wide-interval")
     if promise is None or promise.likely < MIN_PROMISE or measured is None or not judged:
         return None
-    return Outcome(rule, regime, promise.likely, measured)
+    return RecordEntry(rule, regime, promise.likely, measured)
 
 
-def record(outcomes: Iterable[Outcome], rule: str, regime: str | None = None) -> Record:
+def record(entries: Iterable[RecordEntry], rule: str, regime: str | None = None) -> Record:
     """Return the record of a rule in a regime; without one, over all of its regimes."""
-    of_rule = [outcome for outcome in outcomes if outcome.rule == rule]
+    of_rule = [entry for entry in entries if entry.rule == rule]
     overall = _posterior(of_rule, 1.0, PRIOR_SD)
     if regime is None:
         return overall
-    others = _posterior([outcome for outcome in of_rule if outcome.regime != regime], 1.0, PRIOR_SD)
+    others = _posterior([entry for entry in of_rule if entry.regime != regime], 1.0, PRIOR_SD)
     prior_sd = math.hypot(min(others.ratio_sd, PRIOR_SD), REGIME_SD) if others.receipts else PRIOR_SD
-    return _posterior([outcome for outcome in of_rule if outcome.regime == regime], others.ratio, prior_sd)
+    return _posterior([entry for entry in of_rule if entry.regime == regime], others.ratio, prior_sd)
 
 
 def corrected(promise: Promise, rule_record: Record) -> Promise:
@@ -119,19 +116,19 @@ def corrected_saving(saving: Saving, ratio: float, widening: float) -> Saving:
     return Saving(net, corrected_money(saving.capacity, ratio, widening))
 
 
-def _posterior(outcomes: Sequence[Outcome], mean: float, sd: float) -> Record:
-    """Return the record of some outcomes, shrunk towards `mean`."""
-    if not outcomes:
+def _posterior(entries: Sequence[RecordEntry], mean: float, sd: float) -> Record:
+    """Return the record of some entries, shrunk towards `mean`."""
+    if not entries:
         return Record(0, mean, sd, SPREAD)
-    ratio, precision = _shrunk(outcomes, mean, sd, SPREAD)
-    squares = sum(max(0.0, (outcome.ratio - ratio) ** 2 - outcome.variance) for outcome in outcomes)
-    spread = math.sqrt((SPREAD_RECEIPTS * SPREAD**2 + squares) / (SPREAD_RECEIPTS + len(outcomes)))
-    ratio, precision = _shrunk(outcomes, mean, sd, spread)
-    return Record(len(outcomes), ratio, 1 / math.sqrt(precision), spread)
+    ratio, precision = _shrunk(entries, mean, sd, SPREAD)
+    squares = sum(max(0.0, (entry.ratio - ratio) ** 2 - entry.variance) for entry in entries)
+    spread = math.sqrt((SPREAD_RECEIPTS * SPREAD**2 + squares) / (SPREAD_RECEIPTS + len(entries)))
+    ratio, precision = _shrunk(entries, mean, sd, spread)
+    return Record(len(entries), ratio, 1 / math.sqrt(precision), spread)
 
 
-def _shrunk(outcomes: Sequence[Outcome], mean: float, sd: float, spread: float) -> tuple[float, float]:
-    weights = [1 / (outcome.variance + spread**2) for outcome in outcomes]
+def _shrunk(entries: Sequence[RecordEntry], mean: float, sd: float, spread: float) -> tuple[float, float]:
+    weights = [1 / (entry.variance + spread**2) for entry in entries]
     precision = sum(weights) + 1 / sd**2
-    total = sum(weight * outcome.ratio for weight, outcome in zip(weights, outcomes, strict=True)) + mean / sd**2
+    total = sum(weight * entry.ratio for weight, entry in zip(weights, entries, strict=True)) + mean / sd**2
     return total / precision, precision

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, Trouble, TroubleKind
@@ -40,16 +40,26 @@ _OBJECTIVES = (
 """Objective, field of a deployment's line, and name."""
 
 
+class StoredAlert(NamedTuple):
+    """An alert that holds or held a moment ago."""
+
+    name: str
+    target: str
+    state: str
+    body: str
+    """Its figure, value and limit, as JSON."""
+
+
 def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_of: int | None = None) -> FleetReport:
     """Return a report with the troubles at its end, the most urgent first.
 
     Raises StoreError. Troubles cover the last `WINDOW_S` seconds, independent of the report's window. `as_of`: past
     time of the report; alerts are left out then, because only their present states are stored.
     """
-    alerts: Sequence[Any] = ()
+    alerts: list[StoredAlert] = []
     if store.advice is not None and as_of is None:
         with store.read("advice") as connection:
-            alerts = repository.alerts(connection)
+            alerts = [StoredAlert(row.name, row.target, row.state, row.body) for row in repository.alerts(connection)]
     same = report.window_s == WINDOW_S
     recent = report if same else fleet_report(store, WINDOW_S, report.now_ts, dated=as_of is not None)
     lines = list(troubles(recent, standing_verdicts(store, as_of), objectives, alerts))
@@ -57,11 +67,11 @@ def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_
 
 
 def troubles(
-    report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[Any] = ()
+    report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[StoredAlert] = ()
 ) -> tuple[Trouble, ...]:
     """Return the troubles at the end of a report: by kind, and of one kind the dearest first.
 
-    `verdicts`: newest change first; `alerts`: stored rows of alerts.
+    `verdicts`: newest change first.
     """
     silent = {host.name for host in report.hosts if is_silent(host)}
     lines = [line for line in report.deployments if not line.ended and line.host not in silent]
@@ -129,17 +139,14 @@ def _of_deployment(line: DeploymentLine, window_s: int, slo: Slo) -> Iterator[Tr
         yield trouble(TroubleKind.STUCK, f"{requests}, but no token came for {format_duration(silent_s)} or longer")
         return
     if waiting >= 1 and waiting > running:
-        yield trouble(TroubleKind.SATURATED, f"{waiting:.0f} requests wait, {running:.0f} run{_first_token(line)}")
+        ttft = "" if line.ttft_p95_s is None else f", TTFT p95 {line.ttft_p95_s:.3g} s"
+        yield trouble(TroubleKind.SATURATED, f"{waiting:.0f} requests wait, {running:.0f} run{ttft}")
     elif line.ttft_p95_s is not None and line.ttft_p95_s >= MAX_TTFT_S:
         yield trouble(TroubleKind.SATURATED, f"1 request in 20 waits {line.ttft_p95_s:.0f} s or longer to begin")
     missed = {name: ratio for name, ratio in slo_ratios(line, slo).items() if ratio > 1}
     if missed:
         texts = (f"{name} is {ratio:.2g} times its objective" for name, ratio in missed.items())
         yield trouble(TroubleKind.MISSED, ", ".join(texts))
-
-
-def _first_token(line: DeploymentLine) -> str:
-    return "" if line.ttft_p95_s is None else f", TTFT p95 {line.ttft_p95_s:.3g} s"
 
 
 def is_silent(host: HostLine) -> bool:
@@ -195,13 +202,13 @@ def _lost_prices(report: FleetReport) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.UNPRICED, target, reason, command, lost.nano_usd_per_hour)
 
 
-def _is_shown(row: Any) -> bool:
+def _is_shown(row: StoredAlert) -> bool:
     """Return whether a firing alert repeats a trouble: a default one, but for that on the budget."""
     default = DEFAULTS.get(row.name)
     return default is not None and row.name != BUDGET and json.loads(row.body)["figure"] == default.when.figure
 
 
-def _alert(row: Any) -> Trouble:
+def _alert(row: StoredAlert) -> Trouble:
     body = json.loads(row.body)
     figure = FIGURES.get(body["figure"])
     unit = f" {figure.unit}" if figure else ""

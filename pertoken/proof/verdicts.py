@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -25,32 +24,19 @@ from pertoken.state.service import Service
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.shared import DRIVER
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownEpoch
 
 ACCELERATOR = "placement.accelerator"
 """The one field of a placement that the devices of an epoch show."""
 
 
-@dataclass(frozen=True, slots=True)
-class EpochChange:
-    """The start of an epoch that is not the first of its deployment."""
-
-    deployment_id: int
-    epoch_id: int
-    previous_epoch_id: int
-    changed_ts: int
-    name: str
-    """Deployment and host as people call them."""
-    edits: tuple[Edit, ...]
-    """Differences from the previous epoch, the driver included."""
-    version_before: str | None
-    version_after: str | None
-
-
 def epoch_changes(
     inventory: Inventory, known_epoch_ids: Collection[int], market: Market, settings: Settings
-) -> tuple[EpochChange, ...]:
-    """Return the changes of configuration in an inventory, oldest first, except those of `known_epoch_ids`."""
+) -> tuple[Verdict, ...]:
+    """Return the pending verdicts on changes of configuration in an inventory, except those of `known_epoch_ids`.
+
+    A change is the start of an epoch that is not the first of its deployment. They are in order of time.
+    """
     changes = (
         _change(old, new, inventory, market, settings)
         for rows in inventory.epochs_of.values()
@@ -60,7 +46,7 @@ def epoch_changes(
     return tuple(sorted(changes, key=lambda change: (change.changed_ts, change.epoch_id)))
 
 
-def _change(old: Any, new: Any, inventory: Inventory, market: Market, settings: Settings) -> EpochChange:
+def _change(old: KnownEpoch, new: KnownEpoch, inventory: Inventory, market: Market, settings: Settings) -> Verdict:
     fleets = [epoch_fleet(row, inventory, market, settings) for row in (old, new)]
     edits = [
         Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
@@ -70,7 +56,7 @@ def _change(old: Any, new: Any, inventory: Inventory, market: Market, settings: 
     drivers = [json.loads(row.knobs).get(DRIVER) for row in (old, new)]
     if drivers[0] != drivers[1]:
         edits.append(Edit("deployment", new.deployment_id, "driver", *drivers))
-    return EpochChange(
+    return Verdict(
         deployment_id=new.deployment_id,
         epoch_id=new.epoch_id,
         previous_epoch_id=old.epoch_id,
@@ -98,12 +84,12 @@ def are_set(edits: Iterable[Edit], present: Fleet) -> bool:
     return all(_holds_field(edit, present) for edit in edits)
 
 
-def epoch_fleet(row: Any, inventory: Inventory, market: Market, settings: Settings) -> Fleet:
+def epoch_fleet(row: KnownEpoch, inventory: Inventory, market: Market, settings: Settings) -> Fleet:
     """Return a fleet of the one deployment that an epoch was."""
     return Fleet(services=(Service("", (deployment_of(row, inventory, {}, market, settings),)),))
 
 
-def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochChange, ...]:
+def bringing(variant: Variant, changes: Iterable[Verdict]) -> tuple[Verdict, ...]:
     """Return the changes that set a field to a value proposed by a variant.
 
     A deployment that only stopped running is no such change: it may have crashed.
@@ -111,7 +97,7 @@ def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochCha
     return tuple(_setting({(edit.target, edit.field): edit.after for edit in seen_edits(variant)}, changes))
 
 
-def reverts(variant: Variant, changes: Iterable[EpochChange], present: Fleet) -> tuple[EpochChange, ...]:
+def reverts(variant: Variant, changes: Iterable[Verdict], present: Fleet) -> tuple[Verdict, ...]:
     """Return the changes that undid a variant; none unless every field of a deployment is as it was before."""
     edits = [edit for edit in seen_edits(variant) if edit.kind == "deployment" and edit.field != "running"]
     if not edits or not all(_value(edit, present) == (True, edit.before) for edit in edits):
@@ -119,7 +105,7 @@ def reverts(variant: Variant, changes: Iterable[EpochChange], present: Fleet) ->
     return tuple(_setting({(edit.target, edit.field): edit.before for edit in edits}, changes))
 
 
-def _setting(values: dict[tuple[Any, str], Any], changes: Iterable[EpochChange]) -> Iterator[EpochChange]:
+def _setting(values: dict[tuple[int | str, str], object], changes: Iterable[Verdict]) -> Iterator[Verdict]:
     for change in changes:
         set_to = {(edit.target, edit.field): edit.after for edit in change.edits}
         if any(key in values and values[key] == value for key, value in set_to.items()):
@@ -153,7 +139,7 @@ def _holds_field(edit: Edit, present: Fleet) -> bool:
     return _value(edit, present) == (True, edit.after)
 
 
-def _value(edit: Edit, present: Fleet) -> tuple[bool, Any]:
+def _value(edit: Edit, present: Fleet) -> tuple[bool, object]:
     """Return whether the deployment of an edit runs, and the value of its field as JSON."""
     deployment = present.deployment_of.get(int(edit.target))
     return (False, None) if deployment is None else (True, plain(attrgetter(edit.field)(deployment)))
@@ -222,6 +208,7 @@ class Verdict:
     name: str
     """Deployment and host as people call them."""
     edits: tuple[Edit, ...] = ()
+    """Differences from the previous epoch, the driver included."""
     recommendation_id: int | None = None
     judgement: Judgement = Judgement(Result.PENDING)
     version_before: str | None = None
@@ -232,24 +219,8 @@ class Verdict:
 
     @property
     def dated_ts(self) -> int:
-        """Return when it was judged; while it is pending, when the change was made."""
+        """When it was judged; while it is pending, when the change was made."""
         return self.changed_ts if self.judged_ts is None else self.judged_ts
-
-
-def pending(change: EpochChange, recommendation_id: int | None, now_ts: int) -> Verdict:
-    """Return the pending verdict on a new change."""
-    return Verdict(
-        change.deployment_id,
-        change.epoch_id,
-        change.previous_epoch_id,
-        change.changed_ts,
-        change.name,
-        change.edits,
-        recommendation_id,
-        version_before=change.version_before,
-        version_after=change.version_after,
-        created_ts=now_ts,
-    )
 
 
 _RESULTS = {
@@ -266,22 +237,22 @@ def result_of(proven: EffectVerdict) -> Result:
     return _RESULTS.get(proven, Result.INCONCLUSIVE)
 
 
-OUTCOMES = ("regressed", "output-changed", "inconclusive", "no-effect", "partial", "realized")
+MOVE_CODES = ("regressed", "output-changed", "inconclusive", "no-effect", "partial", "realized")
 """Reason codes of moves by verdicts, the least favourable one first."""
 
 
-def outcome(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | None:
+def move_code(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | None:
     """Return the reason code of the move that the verdicts on a recommendation's changes make; None while one is open.
 
     Of several deployments the least favourable one counts, by the rules of `verification.estimate.judge`.
     """
-    codes = [_outcome(estimate, judgement) for judgement in verdicts]
+    codes = [_move_code(estimate, judgement) for judgement in verdicts]
     if not codes or None in codes:
         return None
-    return next(code for code in OUTCOMES if code in codes)
+    return next(code for code in MOVE_CODES if code in codes)
 
 
-def _outcome(estimate: Variant | None, judgement: Judgement) -> str | None:
+def _move_code(estimate: Variant | None, judgement: Judgement) -> str | None:
     if judgement.result is not Result.CHEAPER or judgement.effect is None:
         return {
             Result.PENDING: None,
@@ -332,7 +303,29 @@ def _as_of(verdict: Verdict, as_of: int) -> Verdict:
 
 def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
     """Return every verdict, oldest change first."""
-    return tuple(map(_from_row, repository.verdicts(connection)))
+    verdicts = []
+    for row in repository.verdicts(connection):
+        body, effect = json.loads(row.body), None
+        if row.effect_likely_1e6 is not None:
+            values = (row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6)
+            effect = (values[0] / _MILLIONTHS, values[1] / _MILLIONTHS, values[2] / _MILLIONTHS)
+        verdict = Verdict(
+            row.deployment_id,
+            row.epoch_id,
+            row.previous_epoch_id,
+            row.changed_ts,
+            body["name"],
+            tuple(Edit(*edit) for edit in body["edits"]),
+            row.recommendation_id,
+            Judgement(Result(row.result), effect, body["reason"], row.method, body.get("due_ts")),
+            row.version_before,
+            row.version_after,
+            row.created_ts,
+            row.judged_ts,
+            row.version,
+        )
+        verdicts.append(verdict)
+    return tuple(verdicts)
 
 
 def add(connection: Connection, verdicts: Iterable[Verdict]) -> None:
@@ -355,7 +348,7 @@ def with_judgement(verdict: Verdict, judgement: Judgement, now_ts: int) -> Verdi
 _MILLIONTHS = 1_000_000
 
 
-def _to_row(verdict: Verdict) -> dict[str, Any]:
+def _to_row(verdict: Verdict) -> dict[str, object]:
     effect: Sequence[float | None] = verdict.judgement.effect or (None, None, None)
     low, likely, high = (None if value is None else round(value * _MILLIONTHS) for value in effect)
     edits = [[edit.kind, edit.target, edit.field, edit.before, edit.after] for edit in verdict.edits]
@@ -383,26 +376,3 @@ def _to_row(verdict: Verdict) -> dict[str, Any]:
         "created_ts": verdict.created_ts,
         "judged_ts": verdict.judged_ts,
     }
-
-
-def _from_row(row: Any) -> Verdict:
-    body = json.loads(row.body)
-    effect = None
-    if row.effect_likely_1e6 is not None:
-        values = (row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6)
-        effect = (values[0] / _MILLIONTHS, values[1] / _MILLIONTHS, values[2] / _MILLIONTHS)
-    return Verdict(
-        row.deployment_id,
-        row.epoch_id,
-        row.previous_epoch_id,
-        row.changed_ts,
-        body["name"],
-        tuple(Edit(*edit) for edit in body["edits"]),
-        row.recommendation_id,
-        Judgement(Result(row.result), effect, body["reason"], row.method, body.get("due_ts")),
-        row.version_before,
-        row.version_after,
-        row.created_ts,
-        row.judged_ts,
-        row.version,
-    )

@@ -552,10 +552,9 @@ _BODIES = {FileFormat.KUSTOMIZE: _kustomize, FileFormat.HELM: _helm, FileFormat.
 
 def _schedule(variant: Variant) -> Schedule | None:
     """Return the schedule that a variant gives a service; None for another change."""
-    edit = next((edit for edit in variant.edits if edit.field == "schedule" and edit.after), None)
-    if edit is None:
+    after = next((edit.after for edit in variant.edits if edit.field == "schedule" and edit.after), None)
+    if not isinstance(after, Mapping):
         return None
-    after = edit.after
     replicas = tuple((int(hour), int(count)) for hour, count in after.get("replicas", ()))
     return Schedule(frozenset(after.get("off", ())), frozenset(after.get("asleep", ())), replicas)
 
@@ -582,7 +581,9 @@ def _cron(hour_of_week: int) -> str:
 def _replicas(variant: Variant) -> tuple[int, int] | None:
     """Return the number of replicas before and after; None where it stays."""
     counts = (
-        (edit.before, edit.after) for edit in variant.edits if edit.field == "replicas" and isinstance(edit.after, int)
+        (edit.before, edit.after)
+        for edit in variant.edits
+        if edit.field == "replicas" and isinstance(edit.before, int) and isinstance(edit.after, int)
     )
     return variant.replicas or next(counts, None)
 

@@ -30,7 +30,7 @@ class Columns:
     values: Ints
     """(rows, columns)."""
     unknown: frozenset[str] = frozenset()
-    """Columns of which no value is known. They share one place in `values`."""
+    """Columns without any known value. They share one place in `values`."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -57,7 +57,7 @@ class Columns:
 def columns(names: Sequence[str], chunks: Iterable[Sequence[str]], unknown: Collection[str] = ()) -> Columns:
     """Return the rows of chunks of `store.query.buckets`, ordered by the first two columns.
 
-    `unknown` are columns of which no value is known. Raises ImpossibleValues for a value that is no whole number.
+    `unknown` are columns without any known value. Raises ImpossibleValues for a value that is no whole number.
     """
     parts = [[whole_numbers(text) for text in texts] for texts in chunks]
     # By column, so that no more than one column is copied twice: memory that is touched first takes the most time.

@@ -1,10 +1,4 @@
-"""Course of one host or deployment over a window, slice by slice, with its events.
-
-Front door:
-
-- `window.course`: `Course`, the series and marks of a host or deployment.
-- `window.course`: `Timeline`, from when to when a database reaches, and what happened in it.
-"""
+"""Course of one host or deployment over a window, slice by slice, with its events."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -25,7 +19,8 @@ from pertoken.store.query.buckets import buckets
 from pertoken.store.query.rollups import HistogramSlice, Segment, histogram_slices
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window.columns import Columns, by_owner, columns, in_turn, stacked
-from pertoken.window.inventory import Inventory
+from pertoken.window.energy import device_energy_mj
+from pertoken.window.inventory import Inventory, KnownDevice, KnownEpoch
 from pertoken.window.measured import with_busy_bounds
 from pertoken.window.reading import Window
 from pertoken.window.series import GroupedRows, Needed, observe, quantile
@@ -40,7 +35,7 @@ PLOTTED_OF_DEPLOYMENTS = ("generated_tok_s", "prompt_tok_s", "running", "waiting
 TOKENS = ("generated_tokens", "prompt_tokens", "cached_tokens")
 ENERGY = ("energy_counter_mj", "energy_integral_mj")
 OWNERS = {"device": "device", "deployment": "epoch"}
-"""Roll-ups -> what the rows of each are about."""
+"""Roll-ups -> owners of the rows."""
 JOULES_PER_KWH = 3_600_000
 Values = tuple[float | None, ...]
 
@@ -68,7 +63,7 @@ class Course:
     start_ts: int
     slice_s: int
     series: Mapping[str, Values]
-    """By name: those of `PLOTTED_OF_DEVICES` and `PLOTTED_OF_DEPLOYMENTS`, as rules read them, and in seconds
+    """By name: `PLOTTED_OF_DEVICES` and `PLOTTED_OF_DEPLOYMENTS`, as rules read them, and in seconds
     `ttft_p50`, `ttft_p95`, `tpot_p50`, `tpot_p95`."""
     power_limit_w: float | None = None
     """Sum of the limits of its devices; None unless all are known."""
@@ -99,16 +94,16 @@ def read_course(connection: Connection, subject: Subject, start: int, end: int, 
     """
     inventory = Window(connection, start, end, dated=dated).inventory
     deployments = _deployments(inventory, subject)
-    epochs = _epochs(inventory, deployments)
-    devices = _devices(inventory, subject, [row.epoch_id for row in epochs])
+    epoch_ids = [row.epoch_id for deployment in deployments for row in inventory.epochs_of.get(deployment, ())]
+    devices = _devices(inventory, subject, epoch_ids)
     slice_s, segment = _resolution(connection, start, end, dated=dated)
     first = segment.start // slice_s * slice_s
     slices = _Slices(first, slice_s, max(0, -(-(segment.end - first) // slice_s)))
-    epoch_ids = [row.epoch_id for row in epochs]
     device_rows = _read(connection, "device", segment, PLOTTED_OF_DEVICES, ENERGY, list(devices))
     served_rows = _read(connection, "deployment", segment, PLOTTED_OF_DEPLOYMENTS, TOKENS, epoch_ids)
     counts = histogram_slices(connection, segment, slice_s, epoch_ids, tuple(LATENCIES.values()))
     limits = [row.power_limit_mw for row in devices.values() if row.kind != "cpu" and row.parent_id is None]
+    known_limits = [limit_mw for limit_mw in limits if limit_mw is not None]
     served = [
         in_turn([served_rows[row.epoch_id] for row in rows if row.epoch_id in served_rows])
         for rows in (inventory.epochs_of.get(deployment, ()) for deployment in deployments)
@@ -122,7 +117,7 @@ def read_course(connection: Connection, subject: Subject, start: int, end: int, 
             **{name: _sliced(name, served, slices) for name in PLOTTED_OF_DEPLOYMENTS},
             **dict(_latencies(counts, slices)),
         },
-        power_limit_w=sum(limits) / 1000 if limits and None not in limits else None,
+        power_limit_w=sum(known_limits) / 1000 if limits and len(known_limits) == len(limits) else None,
         power_cap_w=_cap_w(inventory, deployments),
         energy_kwh=_energy_kwh(device_rows.values()),
         prompt_tokens=_total(served_rows.values(), "prompt_tokens"),
@@ -144,11 +139,7 @@ def _deployments(inventory: Inventory, subject: Subject) -> list[int]:
     return [deployment_id for deployment_id, row in inventory.newest.items() if row.host_id == subject.id]
 
 
-def _epochs(inventory: Inventory, deployments: Iterable[int]) -> list[Any]:
-    return [row for deployment in deployments for row in inventory.epochs_of.get(deployment, ())]
-
-
-def _devices(inventory: Inventory, subject: Subject, epoch_ids: Iterable[int]) -> dict[int, Any]:
+def _devices(inventory: Inventory, subject: Subject, epoch_ids: Iterable[int]) -> dict[int, KnownDevice]:
     """Return the rows of the devices; a partition draws no power of its own, so its GPU stands for it."""
     if subject.kind == "host":
         return {device_id: row for device_id, row in inventory.devices.items() if row.host_id == subject.id}
@@ -235,8 +226,7 @@ def _cap_w(inventory: Inventory, deployments: Iterable[int]) -> float | None:
 
 def _energy_kwh(devices: Iterable[Columns]) -> float | None:
     """Return the energy by the driver's counter of each device and bucket, else by its integrated power."""
-    counted = [(rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")) for rows in devices]
-    measured = [np.where(np.isnan(counter), integral, counter) for counter, integral in counted]
+    measured = [device_energy_mj(rows) for rows in devices]
     if all(np.isnan(energy_mj).all() for energy_mj in measured):
         return None
     return float(sum(np.nansum(energy_mj) for energy_mj in measured)) / 1000 / JOULES_PER_KWH
@@ -264,17 +254,17 @@ def _marks(
     return tuple(sorted(marks, key=lambda mark: mark.ts))
 
 
-def changes(epochs: Sequence[Any]) -> Iterator[Mark]:
+def changes(epochs: Sequence[KnownEpoch]) -> Iterator[Mark]:
     """Yield the start of each epoch, with the knobs that changed."""
     for previous, epoch in zip((None, *epochs), epochs, strict=False):
         if previous is None:
             yield Mark(epoch.start_ts, "epoch", f"{epoch.served_model}: first seen")
             continue
-        before, after = json.loads(previous.knobs), json.loads(epoch.knobs)
+        old_knobs, new_knobs = json.loads(previous.knobs), json.loads(epoch.knobs)
         changed = [
-            f"{name} {before.get(name, 'not set')} → {after.get(name, 'not set')}"
-            for name in sorted({*before, *after})
-            if before.get(name) != after.get(name)
+            f"{name} {old_knobs.get(name, 'not set')} → {new_knobs.get(name, 'not set')}"
+            for name in sorted({*old_knobs, *new_knobs})
+            if old_knobs.get(name) != new_knobs.get(name)
         ]
         if previous.engine_version != epoch.engine_version:
             changed.append(f"version {previous.engine_version or '?'} → {epoch.engine_version or '?'}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import astuple, dataclass
+from operator import add
 
 import numpy as np
 
 from pertoken.catalog.instances import node_power
 from pertoken.provenance import Provenance
+from pertoken.store.query.read import KnownDevice
 from pertoken.window.columns import Columns, Floats, Mask
 from pertoken.window.measured import Measured
 
@@ -37,14 +38,14 @@ class DevicePower:
     idle_w: float
     """Level of idle; the lowest that was seen if the device was never idle."""
     at_plug: Mask
-    """Buckets whose power was measured at the plug."""
+    """Buckets with power measured at the plug."""
     modelled: Mask
-    """Other buckets in which the rest of the server was modelled; where neither is, it is that of its CPUs."""
+    """Other buckets in which the rest of the server was modelled; elsewhere, it has only its CPUs."""
 
 
-def nodes_of(devices: Iterable[Any]) -> list[Node]:
+def nodes_of(devices: Iterable[KnownDevice]) -> list[Node]:
     """Return the servers of devices that are no partitions of others."""
-    by_host: dict[int, list[Any]] = defaultdict(list)
+    by_host: dict[int, list[KnownDevice]] = defaultdict(list)
     for row in devices:
         if row.parent_id is None:
             by_host[row.host_id].append(row)
@@ -79,10 +80,9 @@ def timed(measured: Measured, device_id: int) -> Columns:
 def _of_node(measured: Measured, node: Node) -> dict[int, DevicePower]:
     rows = {device_id: timed(measured, device_id) for device_id in (*node.limits_w, *node.cpus)}
     host = measured.host(node.host_id)
-    grid = np.unique(np.concatenate([host.ints("ts"), *(own.ints("ts") for own in rows.values())]))
-
-    index = {device_id: np.searchsorted(grid, own.ints("ts")) for device_id, own in rows.items()}
-    own_w = {device_id: device_energy_mj(own) / own.ints("duration_ms") for device_id, own in rows.items()}
+    grid = np.unique(np.concatenate([host.ints("ts"), *(columns.ints("ts") for columns in rows.values())]))
+    index = {device_id: np.searchsorted(grid, columns.ints("ts")) for device_id, columns in rows.items()}
+    own_w = {device_id: device_energy_mj(columns) / columns.ints("duration_ms") for device_id, columns in rows.items()}
     devices_n, devices_w, cpus_w, plug_w = (np.full(len(grid), value) for value in (0.0, 0.0, 0.0, np.nan))
     for device_id in node.limits_w:
         devices_n[index[device_id]] += 1
@@ -121,17 +121,11 @@ class NodeEnergy:
     measured_joules: float = 0.0
     """Part that was measured at the plug."""
     modelled_joules: float = 0.0
-    """Part whose devices were measured, and the rest of the server modelled. What is left has only its CPUs."""
+    """Part with measured devices and a modelled rest of the server. The remaining part has only its CPUs."""
 
-    def plus(self, another_node_energy: NodeEnergy) -> NodeEnergy:
+    def plus(self, energy: NodeEnergy) -> NodeEnergy:
         """Return the sum of both."""
-        return NodeEnergy(
-            self.joules + another_node_energy.joules,
-            self.known_ms + another_node_energy.known_ms,
-            self.above_idle_joules + another_node_energy.above_idle_joules,
-            self.measured_joules + another_node_energy.measured_joules,
-            self.modelled_joules + another_node_energy.modelled_joules,
-        )
+        return NodeEnergy(*map(add, astuple(self), astuple(energy)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +143,14 @@ class EpochEnergy:
     node: NodeEnergy = NodeEnergy()
     """Over the same time."""
 
-    def plus(self, another_epoch_energy: EpochEnergy) -> EpochEnergy:
+    def plus(self, energy: EpochEnergy) -> EpochEnergy:
         """Return the sum of both."""
         return EpochEnergy(
-            self.joules + another_epoch_energy.joules,
-            self.measured_ms + another_epoch_energy.measured_ms,
-            self.held_ms + another_epoch_energy.held_ms,
-            max(self.provenance, another_epoch_energy.provenance),
-            self.node.plus(another_epoch_energy.node),
+            self.joules + energy.joules,
+            self.measured_ms + energy.measured_ms,
+            self.held_ms + energy.held_ms,
+            max(self.provenance, energy.provenance),
+            self.node.plus(energy.node),
         )
 
     @property
@@ -178,13 +172,12 @@ def energy_by_epoch(measured: Measured, nodes: Sequence[Node] = ()) -> dict[int,
             held_ms = share * rows.floats("duration_ms")
             if not held_ms.any():
                 continue
+            is_integral = (np.isnan(rows.floats("energy_counter_mj")) & is_measured).any()
             of_device = EpochEnergy(
                 float((energy_mj[is_measured] * share[is_measured]).sum()) / 1000,
                 float(held_ms[is_measured].sum()),
                 float(held_ms.sum()),
-                Provenance.INTEGRAL
-                if bool((np.isnan(rows.floats("energy_counter_mj")) & is_measured).any())
-                else Provenance.COUNTER,
+                Provenance.INTEGRAL if is_integral else Provenance.COUNTER,
                 _node_energy(power[device_id], held_ms) if device_id in power else NodeEnergy(),
             )
             energy_of[epoch_id] = energy_of[epoch_id].plus(of_device) if epoch_id in energy_of else of_device

@@ -1,4 +1,4 @@
-"""Earlier epochs of deployments, and what a token cost in them at like load.
+"""Earlier epochs of deployments, and their cost of a token at like load.
 
 - `window.epochs`: the epochs of the last weeks with their hours, as rules see them.
 - `window.like_for_like`: `compare`, costs per token of two sets of hours; it knows nothing of epochs.
@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -23,7 +22,8 @@ from pertoken.provenance import Provenance
 from pertoken.state.knobs import knobs
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, several_epochs_hours
-from pertoken.store.query.read import checked_epochs
+from pertoken.store.query.read import KnownEpoch, checked_epochs
+from pertoken.store.query.rollups import HistogramSlice
 from pertoken.store.schema.shared import DRIVER
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.window import inventory
@@ -41,25 +41,25 @@ OUTCOME_COLUMNS = (
 )
 """Columns of roll-ups that `outcomes_of` reads."""
 LENGTHS = ("prompt_len", "generated_len")
-"""Histograms whose spread explains the cost of an hour."""
+"""Histograms with a spread that explains the cost of an hour."""
 _OBSERVED = 0.9
 """Part of an hour that must have been observed for it to count."""
 _MOSTLY_BUSY = 0.98
 """Busy part of an hour from which an upper bound of the busy time does not depend on the tokens any more."""
 MIN_TOKENS = 1000
-"""Tokens of an hour from which its cost per token is not that of a handful of requests."""
+"""Tokens of an hour from which its cost per token does not depend on a handful of requests."""
 
 
 @dataclass(frozen=True, eq=False)
 class History:
     """Epochs of the last `HISTORY_S` of deployments that had several, and their hours."""
 
-    epochs: Mapping[int, Sequence[Any]] = field(default_factory=dict)
+    epochs: Mapping[int, Sequence[KnownEpoch]] = field(default_factory=dict)
     """Rows of `read.epochs` of each deployment, oldest first."""
     devices: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Devices of each epoch, those of its worker ranks included."""
     names: Mapping[int, str] = field(default_factory=dict)
-    """What each device is."""
+    """Name of each device."""
     hours: Mapping[int, Columns] = field(default_factory=dict)
     """By epoch."""
     _made: dict[int, tuple[Epoch, ...]] = field(default_factory=dict, init=False, repr=False)
@@ -67,8 +67,9 @@ class History:
     def before(self, deployment_id: int) -> tuple[Epoch, ...]:
         """Return the epochs of a deployment before its newest one, oldest first; compared when first asked for."""
         if deployment_id not in self._made:
-            *earlier, present = self.epochs.get(deployment_id, (None,))
-            self._made[deployment_id] = tuple(self._epoch(row, present) for row in earlier[-MAX_EPOCHS:])
+            epochs = self.epochs.get(deployment_id, ())
+            earlier = epochs[:-1][-MAX_EPOCHS:]
+            self._made[deployment_id] = tuple(self._epoch(row, epochs[-1]) for row in earlier)
         return self._made[deployment_id]
 
     def compared(self, earlier_id: int, later_id: int) -> Comparison:
@@ -78,33 +79,34 @@ class History:
             return Comparison(code="not-measured", reason="an epoch is no longer stored, or ended over 8 weeks ago")
         return self._compared(rows[earlier_id], rows[later_id])
 
-    def _epoch(self, row: Any, present: Any) -> Epoch:
-        seen, seen_now = json.loads(row.knobs), json.loads(present.knobs)
+    def _epoch(self, row: KnownEpoch, present: KnownEpoch) -> Epoch:
+        old_knobs = json.loads(row.knobs)
         hours = self.hours.get(row.epoch_id)
         tokens = None if hours is None else int(tokens_of(hours).sum())
         return Epoch(
             start=row.start_ts,
             end=row.end_ts or present.start_ts,
             engine_version=row.engine_version,
-            driver=seen.get(DRIVER),
-            knobs={name: value for name, value in seen.items() if name in knobs()},
-            changed=tuple(self._changes(row, present, seen, seen_now)),
+            driver=old_knobs.get(DRIVER),
+            knobs={name: value for name, value in old_knobs.items() if name in knobs()},
+            changed=tuple(self._changes(row, present)),
             tokens=tokens,
             present=self._compared(row, present),
             deployment_id=row.deployment_id,
         )
 
-    def _changes(self, row: Any, present: Any, seen: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-        changed = [name for name in knobs() if seen.get(name) != now.get(name)]
+    def _changes(self, row: KnownEpoch, present: KnownEpoch) -> list[str]:
+        old_knobs, new_knobs = json.loads(row.knobs), json.loads(present.knobs)
+        changed = [name for name in knobs() if old_knobs.get(name) != new_knobs.get(name)]
         changed += ["engine_version"] if row.engine_version != present.engine_version else []
-        changed += ["driver"] if seen.get(DRIVER) != now.get(DRIVER) else []
+        changed += ["driver"] if old_knobs.get(DRIVER) != new_knobs.get(DRIVER) else []
         kinds = [
             sorted(self.names.get(device_id, str(device_id)) for device_id in self.devices.get(epoch.epoch_id, ()))
             for epoch in (row, present)
         ]
         return changed + (["devices"] if kinds[0] != kinds[1] else [])
 
-    def _compared(self, row: Any, present: Any) -> Comparison:
+    def _compared(self, row: KnownEpoch, present: KnownEpoch) -> Comparison:
         """Return the present epoch against an earlier one, or why it cannot be compared."""
         outcomes = []
         for epoch in (row, present):
@@ -127,7 +129,7 @@ class EpochsBefore:
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the earlier epochs, oldest first of each deployment."""
-        return tuple(epoch for one in self.deployment_ids for epoch in self.history.before(one))
+        return tuple(epoch for deployment_id in self.deployment_ids for epoch in self.history.before(deployment_id))
 
 
 def outcomes_of(
@@ -174,8 +176,8 @@ def outcomes_together(epochs: Sequence[EpochHours], bucket_s: int = HOUR) -> Hou
     measured: list[Columns] = []
     for epoch in epochs:
         ts, end = epoch.rows.ints("ts"), epoch.end
-        whole: Mask = (ts >= epoch.start) & (epoch.rows.floats("observed_ms") >= _OBSERVED * bucket_s * 1000)
-        rows = epoch.rows.where(whole & (end is None or ts + bucket_s <= end))
+        is_whole: Mask = (ts >= epoch.start) & (epoch.rows.floats("observed_ms") >= _OBSERVED * bucket_s * 1000)
+        rows = epoch.rows.where(is_whole & (end is None or ts + bucket_s <= end))
         values = rows.values.copy()
         for name in ("observed_ms", "busy_ms"):
             values[:, rows.index[name]] *= np.where(rows.ints(name) == NULL, 1, epoch.devices)
@@ -196,10 +198,8 @@ def outcomes_together(epochs: Sequence[EpochHours], bucket_s: int = HOUR) -> Hou
 def in_turn(epochs: Sequence[HourlyOutcomes]) -> HourlyOutcomes:
     """Return the hours of epochs that ran one after another as one; a column is known if it is in all of them."""
     columns = {column.name: [getattr(epoch, column.name) for epoch in epochs] for column in fields(HourlyOutcomes)}
-    joined: dict[str, Any] = {
-        name: None if any(part is None for part in parts) else np.concatenate(parts) for name, parts in columns.items()
-    }
-    return HourlyOutcomes(**joined)
+    known_columns = {name: parts for name, parts in columns.items() if all(part is not None for part in parts)}
+    return HourlyOutcomes(**{name: np.concatenate(parts) for name, parts in known_columns.items()})
 
 
 def with_starts(hours: HourlyOutcomes, starts: Sequence[int], bucket_s: int) -> HourlyOutcomes:
@@ -213,7 +213,7 @@ def with_starts(hours: HourlyOutcomes, starts: Sequence[int], bucket_s: int) -> 
     return replace(hours, started_ts=starting[number - 1]).where(is_whole)
 
 
-def with_spreads(hours: HourlyOutcomes, slices: Iterable[Any]) -> HourlyOutcomes:
+def with_spreads(hours: HourlyOutcomes, slices: Iterable[HistogramSlice]) -> HourlyOutcomes:
     """Return the hours with the spread of their lengths, by rows of `slices.histogram_slices` of one hour each.
 
     A spread is unknown where one of the hours has no histogram.
@@ -222,7 +222,7 @@ def with_spreads(hours: HourlyOutcomes, slices: Iterable[Any]) -> HourlyOutcomes
     for row in slices:
         bounds = [float(bound) for bound in row.upper_bounds.split(",")] if row.upper_bounds else []
         if bounds and row.total > 0:
-            counts[row.metric, int(row.slice_ts)].append((_log_length(bounds, row.bucket), int(row.total)))
+            counts[row.metric, row.slice_ts].append((_log_length(bounds, row.bucket), row.total))
     spreads = {
         metric: [_spread(counts[metric, ts]) if (metric, ts) in counts else None for ts in hours.ts.tolist()]
         for metric in LENGTHS
@@ -249,16 +249,16 @@ def _outcomes(rows: Columns, used: Mask, devices: int) -> HourlyOutcomes:
     rows = rows.where(used)
     tokens = tokens_of(rows).astype(np.float64)
     cached = rows.floats("cached_tokens")
-    known = len(cached) and not np.isnan(cached).any()
+    counts_cached = len(cached) and not np.isnan(cached).any()
     requests = rows.floats("requests_finished")
-    counted = len(requests) and (requests > 0).all()
+    counts_requests = len(requests) and (requests > 0).all()
     return HourlyOutcomes(
         ts=rows.ints("ts"),
         device_s_per_token=rows.floats("busy_ms") / 1000 * devices / tokens,
         tokens_per_s=tokens / (rows.floats("duration_ms") / 1000),
         generated_share=rows.floats("generated_tokens") / tokens,
-        cached_share=cached / np.maximum(rows.floats("prompt_tokens"), 1) if known else None,
-        tokens_per_request=tokens / requests if counted else None,
+        cached_share=cached / np.maximum(rows.floats("prompt_tokens"), 1) if counts_cached else None,
+        tokens_per_request=tokens / requests if counts_requests else None,
     )
 
 
@@ -274,13 +274,11 @@ def read_history(connection: Connection, names: Mapping[int, str], now_ts: int, 
     start = (now_ts - HISTORY_S) // HOUR * HOUR
     rows = checked_epochs(read.epochs(connection, start, as_of)).rows
     led = inventory.heads(rows)
-    epochs: dict[int, list[Any]] = defaultdict(list)
+    epochs: dict[int, list[KnownEpoch]] = defaultdict(list)
     for row in rows:
         if row.epoch_id not in led and not inventory.follows(row):
             epochs[row.deployment_id].append(row)
-    several = {
-        deployment_id: rows_of_epoch for deployment_id, rows_of_epoch in epochs.items() if len(rows_of_epoch) > 1
-    }
+    several = {deployment_id: members for deployment_id, members in epochs.items() if len(members) > 1}
     if not several:
         return History()
     held = inventory.devices(read.by_epoch(read.epoch_devices(connection, start)), rows, led)
@@ -308,7 +306,6 @@ COUNTERS = {
 }
 """Counters of engines by the name of their count."""
 _TOKENS = {"prompt_tokens": "prompt_tokens", "generated_tokens": "generated_tokens", "requests": "requests_finished"}
-"""Part of an hour that must have been observed for it to count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -362,7 +359,7 @@ def joined(earlier: OutputCounts, later: OutputCounts) -> OutputCounts:
 
 
 def together(parts: Sequence[OutputCounts]) -> OutputCounts:
-    """Return the sums of what servers of the same requests counted. One that generated nothing is left out."""
+    """Return the sums of the counts of servers that share requests. One that generated nothing is left out."""
     if len(parts) == 1:
         return parts[0]
     serving = [part for part in parts if (generated := part.total("generated_tokens")) is not None and generated.any()]

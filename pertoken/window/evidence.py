@@ -17,10 +17,11 @@ from pertoken.state.service import Demand
 from pertoken.store.query.read import KnownEpoch, UnreadableMetric
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
+from pertoken.window.energy import device_energy_mj, timed
 from pertoken.window.epochs import EpochsBefore, History
 from pertoken.window.figures import peak_shares
 from pertoken.window.inventory import Inventory, by
-from pertoken.window.measured import HISTOGRAMS_PART, Measured
+from pertoken.window.measured import Measured
 from pertoken.window.series import (
     MAX_MINUTE_MS,
     GroupedRows,
@@ -48,7 +49,7 @@ COUNTED_BY = {
     "generated_tok_s": {"generated_tokens"},
     "busy_generated_tok_s": {"generated_tokens"},
 }
-"""Rates -> the engine metrics whose late counting makes them late."""
+"""Rates -> the engine metrics that make them late when counted late."""
 OF_HOSTS = ("host_memory_free", "host_memory_used", "host_cpus_used")
 """Series of hosts that devices and deployments on them have too."""
 OF_DEVICES = (*(name for name, spec in SERIES.items() if spec.owner == "device"), *OF_HOSTS)
@@ -61,7 +62,7 @@ OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*FROM_HISTOGRAMS,
 
 
 def remedies(gaps: Iterable[UnreadableMetric]) -> dict[str, str]:
-    """Return what would switch a missing series on, where the agent stored it, from rows of unreadable metrics."""
+    """Return how to switch each missing series on, where the agent stored it, from rows of unreadable metrics."""
     return {
         SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason or ""
         for gap in gaps
@@ -102,22 +103,21 @@ class DeviceSeries:
     def energy(self, allocated: Sequence[tuple[int | None, int]]) -> Points | None:
         """Return the power by energy of devices together: all of it, or the share that an epoch held.
 
-        Energy is that of the device's counter, else of its power over time.
+        Energy comes from the device's counter, else from its power over time.
         """
         devices, values, sampled = [], [], False
         for epoch_id, device_id in allocated:
-            rows = self.measured.device(device_id)
-            rows = rows.where(rows.ints("duration_ms") > 0)
-            counter, integral = rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")
-            sampled = sampled or bool((np.isnan(counter) & ~np.isnan(integral)).any())
+            rows = timed(self.measured, device_id)
+            energy_mj = device_energy_mj(rows)
+            sampled = sampled or bool((np.isnan(rows.floats("energy_counter_mj")) & ~np.isnan(energy_mj)).any())
             share = 1.0 if epoch_id is None else self.measured.share(epoch_id, device_id, rows)
             devices.append(rows)
-            values.append(np.where(np.isnan(counter), integral, counter) / rows.floats("duration_ms") * share)
+            values.append(energy_mj / rows.floats("duration_ms") * share)
         points = _summed(devices, values) if devices else None
         return points and replace(points, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
 
     def of_hosts(self, name: str, host_ids: Sequence[int]) -> Points | None:
-        """Return what hosts together use, or have free: bytes of memory, or CPUs."""
+        """Return the memory in bytes, or CPUs, that hosts together use or have free."""
         total, metric = ("cpu_count", "cpu_util_1e4") if name == "host_cpus_used" else ("memory_bytes", MEMORY_USED)
         present = [getattr(self.inventory.host.get(host_id), total, None) for host_id in host_ids]
         totals: list[int] = [value for value in present if value is not None]
@@ -133,7 +133,9 @@ class DeviceSeries:
 
     def observed_ms(self, device_id: int) -> float:
         """Return the observed time of a device since its owners are known."""
-        return float(self._since_owners_known(device_id).ints("observed_ms").sum())
+        rows = self.measured.device_time(device_id)
+        since_ts = self.owners_known_since.get(device_id, 0)  # earlier, no share of it was stored
+        return float(rows.where(rows.ints("ts") >= since_ts).ints("observed_ms").sum())
 
     def _held(self, device_ids: Sequence[int]) -> Points | None:
         """Return the share of its observed time that some process held a device, a mean over several."""
@@ -155,19 +157,14 @@ class DeviceSeries:
     def _lacks(self, metric: str, device_ids: Sequence[int]) -> bool:
         return any(gap.metric == metric for device_id in device_ids for gap in self.missing.get(device_id, ()))
 
-    def _since_owners_known(self, device_id: int) -> Columns:
-        """Return the buckets of a device since its owners are known: earlier, no share of it was stored."""
-        rows = self.measured.device_time(device_id)
-        since = self.owners_known_since.get(device_id)
-        return rows if since is None else rows.where(rows.ints("ts") >= since)
-
 
 def _summed(members: Sequence[Columns], values: Sequence[Floats]) -> Points | None:
     """Return the sum over members of each bucket in which all of them were read; `values` are by member."""
     masks = [~np.isnan(value) for value in values]
-    ts = np.concatenate([rows.ints("ts")[mask] for rows, mask in zip(members, masks, strict=True)])
+    kept = [rows.where(mask) for rows, mask in zip(members, masks, strict=True)]
+    ts = np.concatenate([rows.ints("ts") for rows in kept])
     value = np.concatenate([value[mask] for value, mask in zip(values, masks, strict=True)])
-    ms = np.concatenate([rows.floats("duration_ms")[mask] for rows, mask in zip(members, masks, strict=True)])
+    ms = np.concatenate([rows.floats("duration_ms") for rows in kept])
     order = np.argsort(ts, kind="stable")
     begins = starts(ts[order])
     if not len(begins):
@@ -184,9 +181,9 @@ MIN_BUSY_SHARE = 0.5
 MIN_TOKENS = 50
 """Generated tokens of a minute below which their number is mostly chance."""
 MIN_REQUESTS = 5
-"""Requests that ended in a minute from which its own mean length counts; else that of the whole window."""
+"""Requests that ended in a minute from which its own mean length counts; else the mean of the whole window."""
 NEEDED = ("running", "dram_active", "tensor_active")
-"""Series whose observations operating points are made of, beside the rows of the epoch."""
+"""Series that operating points are made of, beside the rows of the epoch."""
 
 
 def operating_points(
@@ -343,7 +340,7 @@ class EvidenceReader:
     owners_known_since: Mapping[int, int]
     """Devices -> since when their owners are known again, where they once were unknown."""
     history: History = field(default_factory=History)
-    """Earlier epochs, including those of weeks before the window."""
+    """Earlier epochs, including weeks before the window."""
     series: frozenset[str] | None = None
     """Series that were read; None: all."""
     _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
@@ -356,14 +353,8 @@ class EvidenceReader:
     def _devices(self) -> DeviceSeries:
         return DeviceSeries(self.inventory, self.measured, self.missing, self.owners_known_since)
 
-    @property
-    def histograms(self) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
-        """(upper bounds as stored, observations by bucket) by epoch and metric."""
-        histograms: Mapping[tuple[int, str], Sequence[tuple[str, Ints]]] = self.measured.parts[HISTOGRAMS_PART]
-        return histograms
-
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
-        """Return what was measured on one deployment, or on several added up bucket by bucket.
+        """Return the evidence of one deployment, or of several added up bucket by bucket.
 
         Only the present epoch of each counts, as an earlier one had other knobs or devices. There is no evidence of
         several deployments if one of them did not run in this window.
@@ -394,7 +385,7 @@ class EvidenceReader:
         return operating_points(self.measured.epoch(row.epoch_id), observations, mean)
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
-        """Return what was measured on a device, or on several together; nothing where one was not seen."""
+        """Return the evidence of a device, or of several together; nothing where one was not seen."""
         if not all(device_id in self.inventory.devices for device_id in device_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         observed_ms = [self._devices.observed_ms(device_id) for device_id in device_ids]
@@ -492,7 +483,7 @@ class EvidenceReader:
         return tuple(dict.fromkeys(device.device_id for row in rows for device in self.inventory.held(row.epoch_id)))
 
     def demand_of(self, epochs: Sequence[KnownEpoch]) -> Demand:
-        """Return what was asked of these epochs together, those that ended in the window included.
+        """Return the demand on these epochs together, ended ones included.
 
         Epochs of one deployment follow each other: an hour in which one ended and the next began is served once.
         """
@@ -514,12 +505,12 @@ class EvidenceReader:
             histogram(
                 (upper_bounds, enumerate(counts.tolist()))
                 for row in rows
-                for upper_bounds, counts in self.histograms.get((row.epoch_id, metric), ())
+                for upper_bounds, counts in self.measured.histograms.get((row.epoch_id, metric), ())
             )
         )
 
     def _peak_share(self, name: str, rows: Sequence[KnownEpoch], points: Points) -> Points | None:
-        """Return what an engine counts per busy second as a share of its device's peak; None if that is not known."""
+        """Return the counted work per busy second as a share of the peak of the device; None if that is not known."""
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return None
         knobs = json.loads(rows[0].knobs)

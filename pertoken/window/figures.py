@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.metrics import (
     ENGINE_COUNTERS,
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from pertoken.store.query.buckets import CounterTotal
 
 
-def newest(sums: Any | None, name: str) -> float | None:
-    """Return the gauge of a series over all time of a row of sums, idle time included: what screens label "now"."""
+def newest(sums: object, name: str) -> float | None:
+    """Return the gauge of a series over all time of a row of sums, idle time included: screens label it "now"."""
     computation = SERIES[name].computation
     assert isinstance(computation, Gauge)
     (stored,) = computation.stored
     return mean(sums, stored, computation.per_unit)
 
 
-def mean(row: Any | None, name: str, scale: float) -> float | None:
-    """Return the mean of a gauge in a row of sums, or in a mapping of them, in its own unit."""
+def mean(row: object, name: str, scale: float) -> float | None:
+    """Return the mean of a gauge in a row of sums, or in a mapping of them, in its own unit; None without a row."""
     if row is None:
         return None
     if isinstance(row, Mapping):
@@ -48,7 +48,7 @@ def ratio(numerator: int | None, denominator: int | None, scale: float) -> float
     return numerator / denominator / scale if numerator is not None and denominator else None
 
 
-def rate(sums: Mapping[str, Any], name: str) -> float | None:
+def rate(sums: Mapping[str, int | None], name: str) -> float | None:
     """Return a count per second of the summed time."""
     counted, ms = sums.get(name), sums.get("duration_ms")
     return counted * 1000 / ms if counted is not None and ms else None
@@ -72,8 +72,6 @@ def whole(value: float | None) -> int | None:
 
 STALE_TICKS = 2
 """Ticks without a row after which something is stale: one tick may be late, the next one proves that it is not."""
-
-
 ROUNDING_MS = 1000
 """Starts are known to the second, and rows end when their tick was read: so much less than expected is no gap."""
 
@@ -86,18 +84,14 @@ def counted_ms(observed_ms: int, expected_ms: int) -> int:
 def observed_share(observed_ms: int, expected_ms: int) -> float | None:
     """Observed of expected time, 0 to 1; None where nothing was to be observed.
 
-    What is observed beyond the expected (the first row of something covers the tick before it was known) adds nothing.
+    Time beyond the expected (a first row covers the tick before it) adds nothing.
     """
     return min(1.0, observed_ms / expected_ms) if expected_ms > 0 else None
 
 
-T = TypeVar("T")
-
-
+Item = TypeVar("Item")
 Progress = Callable[[str, float], None]
 """Called with the name of a phase and the share of it that is done, 0 to 1; not at all for long, or many times."""
-
-
 TICK_S = 0.2
 """Seconds between two calls of one loop: people see a bar move, and it costs nothing."""
 
@@ -106,21 +100,19 @@ def no_progress(phase: str, share: float) -> None:
     """Show nothing."""
 
 
-def ticking(items: Iterable[T], n: int, phase: str, progress: Progress) -> Iterator[T]:
+def ticking(items: Iterable[Item], n: int, phase: str, progress: Progress) -> Iterator[Item]:
     """Yield the items, about `n` of them, and report progress every `TICK_S`."""
     progress(phase, 0.0)
     last = time.monotonic()
-    for done, t in enumerate(items):
-        yield t
-        if (now := time.monotonic()) - last >= TICK_S:
-            last = now
+    for done, item in enumerate(items):
+        yield item
+        if time.monotonic() - last >= TICK_S:
+            last = time.monotonic()
             progress(phase, min(1.0, (done + 1) / max(1, n)))
 
 
 Counts = Mapping[str, int]
 """Increase by name of `metrics.ENGINE_COUNTERS`, or `NAME{reason="..."}`. A counter without an increase is absent."""
-
-
 _REASON = re.compile(r'(\w+)\{reason="((?:[^"\\]|\\.)*)"\}')
 
 

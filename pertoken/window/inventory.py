@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,9 +68,9 @@ def devices(
             *held.get(row.epoch_id, ()),
             *(
                 device
-                for other in followers.get(row.deployment_id, ())
-                if _overlap(other, row)
-                for device in held.get(other.epoch_id, ())
+                for follower in followers.get(row.deployment_id, ())
+                if _overlap(follower, row)
+                for device in held.get(follower.epoch_id, ())
             ),
         )
         for row in rows
@@ -100,7 +101,7 @@ def busy_shares(buckets: Iterable[RollupRow], of_epoch: Mapping[int, int]) -> di
 def busy_ns(
     share: AllocatedBucket, led: Mapping[int, int], busy: Mapping[tuple[int, int], BusyShare]
 ) -> tuple[int, int]:
-    """Return how long worker ranks were busy of the time they held a device, and by what provenance.
+    """Return how long worker ranks were busy of the time they held a device, with its provenance.
 
     They are busy while their head is. Where nothing is known of the head, their own row is an upper bound.
     """
@@ -111,8 +112,8 @@ def busy_ns(
 
 
 def follows(row: KnownEpoch) -> bool:
-    """Return whether an epoch is of worker ranks, whose head rank another host has."""
-    return str(row.base_url).startswith(FOLLOWING)
+    """Return whether an epoch is of worker ranks, with the head rank on another host."""
+    return row.base_url.startswith(FOLLOWING)
 
 
 def _meeting(row: KnownEpoch) -> str | None:
@@ -132,13 +133,13 @@ def _loopback(host: str) -> bool:
 
 def _same_model(follower: KnownEpoch, head: KnownEpoch) -> bool:
     """Return whether two epochs may serve one model. Ray workers do not know theirs: the address alone decides then."""
-    names: Sequence[str] = [str(name).rstrip("/") for name in (head.model_path, head.served_model) if name]
-    return follower.model_path is None or str(follower.model_path).rstrip("/") in names
+    names = [name.rstrip("/") for name in (head.model_path, head.served_model) if name]
+    return follower.model_path is None or follower.model_path.rstrip("/") in names
 
 
-def _overlap(first: KnownEpoch, another_known_epoch: KnownEpoch) -> bool:
-    ends = [row.end_ts if row.end_ts is not None else float("inf") for row in (first, another_known_epoch)]
-    return bool(max(first.start_ts, another_known_epoch.start_ts) < min(ends))
+def _overlap(first: KnownEpoch, second: KnownEpoch) -> bool:
+    ends = [row.end_ts for row in (first, second) if row.end_ts is not None]
+    return max(first.start_ts, second.start_ts) < min(ends, default=math.inf)
 
 
 MAX_FAULTY_HOSTS, MAX_FAULTS = 5, 3
@@ -250,7 +251,7 @@ class Inventory:
 
     @cached_property
     def reporting(self) -> frozenset[int]:
-        """Hosts that report: only what they hold has a *now*."""
+        """Hosts that report: only their devices have a *now*."""
         return frozenset(
             row.host_id
             for row in self.hosts
@@ -259,7 +260,7 @@ class Inventory:
 
     @cached_property
     def device_names(self) -> Mapping[int, str]:
-        """What people call each device."""
+        """Name of each device for people."""
         return {device_id: device_name(row) for device_id, row in self.devices.items()}
 
     @cached_property
@@ -275,21 +276,21 @@ class Inventory:
 
 
 def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int | None = None) -> Inventory:
-    """Read what was there since `start`; nothing later than `as_of`, a whole minute, where it is given."""
+    """Read the inventory since `start`; nothing later than `as_of`, a whole minute, where it is given."""
     with pipelined(connection):
         hosts, devices = read.hosts(connection, as_of), read.devices(connection, start, as_of)
         first = start // MINUTE * MINUTE  # of the first minute that is billed: what ended in it holds a part of it
         epochs, held = read.epochs(connection, first, as_of), read.epoch_devices(connection, first)
     checked = checked_hosts(hosts), checked_devices(devices), checked_epochs(epochs)
     ordered = sorted(checked[0].rows, key=lambda row: natural_key(row.name))
-    place = {row.host_id: n for n, row in enumerate(ordered)}
+    order = {row.host_id: n for n, row in enumerate(ordered)}
     # A host's own file may hold rows of a host that it has not.
-    devices = [row for row in checked[1].rows if row.host_id in place]
-    epochs = [row for row in checked[2].rows if row.host_id in place]
+    devices = [row for row in checked[1].rows if row.host_id in order]
+    epochs = [row for row in checked[2].rows if row.host_id in order]
 
     def shown_at(row: KnownDevice) -> tuple[int, bool, int, str]:
         """Return the sort key of a device: by host, accelerators by slot before CPUs."""
-        return place[row.host_id], row.kind == "cpu", -1 if row.slot is None else row.slot, row.uuid
+        return order[row.host_id], row.kind == "cpu", -1 if row.slot is None else row.slot, row.uuid
 
     return Inventory(
         now_ts=now_ts,
@@ -327,8 +328,8 @@ def shown_place(stored_place: object, inventory: Inventory) -> str:
 
 
 def device_name(row: KnownDevice) -> str:
-    """Return what people call a device: its name and slot."""
-    return f"{row.name} #{row.slot}" if row.slot is not None else str(row.name)
+    """Return the name of a device for people, with its slot."""
+    return f"{row.name} #{row.slot}" if row.slot is not None else row.name
 
 
 def by(rows: Iterable[Row], key: str) -> dict[int, list[Row]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class HourlyOutcomes:
     """Load: prompt and generated tokens."""
     generated_share: Floats
     """Generated tokens over all tokens."""
-    cached_share: Floats | None
+    cached_share: Floats | None = None
     """Cached over all prompt tokens; None where the engine does not expose it."""
     tokens_per_request: Floats | None = None
     """Mean length: tokens over finished requests; None where the engine does not count these."""
@@ -63,9 +62,8 @@ class HourlyOutcomes:
 
     def where(self, mask: Mask) -> HourlyOutcomes:
         """Return some of the hours."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        chosen: dict[str, Any] = {name: None if column is None else column[mask] for name, column in values.items()}
-        return HourlyOutcomes(**chosen)
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return HourlyOutcomes(**{name: column[mask] for name, column in columns.items() if column is not None})
 
 
 def compare(earlier: HourlyOutcomes, later: HourlyOutcomes) -> Comparison:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -46,13 +46,13 @@ OF_TIME = ("held", "observed_h")
 HISTOGRAMS_PART = "histograms"
 """The part with the bucket counts of each histogram, by epoch and metric."""
 COUNTED_PART = "counted"
-"""The part with the names of the counters of which some epoch counted something."""
+"""The part with the names of counters that some epoch counted."""
 PARTS = (COUNTERS_PART, "device", "host", "deployment", "share", HISTOGRAMS_PART)
 """All parts of a window."""
 TIME_PARTS = ("device_time", "deployment_time", "share", COUNTED_PART)
 """Parts without which there is no evidence: time, generated tokens, and which counters there are."""
-Parts = Mapping[str, Any]
-"""Parts of a window that were read, by name."""
+Histograms = Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]
+"""(upper bounds as stored, observations by bucket) by epoch and metric."""
 COLUMNS = {
     "device": DEVICE,
     "device_time": DEVICE_TIME,
@@ -68,7 +68,7 @@ NEEDED = {
     **dict.fromkeys(("device", "device_time"), Needed.ALL),
     COUNTERS_PART: Needed.ANY,
 }
-"""Members of which a bucket of a group needs a row, by part."""
+"""Members that need a row in a bucket of a group, by part."""
 MAX_GROUPS = 8
 _ROLLUPS = {"device_time": "device", "deployment_time": "deployment"}
 CHUNKS = 100
@@ -97,12 +97,21 @@ class _SingleOwners(NamedTuple):
 
 
 class Measured:
-    """Columns of what was measured, by owner and time."""
+    """Columns of measurements, by owner and time."""
 
-    def __init__(self, parts: Parts, own_devices: Mapping[int, Sequence[int]]) -> None:
-        """Take the columns of `COLUMNS` from `parts`; `own_devices` are those of each epoch."""
-        self.parts = parts
-        self.own_devices = own_devices
+    def __init__(
+        self,
+        parts: Mapping[str, Columns],
+        own_devices: Mapping[int, Sequence[int]],
+        histograms: Histograms | None = None,
+        counted: Collection[str] = (),
+    ) -> None:
+        """Take the columns of `COLUMNS` from `parts`; `own_devices` are those of each epoch.
+
+        `counted`: names of the counters that some epoch counted, where `parts` have no counters.
+        """
+        self.parts, self.own_devices, self.histograms = parts, own_devices, histograms or {}
+        self._counted_names = counted
         self._by_owner: dict[str, Mapping[int, Columns]] = {}
         self._single_owners: dict[str, _SingleOwners] = {}
         self._counters: dict[str, GroupedRows] = {}
@@ -119,7 +128,7 @@ class Measured:
         """
         computation, part = SERIES[name].computation, self._part_of(name)
         is_counted = isinstance(computation, Counted)
-        if isinstance(computation, Counted) and not self.counts_any(counters_of(computation)):
+        if isinstance(computation, Counted) and self._counted.isdisjoint(counters_of(computation)):
             return None
         if len(ids) != 1:
             counted = self._group(COUNTERS_PART, ids) if is_counted else None
@@ -153,7 +162,7 @@ class Measured:
 
     def _single(self, part: str) -> _SingleOwners:
         if part not in self._single_owners:
-            rows: Columns = self.parts[part]
+            rows = self.parts[part]
             owners = [(owner,) for owner, _ in spans(rows.values[:, 0])]
             number_of = {owner: number for number, (owner,) in enumerate(owners)}
             self._single_owners[part] = _SingleOwners(GroupedRows(rows, owners, NEEDED[part]), owners, number_of)
@@ -180,22 +189,18 @@ class Measured:
             self._by_owner[part] = by_owner(self.parts[part])
         return self._by_owner[part]
 
-    def counts_any(self, names: Iterable[str]) -> bool:
-        """Return whether some epoch counted one of these counters."""
-        return not self._counted.isdisjoint(names)
-
     @cached_property
     def _counted(self) -> frozenset[str]:
+        """Names of the counters that some epoch counted."""
         if COUNTERS_PART not in self.parts:
-            return frozenset(self.parts[COUNTED_PART])
-        counters: Columns = self.parts[COUNTERS_PART]
+            return frozenset(self._counted_names)
+        counters = self.parts[COUNTERS_PART]
         return frozenset(counters.index) - counters.unknown
 
-    @cached_property
+    @property
     def shares(self) -> Columns:
-        """Shared time; what an epoch held whole is in its own rows."""
-        shares: Columns = self.parts["share"]
-        return shares
+        """Shared time; the rows of an epoch hold its whole devices."""
+        return self.parts["share"]
 
     def device(self, device_id: int) -> Columns:
         """Return the buckets of a device; none if it has none."""
@@ -213,10 +218,6 @@ class Measured:
         """Return the buckets of an epoch; none if it has none."""
         return self._owners("deployment").get(epoch_id, _empty(DEPLOYMENT))
 
-    def epoch_time(self, epoch_id: int) -> Columns:
-        """Return the buckets of an epoch with their `DEPLOYMENT_TIME` at least; none if it has none."""
-        return self._owners(self._time_part("deployment")).get(epoch_id, _empty(DEPLOYMENT_TIME))
-
     @cached_property
     def _held_by(self) -> Mapping[int, Mapping[int, Columns]]:
         """By epoch and device: shared time held in each bucket."""
@@ -230,10 +231,10 @@ class Measured:
 
     def share(self, epoch_id: int, device_id: int, rows: Columns) -> Floats:
         """Return which share of its time an epoch held a device in each of the device's rows."""
-        held_ns, whole = np.zeros(len(rows)), self._whole(epoch_id)
+        held_ns, whole_rows = np.zeros(len(rows)), self._whole(epoch_id)
         if (shared := self._held_by.get(epoch_id, {}).get(device_id)) is not None:
             _add_at(held_ns, rows.ints("ts"), shared.ints("ts"), shared.floats("held_ns"))
-        _add_at(held_ns, rows.ints("ts"), whole.ints("ts"), _whole_ns(whole))
+        _add_at(held_ns, rows.ints("ts"), whole_rows.ints("ts"), _whole_ns(whole_rows))
         ms = rows.floats("duration_ms")
         return np.minimum(1.0, held_ns / 1e6 / np.where(ms > 0, ms, np.inf))
 
@@ -244,7 +245,7 @@ class Measured:
     @cached_property
     def _held_ns(self) -> Mapping[int, Floats]:
         """By device; found for all of them at once, as one alone takes a millisecond."""
-        rows: Columns = self.parts[self._time_part("device")]
+        rows = self.parts[self._time_part("device")]
         device_ids, number = np.unique(rows.values[:, 0], return_inverse=True)
 
         def keys_of(owner_ids: Ints, ts: Ints) -> Ints:
@@ -253,16 +254,17 @@ class Measured:
 
         parts = [(keys_of(self.shares.ints("device_id"), self.shares.ints("ts")), self.shares.floats("held_ns"))]
         for epoch_id, own_device_ids in self.own_devices.items():
-            whole = self._whole(epoch_id)
-            for device_id in own_device_ids if len(whole) else ():
-                parts.append((keys_of(np.full(len(whole), device_id), whole.ints("ts")), _whole_ns(whole)))
+            rows_of_epoch = self._whole(epoch_id)
+            for device_id in own_device_ids if len(rows_of_epoch) else ():
+                keys = keys_of(np.full(len(rows_of_epoch), device_id), rows_of_epoch.ints("ts"))
+                parts.append((keys, _whole_ns(rows_of_epoch)))
         held = np.zeros(len(rows))
         _add_at(held, number * KEY_S + rows.ints("ts"), *map(np.concatenate, zip(*parts, strict=True)))
         return {device_id: held[span] for device_id, span in spans(rows.values[:, 0])}
 
     def _whole(self, epoch_id: int) -> Columns:
         """Return the buckets of an epoch in which it held devices whole."""
-        rows = self.epoch_time(epoch_id)
+        rows = self._owners(self._time_part("deployment")).get(epoch_id, _empty(DEPLOYMENT_TIME))
         return rows.where(rows.ints("whole_ms") != NULL)
 
 

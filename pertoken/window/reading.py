@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods 
     from pertoken.window.epochs import OutputCounts
     from pertoken.window.evidence import EvidenceReader
     from pertoken.window.like_for_like import HourlyOutcomes
+    from pertoken.window.measured import Histograms
     from pertoken.window.tenants import TenantCounts
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
@@ -124,7 +125,7 @@ class ServedBuckets(NamedTuple):
 
     start: int
     divides_hour: bool
-    """Whether it begins within an hour of which only the sum is left."""
+    """Whether it begins within an hour without minutes."""
     served: Columns
     """`SERVED`: time each epoch held its devices whole and was busy, its tokens and observed time."""
     shared: Columns
@@ -167,7 +168,7 @@ class Window:
         return next((s for s in SLICES_S if self.end - self.start <= s * MAX_SLICES), SLICES_S[-1])
 
     def pieces(self, cuts: Iterable[int]) -> tuple[Piece, ...]:
-        """Return what lies between two cuts each, and in it the busy time of worker ranks."""
+        """Return the segments between two cuts each, and their busy time of worker ranks."""
         return tuple((pieces, following(self._connection, pieces, self.inventory)) for pieces in self._stretches(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
@@ -210,7 +211,7 @@ class Window:
             yield columns(PRESENT, buckets(self._connection, "device", pieces, PRESENT))
 
     def tenant_tokens(self) -> TenantCounts:
-        """Return what gateways counted for tenants, by hour and model."""
+        """Return the counts of gateways for tenants, by hour and model."""
         from pertoken.window.tenants import read_tenants
 
         return read_tenants(self._connection, self._hours())
@@ -294,7 +295,7 @@ class Window:
         return ts[tokens > 0], tokens[tokens > 0]
 
     def outputs(self, deployment_id: int, bucket_s: int = HOUR) -> OutputCounts:
-        """Return what a deployment's engines counted of their outputs in each whole hour, over all of its epochs.
+        """Return the counts of a deployment's outputs in each whole hour, over all of its epochs.
 
         `bucket_s`: length of an "hour". With less than a minute only tokens and requests are known.
         """
@@ -333,28 +334,33 @@ class Window:
     def evidence(
         self, market: Market, progress: Progress = no_progress, series: Collection[str] | None = None
     ) -> EvidenceReader:
-        """Read all that rules may ask for, or what some series are computed from.
+        """Read the evidence for all series, or for some of them.
 
         `progress` is called between statements, and as rows come in.
         """
         from pertoken.window.epochs import read_history
         from pertoken.window.evidence import EvidenceReader
-        from pertoken.window.measured import COUNTED_PART, PARTS, Measured, parts_of
+        from pertoken.window.measured import COLUMNS, COUNTED_PART, COUNTERS, HISTOGRAMS_PART, PARTS, Measured, parts_of
 
         @cache
         def counted() -> Collection[str]:
-            names: Collection[str] = self._part(COUNTED_PART, progress)
-            return names
+            return counted_metrics(self._connection, self._resolution, COUNTERS)
 
-        names = PARTS if series is None else parts_of(series, counted)
-        parts = {part: counted() if part == COUNTED_PART else self._part(part, progress) for part in names}
+        parts = PARTS if series is None else parts_of(series, counted)
+        measured = Measured(
+            self._parts([part for part in parts if part in COLUMNS], progress),
+            self.inventory.own_devices,
+            self._histograms(progress) if HISTOGRAMS_PART in parts else None,
+            counted() if COUNTED_PART in parts else (),
+        )
+        device_names = {device_id: row.name for device_id, row in self.inventory.devices.items()}
         return EvidenceReader(
             market,
             self.inventory,
-            Measured(parts, self.inventory.own_devices),
+            measured,
             by(read.missing(self._connection, self._as_of), "owner_id"),
             read.owners_known_since(self._connection),
-            read_history(self._connection, self._device_kinds(), self.end, self._as_of),
+            read_history(self._connection, device_names, self.end, self._as_of),
             None if series is None else frozenset(series),
         )
 
@@ -363,7 +369,7 @@ class Window:
         from pertoken.window.energy import energy_by_epoch, nodes_of
         from pertoken.window.measured import Measured
 
-        parts = {part: self._part(part, progress) for part in ("device", "host", "deployment_time", "share")}
+        parts = self._parts(("device", "host", "deployment_time", "share"), progress)
         return energy_by_epoch(Measured(parts, self.inventory.own_devices), nodes_of(self.inventory.devices.values()))
 
     @cached_property
@@ -374,20 +380,13 @@ class Window:
         owners = len(self.inventory.devices) + len(self.inventory.epochs)
         return resolution(self._connection, self.start, self.end, owners)
 
-    def _part(self, part: str, progress: Progress) -> Any:
-        from pertoken.window.measured import COUNTED_PART, COUNTERS, HISTOGRAMS_PART, read_part
+    def _parts(self, names: Iterable[str], progress: Progress) -> Mapping[str, Columns]:
+        from pertoken.window.measured import read_part
 
-        if part == COUNTED_PART:
-            return counted_metrics(self._connection, self._resolution, COUNTERS)
-        if part == HISTOGRAMS_PART:
-            return self._histograms(progress)
-        return read_part(self._connection, self._resolution, part, progress)
+        return {name: read_part(self._connection, self._resolution, name, progress) for name in names}
 
-    def _device_kinds(self) -> Mapping[int, str]:
-        return {device_id: str(row.name) for device_id, row in self.inventory.devices.items()}
-
-    def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
-        """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
+    def _histograms(self, progress: Progress) -> Histograms:
+        """Read histograms day by day: memory stays small, and progress is seen."""
         from pertoken.window.series import counts_of
 
         groups: dict[tuple[int, str], dict[str, Ints]] = {}
@@ -397,13 +396,13 @@ class Window:
             progress("reading histograms", done / len(pieces))
             rows = histogram_buckets(self._connection, piece, metrics, tuple(upper_bounds))
             for epoch_id, metric, bounds, counts in counts_of(rows, metrics, upper_bounds):
-                before = groups.setdefault((epoch_id, metric), {})
-                before[bounds] = before[bounds] + counts if bounds in before else counts
+                by_bounds = groups.setdefault((epoch_id, metric), {})
+                by_bounds[bounds] = by_bounds[bounds] + counts if bounds in by_bounds else counts
         return {key: tuple(by_bounds.items()) for key, by_bounds in groups.items()}
 
     def _hours(self) -> Segments:
-        (whole,) = self._stretches(())
-        return whole
+        (segments,) = self._stretches(())
+        return segments
 
     def _stretches(self, cuts: Iterable[int]) -> tuple[Segments, ...]:
         """Return the buckets between two cuts each; hours without minutes are divided by time."""

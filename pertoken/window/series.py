@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,11 +31,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.state.service import HOURS_OF_WEEK, Demand, Quantity
 from pertoken.store.query.buckets import SEPARATOR
 from pertoken.store.schema.telemetry import HOUR
-from pertoken.window.columns import Columns, Floats, Ints, Mask, spans, starts
-
-if TYPE_CHECKING:
-    from pertoken.window.columns import Ints
-
+from pertoken.window.columns import Columns, Floats, Ints, Mask, spans, starts, whole_numbers
 
 MAX_LOOKED_UP = 1_000_000
 """Largest value of a table by value."""
@@ -44,7 +40,7 @@ Counts = Iterable[tuple[int, ...]]
 
 
 def counts_of(
-    rows: Sequence[Sequence[Any]], metrics: Sequence[str], upper_bounds: Mapping[int, str]
+    rows: Sequence[tuple[int, str, str]], metrics: Sequence[str], upper_bounds: Mapping[int, str]
 ) -> Iterator[tuple[int, str, str, Ints]]:
     """Yield (epoch_id, metric, upper bounds as stored, observations by bucket) of `buckets.histogram_buckets`.
 
@@ -53,24 +49,20 @@ def counts_of(
     """
     if not rows:
         return
-    import numpy as np
-
-    from pertoken.window.columns import whole_numbers
-
     keys = [whole_numbers(row[1]) for row in rows]
     count = whole_numbers(SEPARATOR.join(row[2] for row in rows))
     owners = np.repeat(np.arange(len(rows)), [len(key) for key in keys])
-    key, at = _distinct(np.concatenate(keys))
+    key, position = _distinct(np.concatenate(keys))
     table = np.zeros((len(rows), len(key)), np.int64)
-    np.add.at(table.reshape(-1), owners * len(key) + at, count)
+    np.add.at(table.reshape(-1), owners * len(key) + position, count)
     rest, metric = np.divmod(key, len(metrics) + 1)
     bucket, of_set = np.divmod(rest, len(upper_bounds) + 1)
-    known = (metric < len(metrics)) & (of_set < len(upper_bounds)) & (bucket >= 0)
+    is_known = (metric < len(metrics)) & (of_set < len(upper_bounds)) & (bucket >= 0)
     bounds_of = list(upper_bounds.values())
-    for pair in sorted({*zip(metric[known].tolist(), of_set[known].tolist(), strict=True)}):
+    for pair in sorted({*zip(metric[is_known].tolist(), of_set[is_known].tolist(), strict=True)}):
         bounds = bounds_of[pair[1]]
         size = bounds.count(SEPARATOR) + (bounds != "") + 1
-        columns = np.flatnonzero(known & (metric == pair[0]) & (of_set == pair[1]) & (bucket < size))
+        columns = np.flatnonzero(is_known & (metric == pair[0]) & (of_set == pair[1]) & (bucket < size))
         of_pair = np.zeros((len(rows), size), np.int64)
         of_pair[:, bucket[columns]] = table[:, columns]
         for owner in np.flatnonzero(of_pair.any(axis=1)).tolist():
@@ -80,10 +72,8 @@ def counts_of(
 def _distinct(values: Ints) -> tuple[Ints, Ints]:
     """Return the distinct values, rising, and the position of each value among them.
 
-    Small values, as all but those of a damaged database are, are looked up: sorting takes seven times as long.
+    Small values, as in all databases that are not damaged, are looked up: sorting takes seven times as long.
     """
-    import numpy as np
-
     if values.min() < 0 or values.max() > MAX_LOOKED_UP:
         distinct, positions = np.unique(values, return_inverse=True)
         return distinct, positions
@@ -98,17 +88,17 @@ def histogram(parts: Iterable[tuple[str, Counts]]) -> dict[tuple[float, ...], li
     counts_of: dict[tuple[float, ...], list[int]] = {}
     for text, counts in parts:
         bounds = tuple(map(float, filter(None, text.split(","))))
-        of = counts_of.setdefault(bounds, [0] * (len(bounds) + 1))
+        total = counts_of.setdefault(bounds, [0] * (len(bounds) + 1))
         for bucket, count in counts:
-            if 0 <= bucket < len(of):
-                of[bucket] += count
+            if 0 <= bucket < len(total):
+                total[bucket] += count
     return counts_of
 
 
 def quantile(histogram: Mapping[tuple[float, ...], Sequence[int]], q: float) -> float | None:
     """Return the q-quantile of observations, as `quantiles` returns several."""
-    known = quantiles(histogram, (q,))
-    return None if known is None else known[0]
+    values = quantiles(histogram, (q,))
+    return None if values is None else values[0]
 
 
 def quantiles(histogram: Mapping[tuple[float, ...], Sequence[int]], shares: Sequence[float]) -> list[float] | None:
@@ -117,25 +107,25 @@ def quantiles(histogram: Mapping[tuple[float, ...], Sequence[int]], shares: Sequ
     Several bucket sets (an engine changed its bounds) are merged on the union of their bounds. Linear within the
     bucket; an observation above the last bound is reported as that bound. None if there were no observations.
     """
-    at: dict[float, int] = {}
+    count_by_bound: dict[float, int] = defaultdict(int)
     beyond = 0
     for bounds, counts in histogram.items():
         for bound, count in zip(bounds, counts, strict=False):
-            at[bound] = at.get(bound, 0) + count
+            count_by_bound[bound] += count
         beyond += counts[-1]
-    total = sum(at.values()) + beyond
+    total = sum(count_by_bound.values()) + beyond
     if total == 0:
         return None
-    rising = sorted(at)
-    return [_bucket_quantile(rising, at, q * total) for q in shares]
+    rising = sorted(count_by_bound.items())
+    return [_bucket_quantile(rising, q * total) for q in shares]
 
 
-def _bucket_quantile(rising: Sequence[float], at: Mapping[float, int], rank: float) -> float:
+def _bucket_quantile(rising: Sequence[tuple[float, int]], rank: float) -> float:
     below, lower = 0, 0.0
-    for bound in rising:
-        if at[bound] and below + at[bound] >= rank:
-            return lower + (bound - lower) * max(0.0, rank - below) / at[bound]
-        below += at[bound]
+    for bound, count in rising:
+        if count and below + count >= rank:
+            return lower + (bound - lower) * max(0.0, rank - below) / count
+        below += count
         lower = bound
     return lower
 
@@ -155,7 +145,7 @@ class Points:
     """...up to this."""
 
     def summary(self, *, by_hour: bool = False, distribution: Distribution | None = None) -> Series:
-        """Return weighted mean and quantiles, with what else a series has."""
+        """Return the series with its weighted mean and quantiles."""
         values, reached = self._ordered()
         mean = float((self.values * self.weights).sum() / reached[-1])
         p50, p95 = (self._value(_quantile(values, reached, q)) for q in (0.5, 0.95))
@@ -237,18 +227,18 @@ def single(value: float, provenance: Provenance) -> Series:
 
 
 def reported(points: Points | None) -> Points | None:
-    """Return observations of what was counted late, which is as uncertain as a gauge."""
+    """Return observations that were counted late, which makes them as uncertain as a gauge."""
     return points and replace(points, provenance=worst((points.provenance, Provenance.REPORTED)))
 
 
 KEY_S = 3600 * 2**21
 """Distance of the keys of two groups: whole hours, and more seconds than any instant has."""
 MAX_MINUTE_MS = 600_000
-"""What a row of a minute covers at most where its ticks are far apart; a longer one is of an hour."""
+"""Longest time of a row of a minute where its ticks are far apart; a longer one is of an hour."""
 
 
 class Needed(Enum):
-    """Members of which a bucket needs a row. One that lacks a row would show less than there was."""
+    """Members that need a row in a bucket. A bucket that lacks one would show less than there was."""
 
     RUNNING = "each that ran then: a member runs from its first to its last observed row"
     ALL = "each of the group"
@@ -420,8 +410,9 @@ def observe(computation: Computation, grouped: GroupedRows, counted: GroupedRows
             return _ratio(grouped, computation)
         case Gauge():
             return _gauge(grouped, computation)
-        case SampleShare():
-            return _sample_share(grouped.buckets(columns_of(computation)), computation)
+        case SampleShare(counted=column):
+            buckets = grouped.buckets(columns_of(computation))
+            return _over_members(buckets, buckets[column] / np.maximum(buckets["samples"], 1), summed=False)
         case Dispersion():
             return _dispersion(grouped.buckets(columns_of(computation)), computation)
         case Quotient() | TimeShare() if counted is not None:
@@ -473,10 +464,6 @@ def _busy_factors(grouped: GroupedRows, buckets: Buckets) -> Floats:
     return np.where(grouped.totals(group_keys, is_timed.astype(np.float64)) > 0, factors, np.nan)
 
 
-def _sample_share(buckets: Buckets, sample_share: SampleShare) -> Observations:
-    return _over_members(buckets, buckets[sample_share.counted] / np.maximum(buckets["samples"], 1), summed=False)
-
-
 def _mean(buckets: Buckets, stored: str) -> Floats:
     """Return the mean of a gauge in each row; NaN where it was not read."""
     samples = buckets[f"{stored}_n"]
@@ -495,7 +482,7 @@ def _over_members(
 
 
 def _dispersion(buckets: Buckets, count: Dispersion) -> Observations:
-    """Return the index of dispersion of a count per minute, in each hour of which half the minutes are there.
+    """Return the index of dispersion of a count per minute, in each hour with at least half of its minutes.
 
     It is the variance over the mean: 1 of a Poisson process. The load of an hour is taken as even. Cox and Lewis, The
     Statistical Analysis of Series of Events (1966), chapter 4.

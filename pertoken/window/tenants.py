@@ -46,16 +46,16 @@ def one_gateway(gateways: Iterable[Gateway], tokens: Mapping[tuple[int, int], in
             counts[engine_id][hour] = count
     groups: list[list[Gateway]] = []
     for gateway in gateways:
-        alike = [group for group in groups if any(_is_one(gateway, other, counts) for other in group)]
+        alike = [group for group in groups if any(_is_same(gateway, row, counts) for row in group)]
         merged = [*chain.from_iterable(alike), gateway]
         groups = [*(group for group in groups if group not in alike), merged]
-    return [sorted(group, key=lambda one: (-totals[one.engine_id], one.engine_id)) for group in groups]
+    return [sorted(group, key=lambda row: (-totals[row.engine_id], row.engine_id)) for group in groups]
 
 
 def counted_twice(groups: Iterable[list[Gateway]], tokens: Mapping[tuple[int, int], int]) -> frozenset[tuple[int, int]]:
-    """Return the (gateway, hour) whose tokens were counted elsewhere, too.
+    """Return each (gateway, hour) with tokens that were counted elsewhere, too.
 
-    Of one gateway the row is kept that saw most in all hours, since what it missed is missing from its counts; in
+    Of one gateway the row is kept that saw most in all hours, since its counts lack the missed pages; in
     hours in which that one saw nothing, the next.
     """
     hours: dict[int, set[int]] = defaultdict(set)
@@ -74,20 +74,20 @@ def counted_twice(groups: Iterable[list[Gateway]], tokens: Mapping[tuple[int, in
 def several_names(groups: Iterable[list[Gateway]], tokens: Mapping[tuple[int, int], int]) -> list[tuple[str, ...]]:
     """Return the addresses of each gateway that counted tokens under more than one."""
     counted = {engine_id for (engine_id, _), count in tokens.items() if count}
-    names = (tuple(sorted({one.base_url for one in group if one.engine_id in counted})) for group in groups)
+    names = (tuple(sorted({row.base_url for row in group if row.engine_id in counted})) for group in groups)
     return sorted(addresses for addresses in names if len(addresses) > 1)
 
 
-def _is_one(gateway: Gateway, another_gateway: Gateway, counts: Mapping[int, Mapping[int, int]]) -> bool:
-    if _identity(gateway) == _identity(another_gateway):
+def _is_same(gateway: Gateway, row: Gateway, counts: Mapping[int, Mapping[int, int]]) -> bool:
+    if _identity(gateway) == _identity(row):
         return True
-    if gateway.life is None or (gateway.kind, gateway.life) != (another_gateway.kind, another_gateway.life):
+    if gateway.life is None or (gateway.kind, gateway.life) != (row.kind, row.life):
         return False
-    own, others = counts.get(gateway.engine_id, {}), counts.get(another_gateway.engine_id, {})
+    counts_of_both = counts.get(gateway.engine_id, {}), counts.get(row.engine_id, {})
     # The first and the last hour that both saw may have begun or ended between the pages of one of them.
-    whole = sorted(own.keys() & others.keys())[1:-1]
-    one, two = (sum(of[hour] for hour in whole) for of in (own, others))
-    return abs(one - two) <= MAX_DIFFERENCE * max(one, two)
+    common_hours = sorted(counts_of_both[0].keys() & counts_of_both[1].keys())[1:-1]
+    tokens = [sum(count_by_hour[hour] for hour in common_hours) for count_by_hour in counts_of_both]
+    return abs(tokens[0] - tokens[1]) <= MAX_DIFFERENCE * max(tokens)
 
 
 def _identity(gateway: Gateway) -> tuple[int | None, str]:
@@ -151,7 +151,7 @@ class TenantCounts(NamedTuple):
 
 
 def read_tenants(connection: Connection, segments: Segments) -> TenantCounts:
-    """Return what gateways counted in segments; of an hour that is divided the part by time.
+    """Return the counts of gateways in segments; of an hour that is divided the part by time.
 
     A gateway that several hosts read, or that has several names, is counted once.
     """

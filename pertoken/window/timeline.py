@@ -21,13 +21,13 @@ class Happening:
 
     @property
     def shown_at(self) -> int:
-        """First whole minute of which a screen shows it."""
+        """First whole minute that shows it on a screen."""
         return (self.ts // _MINUTE + 1) * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The stretch that is recorded, epoch seconds, and what happened in it, oldest first."""
+    """The recorded interval, epoch seconds, and its happenings, oldest first."""
 
     first_ts: int | None
     """None: nothing is recorded."""

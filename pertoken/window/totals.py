@@ -35,12 +35,12 @@ class HeldTime(NamedTuple):
 
     start: int
     divides_hour: bool
-    """Whether it begins within an hour of which only the sum is left."""
+    """Whether it begins within an hour without minutes."""
     times: Sequence[tuple[int, int, int]]
     """(device_id, duration_ms, observed_ms)."""
     shares: Shares
     bounds: Collection[int]
-    """Epochs whose busy time is an upper bound."""
+    """Epochs with an upper bound as busy time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Stretch:
 
     start: int
     divides_hour: bool
-    """Whether it begins within an hour of which only the sum is left."""
+    """Whether it begins within an hour without minutes."""
     times: Sequence[tuple[int, int, int]]
     """Of `sums.device_time`."""
     totals: Sequence[RollupRow]
@@ -157,7 +157,7 @@ class Details:
 
     @cached_property
     def counts(self) -> Mapping[int, Counts]:
-        """Increase of what an engine counts beside tokens, by epoch."""
+        """Increase of counters beside tokens, by epoch."""
         return by_epoch(self.counters)
 
     @cached_property
@@ -272,12 +272,12 @@ class Recent:
 
     @cached_property
     def events(self) -> Sequence[StoredEvent]:
-        """What happened in the window, newest first."""
+        """Events of the window, newest first."""
         return list(self._events)
 
     @cached_property
     def agents(self) -> Mapping[int, AgentTick]:
-        """What the agent of each host cost at its newest tick."""
+        """Cost of the agent of each host at its newest tick."""
         return {row.host_id: row for row in self._agents if row.host_id is not None}
 
     @cached_property
@@ -287,7 +287,7 @@ class Recent:
 
     @cached_property
     def hidden(self) -> frozenset[int]:
-        """Devices whose owners cannot be read."""
+        """Devices with owners that cannot be read."""
         return frozenset(gap.owner_id for gap in self.gaps if gap.metric == "processes")
 
     @cached_property
@@ -308,9 +308,9 @@ class Recent:
 
 def read_recent(connection: Connection, inventory: Inventory, start: int, as_of: int | None = None) -> Recent:
     """Query the present state, or the state at `as_of`; events since `start`."""
-    now = inventory.now_ts
+    now_ts = inventory.now_ts
     # A host whose clock is ahead must not hide the newest minutes of all others.
-    last = max((row.newest_ts for row in inventory.hosts if row.newest_ts <= now + HOUR), default=now)
+    last = max((row.newest_ts for row in inventory.hosts if row.newest_ts <= now_ts + HOUR), default=now_ts)
     until = (last - 1) // MINUTE * MINUTE + MINUTE
     # The minute that begins at `as_of` is of the time after it.
     newest = (Segment(MINUTE, until - read.recent_s(connection), last + 1 if as_of is None else until),)

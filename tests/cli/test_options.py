@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.verdicts import EpochChange, Judgement, Result, add, pending, with_judgement
+from pertoken.proof.verdicts import Judgement, Result, Verdict, add, with_judgement
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
@@ -79,8 +79,8 @@ def _judge(folder: Path) -> None:
     with sqlite3.connect(folder / "telemetry.db") as db:
         epoch_id, deployment_id = db.execute("SELECT epoch_id, deployment_id FROM epoch LIMIT 1").fetchone()
     edits = (Edit("deployment", deployment_id, "tp", 1, 2),)
-    change = EpochChange(deployment_id, epoch_id, epoch_id, AT - 600, "LATER JUDGED on gpu-1", edits, "1", "1")
-    dearer = with_judgement(pending(change, None, AT + 60), Judgement(Result.DEARER, (0.1, 0.2, 0.3)), AT + 120)
+    change = Verdict(deployment_id, epoch_id, epoch_id, AT - 600, "LATER JUDGED on gpu-1", edits, created_ts=AT + 60)
+    dearer = with_judgement(change, Judgement(Result.DEARER, (0.1, 0.2, 0.3)), AT + 120)
     with AdviceRepository(locate(str(folder))).writing() as connection:
         add(connection, [dearer])
 

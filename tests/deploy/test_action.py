@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pertoken.cli import main
-from pertoken.proof.trials.endpoint import EXIT_STATUS, Outcome
+from pertoken.proof.trials.endpoint import EXIT_STATUS, CheckOutcome
 
 FOLDER = Path(__file__).parents[2] / "deploy/action"
 ACTION: dict[str, Any] = yaml.safe_load((FOLDER / "action.yml").read_text())
@@ -20,7 +20,7 @@ STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 USUAL = {name: str(spec.get("default", "")) for name, spec in ACTION["inputs"].items()} | {"url": "http://127.0.0.1:1"}
 
 
-def run_action(folder: Path, outcome: Outcome | None, **inputs: str) -> tuple[int, list[str], str, str]:
+def run_action(folder: Path, outcome: CheckOutcome | None, **inputs: str) -> tuple[int, list[str], str, str]:
     """Run the step with a `pertoken` that has an outcome; return exit status, its arguments, outputs and summary."""
     folder.mkdir(exist_ok=True)
     program = folder / "pertoken"
@@ -66,14 +66,14 @@ def test_no_input_is_pasted_into_a_script_and_each_step_names_its_shell() -> Non
 def test_it_names_options_and_outcomes_that_there_are() -> None:
     known = {option for parameter in main.commands["check"].params for option in parameter.opts}
     assert set(re.findall(r"(?<=[ (])--[a-z-]+", SCRIPT)) <= known
-    outcomes = {outcome.value.lower().replace("_", "-") for outcome in Outcome}
+    outcomes = {outcome.value.lower().replace("_", "-") for outcome in CheckOutcome}
     assert set(USUAL["fail-on"].split()) < outcomes
     statuses = re.findall(r"\d+", SCRIPT[SCRIPT.index("case $status") : SCRIPT.index(") ;;")])
     assert {int(status) for status in statuses} == set(EXIT_STATUS.values())
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_the_outcomes_that_are_named_fail_the_job_and_the_others_do_not(outcome: Outcome, tmp_path: Path) -> None:
+@pytest.mark.parametrize("outcome", list(CheckOutcome))
+def test_the_outcomes_that_are_named_fail_the_job_and_the_others_do_not(outcome: CheckOutcome, tmp_path: Path) -> None:
     status, words, output, summary = run_action(tmp_path, outcome)
     name = outcome.value.lower().replace("_", "-")
     assert status == (1 if name in USUAL["fail-on"].split() else 0)
@@ -85,7 +85,7 @@ def test_the_outcomes_that_are_named_fail_the_job_and_the_others_do_not(outcome:
 
 def test_inputs_become_options_and_spaces_stay_within_them(tmp_path: Path) -> None:
     inputs = {"against": "http://127.0.0.1:2", "baseline": "an old.json", "model": "my model", "exclusive": "true"}
-    _, words, _, _ = run_action(tmp_path, Outcome.CHEAPER, **inputs)
+    _, words, _, _ = run_action(tmp_path, CheckOutcome.CHEAPER, **inputs)
     assert words[7:] == [
         "--against",
         inputs["against"],

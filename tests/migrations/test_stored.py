@@ -182,7 +182,7 @@ def assert_kept(where: StoreLocation, receipts: list[dict[str, Any]]) -> None:
     assert {row.receipt_id: {"receipt": row.text, "inputs": row.inputs} for row in found} == before
     assert [row.check() for row in found] == [Check(intact=True, reproduced=True)] * 4
     assert sorted(row.read().method for row in found) == [1, 1, PRESENT.number, PRESENT.number]
-    made = {name: value for row in found for name, value in row.values()["receipt"].items() if value}
+    made = {name: value for row in found for name, value in json.loads(row.text).items() if value}
     assert made["measured_in_window"]["likely"] and made["release"]["measured_per_month"]["likely"], "both have dollars"
     assert advice.keys() == {State.ACCEPTED, State.EXPIRED} and advice[State.EXPIRED].reason == NOT_NET
     assert advice[State.ACCEPTED].estimate == Variant("k", "tp 2 to 1", saving=Saving((1, 2, 3)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.proof.recommendation import Edit, Variant
-from pertoken.proof.verdicts import EpochChange, bringing, holds, names, reverts, seen_edits
+from pertoken.proof.verdicts import Verdict, bringing, holds, names, reverts, seen_edits
 from tests.state.fleets import fleet
 
 FLEET = fleet()
@@ -18,8 +18,8 @@ def variant(*edits: Edit, replicas: tuple[int, int] | None = None) -> Variant:
     return Variant("k", "a change", edits=edits, replicas=replicas)
 
 
-def change(*edits: Edit) -> EpochChange:
-    return EpochChange(ID, 2, 1, 100, "chat", edits, None, None)
+def change(*edits: Edit) -> Verdict:
+    return Verdict(ID, 2, 1, 100, "chat", edits)
 
 
 def test_demand_timetables_and_restarts_show_in_no_epoch() -> None:

@@ -6,7 +6,7 @@ from pertoken.proof import lifecycle, verdicts
 from pertoken.proof.detection import journal
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.stored import keep, store_acts
-from pertoken.proof.verdicts import EpochChange
+from pertoken.proof.verdicts import Verdict
 from pertoken.store.repository import AdviceRepository
 from tests.proof.rows import NOW, row
 from tests.values import new_store
@@ -19,13 +19,16 @@ def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> N
     (recommendation,) = keep(target, [row()], {"quantize"}, NOW, "advisor")
     store_acts(target, recommendation, lifecycle.accept(recommendation, NOW + 5, "cheap"), "ann")
     with target.writing() as connection:
-        change = EpochChange(7, 2, 1, NOW + 9, "chat on gpu-1", (EDIT,), None, None)
-        verdicts.add(connection, [verdicts.pending(change, recommendation.recommendation_id, NOW + 10)])
-        verdicts.add(connection, [verdicts.pending(EpochChange(7, 3, 2, NOW, "x", (), None, None), None, NOW)])
+        change = Verdict(
+            7, 2, 1, NOW + 9, "chat on gpu-1", (EDIT,), recommendation.recommendation_id, created_ts=NOW + 10
+        )
+        verdicts.add(connection, [change])
+        verdicts.add(connection, [Verdict(7, 3, 2, NOW, "x", created_ts=NOW)])
         entries = journal(connection, recommendation.recommendation_id)
     assert [(entry.ts, entry.what, entry.who, entry.why, entry.edits) for entry in entries] == [
         (NOW, "open", "advisor", "proposed by its rule", ()),
         (NOW + 5, "accepted", "ann", "cheap", ()),
         (NOW + 9, "chat on gpu-1", "telemetry", "its configuration changed", (EDIT,)),
     ]
-    assert entries[2].values()["edits"][0]["after"] == "fp8"
+    edits = entries[2].values()["edits"]
+    assert isinstance(edits, tuple) and edits[0]["after"] == "fp8"

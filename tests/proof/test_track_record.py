@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.proof.track_record import NO_RECORD, PRIOR_SD, SPREAD, Outcome, corrected, outcome, record
+from pertoken.proof.track_record import PRIOR_SD, SPREAD, Record, RecordEntry, corrected, record, record_entry
 from pertoken.proof.verification.estimate import EffectVerdict, Interval
 from pertoken.proof.verification.question import Promise
 from pertoken.proof.verification.verify import Finding
@@ -12,13 +12,13 @@ from pertoken.proof.verification.verify import Finding
 TENTH = Promise(0.05, 0.10, 0.15)
 
 
-def realised(likely: float, half_width: float = 0.01, regime: str | None = "decode") -> Outcome:
-    return Outcome("quantize-kv", regime, 0.10, Interval(likely - half_width, likely, likely + half_width))
+def realised(likely: float, half_width: float = 0.01, regime: str | None = "decode") -> RecordEntry:
+    return RecordEntry("quantize-kv", regime, 0.10, Interval(likely - half_width, likely, likely + half_width))
 
 
 def test_without_receipts_a_promise_stays_as_it_is() -> None:
-    assert record([], "quantize-kv") == NO_RECORD
-    assert corrected(TENTH, NO_RECORD) == TENTH
+    assert record([], "quantize-kv") == Record(0, 1.0, PRIOR_SD, SPREAD)
+    assert corrected(TENTH, Record(0, 1.0, PRIOR_SD, SPREAD)) == TENTH
 
 
 def test_one_receipt_moves_the_ratio_by_about_half_and_many_move_it_all_the_way() -> None:
@@ -82,4 +82,4 @@ def test_the_ratio_lies_between_1_and_the_realised_ones_and_a_corrected_promise_
     ],
 )
 def test_only_measured_and_promised_savings_count(finding: Finding, promise: Promise | None, counts: bool) -> None:
-    assert (outcome("quantize-kv", None, promise, finding) is not None) is counts
+    assert (record_entry("quantize-kv", None, promise, finding) is not None) is counts

@@ -13,7 +13,7 @@ from pertoken.costs.report.lines import DeploymentLine, FleetReport, LostPrice, 
 from pertoken.costs.repricing import read_prices
 from pertoken.proof.recommendation import GO_BACK, Edit, short_id
 from pertoken.proof.troubles import MAX_SILENT_S, slo_ratios, stuck_s, troubles, with_commands, with_troubles
-from pertoken.proof.verdicts import EpochChange, Judgement, Result, Verdict, pending
+from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.state.service import Slo
 from pertoken.store import repository
 from pertoken.store.connect.open import open_store
@@ -111,10 +111,8 @@ def test_each_objective_is_missed_by_its_own_statistic_alone(objective: str, fie
 
 
 def dearer(changed_ts: int = 100) -> Verdict:
-    change = EpochChange(
-        CHAT.deployment_id, 9, 7, changed_ts, "chat on gpu-a", (Edit("deployment", 8, "tp", 1, 2),), None, None
-    )
-    return replace(pending(change, None, 200), judgement=Judgement(Result.DEARER, (0.1, 0.25, 0.4)))
+    change = Verdict(CHAT.deployment_id, 9, 7, changed_ts, "chat on gpu-a", (Edit("deployment", 8, "tp", 1, 2),))
+    return replace(change, created_ts=200, judgement=Judgement(Result.DEARER, (0.1, 0.25, 0.4)))
 
 
 def test_a_regression_costs_what_it_adds_and_ends_with_the_next_change() -> None:

@@ -7,12 +7,11 @@ import pytest
 
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import (
-    EpochChange,
     Judgement,
     Result,
+    Verdict,
     add,
-    outcome,
-    pending,
+    move_code,
     put,
     read_verdicts,
     standing_verdicts,
@@ -24,7 +23,18 @@ from pertoken.store.repository import AdviceChanged, AdviceRepository
 from tests.proof.rows import FP8
 from tests.values import new_store
 
-CHANGE = EpochChange(8, 9, 7, 100, "chat on gpu-1", (Edit("deployment", 8, "tp", 1, 2),), "1.0", "1.1")
+EDITS = (Edit("deployment", 8, "tp", 1, 2),)
+WAITING = Verdict(
+    8,
+    9,
+    7,
+    100,
+    "chat on gpu-1",
+    EDITS,
+    version_before="1.0",
+    version_after="1.1",
+    created_ts=200,
+)
 
 
 def saving(likely: float, half: float = 0.02) -> Judgement:
@@ -33,27 +43,26 @@ def saving(likely: float, half: float = 0.02) -> Judgement:
 
 def test_a_saving_is_realized_partial_or_inconclusive_by_its_promise_and_its_interval() -> None:
     assert FP8.throughput_ratio is not None and FP8.throughput_ratio[0] == 1.2  # at least 17 % less per token
-    assert outcome(FP8, [saving(0.2)]) == "realized"
-    assert outcome(FP8, [saving(0.1)]) == "partial"
-    assert outcome(FP8, [saving(0.2, half=0.15)]) == "inconclusive"
-    assert outcome(None, [saving(0.1)]) == "realized"
+    assert move_code(FP8, [saving(0.2)]) == "realized"
+    assert move_code(FP8, [saving(0.1)]) == "partial"
+    assert move_code(FP8, [saving(0.2, half=0.15)]) == "inconclusive"
+    assert move_code(None, [saving(0.1)]) == "realized"
 
 
 def test_of_several_deployments_the_least_favourable_one_counts_and_all_are_awaited() -> None:
     dearer, nothing = Judgement(Result.DEARER), Judgement(Result.NO_EFFECT)
-    assert outcome(FP8, [saving(0.2), nothing]) == "no-effect"
-    assert outcome(FP8, [saving(0.2), nothing, dearer]) == "regressed"
-    assert outcome(FP8, [saving(0.2), Judgement(Result.INCONCLUSIVE)]) == "inconclusive"
-    assert outcome(FP8, [dearer, Judgement(Result.PENDING)]) is None
-    assert outcome(FP8, []) is None
+    assert move_code(FP8, [saving(0.2), nothing]) == "no-effect"
+    assert move_code(FP8, [saving(0.2), nothing, dearer]) == "regressed"
+    assert move_code(FP8, [saving(0.2), Judgement(Result.INCONCLUSIVE)]) == "inconclusive"
+    assert move_code(FP8, [dearer, Judgement(Result.PENDING)]) is None
+    assert move_code(FP8, []) is None
 
 
 def test_a_verdict_is_read_back_unchanged_and_a_pending_one_has_no_time(tmp_path: Path) -> None:
     with AdviceRepository(new_store(tmp_path)).writing() as connection:
-        waiting = pending(CHANGE, None, now_ts=200)
-        add(connection, [waiting, waiting])
+        add(connection, [WAITING, WAITING])
         (read,) = read_verdicts(connection)
-        assert read == replace(waiting, version=1)
+        assert read == replace(WAITING, version=1)
         assert with_judgement(read, Judgement(Result.PENDING, reason="few hours"), 300).judged_ts is None
         decided = with_judgement(read, Judgement(Result.DEARER, (0.1, 0.2, 0.3), "why"), 300)
         put(connection, decided)
@@ -64,12 +73,11 @@ def test_a_verdict_is_read_back_unchanged_and_a_pending_one_has_no_time(tmp_path
 
 def test_a_verdict_as_of_a_time_is_pending_before_it_was_judged_and_absent_before_it_was_noted(tmp_path: Path) -> None:
     where = new_store(tmp_path)
-    waiting = pending(CHANGE, None, now_ts=200)
     with AdviceRepository(where).writing() as connection:
-        add(connection, [with_judgement(waiting, Judgement(Result.DEARER, (0.1, 0.2, 0.3), "why"), 300)])
+        add(connection, [with_judgement(WAITING, Judgement(Result.DEARER, (0.1, 0.2, 0.3), "why"), 300)])
     store = open_store(where)
     assert standing_verdicts(store, 199) == ()
-    assert standing_verdicts(store, 299) == (replace(waiting, version=1),)
+    assert standing_verdicts(store, 299) == (replace(WAITING, version=1),)
     assert standing_verdicts(store, 300) == standing_verdicts(store)
     assert standing_verdicts(store)[0].judgement.result is Result.DEARER
 
@@ -77,7 +85,7 @@ def test_a_verdict_as_of_a_time_is_pending_before_it_was_judged_and_absent_befor
 def test_a_verdict_belongs_to_the_time_it_was_passed_and_a_pending_one_to_that_of_the_change(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     with AdviceRepository(where).writing() as connection:
-        add(connection, [pending(CHANGE, None, now_ts=200)])
+        add(connection, [WAITING])
         (waiting,) = read_verdicts(connection)
     assert [verdict.dated_ts for verdict in verdicts_of(open_store(where), 100, 101)] == [100]
     assert verdicts_of(open_store(where), 101, 10_000) == ()

@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State, Variant
-from pertoken.proof.verdicts import EpochChange, Judgement, Result, add, pending, put, read_verdicts, with_judgement
+from pertoken.proof.verdicts import Judgement, Result, Verdict, add, put, read_verdicts, with_judgement
 from pertoken.reports.figures import read_figures
 from pertoken.reports.gates import Figures
 from pertoken.savings.saving import Saving
@@ -40,7 +40,7 @@ def test_a_report_has_the_verdicts_that_were_passed_in_its_time_whenever_the_cha
     where = recorded(tmp_path / "db")
     changed_ts = END - 9 * 86_400
     with AdviceRepository(where).writing() as connection:
-        add(connection, [pending(EpochChange(8, 9, 7, changed_ts, "chat", (), None, None), None, changed_ts)])
+        add(connection, [Verdict(8, 9, 7, changed_ts, "chat", created_ts=changed_ts)])
         (waiting,) = read_verdicts(connection)
         put(connection, with_judgement(waiting, Judgement(Result.DEARER, (0.1, 0.2, 0.3)), END - 7200))
     (verdict,) = read_figures(open_store(where), Settings(), period()).regressions

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -44,7 +43,7 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.shared import stable_id
 from pertoken.store.schema.telemetry import MINUTE
 from pertoken.units import format_utc
-from pertoken.window.inventory import STOPPED_S, Inventory
+from pertoken.window.inventory import STOPPED_S, Inventory, KnownEpoch
 from pertoken.window.reading import Window
 
 AFTER_DAYS = 7
@@ -136,7 +135,7 @@ class Releases:
         )
         return made, stored
 
-    def _levels(self, models: Iterable[str], applied_ts: int) -> tuple[ServiceLevel, ServiceLevel]:
+    def _levels(self, models: frozenset[str], applied_ts: int) -> tuple[ServiceLevel, ServiceLevel]:
         days_s = AFTER_DAYS * self._cycle.day_s
         levels = []
         for start, end in ((applied_ts - days_s, applied_ts), (self._now_ts - days_s, self._now_ts)):
@@ -145,7 +144,7 @@ class Releases:
             levels.append(service_level(window, ids) if ids else NOT_MEASURED)
         return levels[0], levels[1]
 
-    def _served(self, models: Iterable[str], window_before: Window, window_after: Window) -> Served:
+    def _served(self, models: frozenset[str], window_before: Window, window_after: Window) -> Served:
         """Return the tokens of all deployments of some models, hour by hour."""
         tokens: dict[int, int] = {}
         for window in (window_before, window_after):
@@ -180,13 +179,13 @@ def promised(row: Recommendation, variant: Variant, inventory: Inventory, applie
         if epoch.deployment_id in stopped:
             devices |= held
         if epoch.deployment_id in stopped or held & devices:
-            models.add(str(epoch.served_model))
+            models.add(epoch.served_model)
     target_epochs = [
         epoch
         for epoch in epochs
         if row.target_kind == "service" and service_name(epoch.served_model, settings) == row.target_key
     ]
-    models |= {str(epoch.served_model) for epoch in target_epochs}
+    models |= {epoch.served_model for epoch in target_epochs}
     extra = 0
     if variant.replicas is not None and target_epochs:
         fewer = variant.replicas[0] - variant.replicas[1]
@@ -215,26 +214,26 @@ def _stops(variant: Variant) -> Iterator[int | str]:
 
 def _unheld(models: frozenset[str], old: Inventory, new: Inventory) -> int:
     """Return how many devices fewer hold the models of a release."""
-    counts = []
-    for inventory in (old, new):
-        held: set[int] = set()
-        for row in inventory.running.values():
-            held |= set(inventory.epoch_devices.get(row.epoch_id, ())) if row.served_model in models else set()
-        counts.append(len(held))
-    return max(0, counts[0] - counts[1])
+    held_before, held_after = (
+        {
+            device_id
+            for row in inventory.running.values()
+            if row.served_model in models
+            for device_id in inventory.epoch_devices.get(row.epoch_id, ())
+        }
+        for inventory in (old, new)
+    )
+    return max(0, len(held_before) - len(held_after))
 
 
-def _serving(models: Iterable[str], inventory: Inventory) -> tuple[int, ...]:
-    wanted = set(models)
-    return tuple(sorted(key for key, row in inventory.newest.items() if row.served_model in wanted))
+def _serving(models: frozenset[str], inventory: Inventory) -> tuple[int, ...]:
+    return tuple(sorted(key for key, row in inventory.newest.items() if row.served_model in models))
 
 
 def _strictest(agreed: list[ServiceLevel]) -> ServiceLevel:
-    values: Mapping[str, list[float]] = {
-        name: [value for level in agreed if (value := getattr(level, name)) is not None]
-        for name in ("ttft_p95_s", "tpot_p95_s")
-    }
-    return ServiceLevel(*(min(values_of_day, default=None) for values_of_day in values.values()))
+    ttft_s = (level.ttft_p95_s for level in agreed if level.ttft_p95_s is not None)
+    tpot_s = (level.tpot_p95_s for level in agreed if level.tpot_p95_s is not None)
+    return ServiceLevel(min(ttft_s, default=None), min(tpot_s, default=None))
 
 
 def _more(devices: int) -> str:
@@ -280,42 +279,26 @@ def due_rechecks(
     proven = {row.recommendation_id: row for row in rows if row.state in _PROVEN}
     if not proven:
         return ()
-    stored = repository.receipt_kinds(connection)
-    return (
-        *_changes_due(stored, stored_verdicts, proven, now_ts, day_s),
-        *_releases_due(connection, stored, proven, now_ts, day_s),
-    )
-
-
-def _changes_due(
-    stored: Sequence[Any],
-    stored_verdicts: Iterable[Verdict],
-    proven: Mapping[int, Recommendation],
-    now_ts: int,
-    day_s: int,
-) -> Iterator[Due]:
-    standing = {(row.deployment_id, row.epoch_id, row.kind) for row in stored}
+    made = repository.receipt_kinds(connection)
+    of_changes = {(receipt.deployment_id, receipt.epoch_id, receipt.kind) for receipt in made}
+    of_releases = {(receipt.recommendation_id, receipt.kind) for receipt in made}
+    judged_ts = {receipt.recommendation_id: receipt.created_ts for receipt in made if receipt.kind == Kind.VERDICT}
+    due = []
     for verdict in stored_verdicts:
         row = proven.get(verdict.recommendation_id or 0)
         if row is None or verdict.judgement.result is not Result.CHEAPER or verdict.judged_ts is None:
             continue
         for days in _days_due(verdict.judged_ts, now_ts, day_s):
-            if (verdict.deployment_id, verdict.epoch_id, KINDS[days]) not in standing:
-                yield Due(row, days, verdict.judged_ts, verdict)
-
-
-def _releases_due(
-    connection: Connection, stored: Sequence[Any], proven: Mapping[int, Recommendation], now_ts: int, day_s: int
-) -> Iterator[Due]:
-    standing = {(row.recommendation_id, row.kind) for row in stored}
-    judged = {row.recommendation_id: row.created_ts for row in stored if row.kind == Kind.VERDICT}
+            if (verdict.deployment_id, verdict.epoch_id, KINDS[days]) not in of_changes:
+                due.append(Due(row, days, verdict.judged_ts, verdict))
     for key, row in proven.items():
-        if key not in judged or row.estimate is None or not releases(row.estimate):
+        if key not in judged_ts or row.estimate is None or not releases(row.estimate):
             continue
-        for days in _days_due(judged[key], now_ts, day_s):
-            since = None if (key, KINDS[days]) in standing else last_applied(connection, key)
+        for days in _days_due(judged_ts[key], now_ts, day_s):
+            since = None if (key, KINDS[days]) in of_releases else last_applied(connection, key)
             if since is not None:
-                yield Due(row, days, judged[key], None, since)
+                due.append(Due(row, days, judged_ts[key], None, since))
+    return tuple(due)
 
 
 def _days_due(judged_ts: int, now_ts: int, day_s: int) -> Iterator[int]:
@@ -388,21 +371,13 @@ def _lost(first: Receipt, later: Receipt) -> str | None:
 
 Judge = Callable[[Verdict, int], tuple[Judgement, StoredReceipt | None]]
 """Judges a verdict as of a time (epoch seconds); with a receipt where the change was verified."""
-_CODES = {
-    EffectVerdict.REALIZED: "realized",
-    EffectVerdict.PARTIAL: "partial",
-    EffectVerdict.NO_EFFECT: "no-effect",
-    EffectVerdict.REGRESSED: "regressed",
-    EffectVerdict.INCONCLUSIVE: "inconclusive",
-}
-"""Reason codes of the moves that verdicts on releases make."""
 _UNDER_WAY = (State.APPLIED, State.VERIFYING)
 
 
 def judge_changes(
     store: Store, target: AdviceRepository, settings: Settings, now_ts: int, cycle: Cycle = WEEK_OF_HOURS
 ) -> int:
-    """Judge changes whose time has come, and check proven savings again. Return how many verdicts were decided.
+    """Judge due changes, and check proven savings again. Return how many verdicts were decided.
 
     Telemetry is read only where there is something to judge, and of the deployments concerned. Raises AdviceChanged if
     somebody else changed one of them meanwhile, StoreError if a database cannot be read or written.
@@ -472,7 +447,7 @@ def _judged(stored_verdicts: Iterable[Verdict], rows: Iterable[Recommendation], 
             begun = moved(row, "verifying", "hours after the change are collected", now_ts)
             yield begun
             row = begun.recommendation
-        code = verdicts.outcome(row.estimate, (verdict.judgement for verdict in mine))
+        code = verdicts.move_code(row.estimate, (verdict.judgement for verdict in mine))
         if code is not None:
             why = "; ".join(_sentence(verdict) for verdict in mine)
             yield moved(row, code, why, now_ts, reason=why)
@@ -494,7 +469,8 @@ def _judge_releases(target: AdviceRepository, judged: Releases, given_back: Mapp
             moves.append(moved(row, "verifying", "hours after the release were collected", now_ts))
             row = moves[-1].recommendation
         why = sentence(receipt, applied_ts)
-        moves.append(moved(row, _CODES[receipt.finding.verdict], why, now_ts, reason=why))
+        code = receipt.finding.verdict.value.replace("_", "-").lower()
+        moves.append(moved(row, code, why, now_ts, reason=why))
     with target.writing() as connection:
         receipts.add(connection, made)
         write(connection, moves, rows, WHO)
@@ -543,7 +519,7 @@ def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
 
 
 def _recommendation(
-    verdict: Verdict, applied: Recommendation | None, row: Any, reasons: list[str], now_ts: int
+    verdict: Verdict, applied: Recommendation | None, row: KnownEpoch, reasons: list[str], now_ts: int
 ) -> Recommendation:
     back = tuple(replace(edit, before=edit.after, after=edit.before) for edit in verdict.edits)
     undo = applied.estimate.undo if applied is not None and applied.estimate is not None else ()
@@ -582,7 +558,7 @@ def _recommendation(
     )
 
 
-def _commands(verdict: Verdict, row: Any) -> Iterator[str]:
+def _commands(verdict: Verdict, row: KnownEpoch) -> Iterator[str]:
     """Yield how to set each field back, by the flags of the engine where they are known."""
     present = json.loads(row.knobs)
     for edit in verdict.edits:

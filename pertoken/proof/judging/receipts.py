@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -28,15 +27,15 @@ from pertoken.proof.receipt import (
     to_json,
     to_text,
 )
-from pertoken.proof.recommendation import Recommendation, RecordLine, State, Variant
+from pertoken.proof.recommendation import Recommendation, RecordLine, State, Variant, total
 from pertoken.proof.track_record import (
     MIN_PROMISE,
-    Outcome,
     Record,
+    RecordEntry,
     corrected,
     corrected_saving,
-    outcome,
     record,
+    record_entry,
 )
 from pertoken.proof.verdicts import VERIFIED, Result, Verdict, promise_of, read_verdicts
 from pertoken.proof.verification.question import METHODS, Promise, Question
@@ -113,13 +112,12 @@ class StoredReceipt:
         """Its first digits."""
         return self.full_id[:8]
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values, without its hours."""
-        recommendation = _recommendation(self) or None
         return {
             "id": self.full_id,
             "kind": self.kind.value,
-            "recommendation": recommendation,
+            "recommendation": _recommendation(self) or None,
             "receipt": json.loads(self.text),
         }
 
@@ -205,7 +203,22 @@ def resealed(body: str) -> str:
 
 def read_receipts(connection: Connection, recommendation_id: int | None = None) -> tuple[StoredReceipt, ...]:
     """Return the receipts of one recommendation, or all of them, oldest first."""
-    return tuple(map(_from_row, repository.receipts(connection, recommendation_id)))
+    receipts = []
+    for row in repository.receipts(connection, recommendation_id):
+        body = json.loads(row.body)
+        receipts.append(
+            StoredReceipt(
+                row.deployment_id,
+                row.epoch_id,
+                Kind(row.kind),
+                body["receipt"],
+                body["inputs"],
+                row.created_ts,
+                row.recommendation_id,
+                row.receipt_id,
+            )
+        )
+    return tuple(receipts)
 
 
 def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> StoredReceipt:
@@ -226,7 +239,7 @@ def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> Store
     return matches[0] if matches else max(promised, key=lambda receipt: receipt.created_ts)
 
 
-def _same(stated: Any, again: Any) -> bool:
+def _same(stated: object, again: object) -> bool:
     """Return whether every stated figure is the same again: older receipts lack later fields. A reason is no figure:
     later versions word it otherwise. Dollars are equal to the last digit; other numbers may differ by the rounding of
     processors.
@@ -244,22 +257,8 @@ def _recommendation(receipt: StoredReceipt) -> str:
     return "" if receipt.recommendation_id is None else f"{receipt.recommendation_id % 2**64:016x}"
 
 
-def _from_row(row: Any) -> StoredReceipt:
-    body = json.loads(row.body)
-    return StoredReceipt(
-        row.deployment_id,
-        row.epoch_id,
-        Kind(row.kind),
-        body["receipt"],
-        body["inputs"],
-        row.created_ts,
-        row.recommendation_id,
-        row.receipt_id,
-    )
-
-
 LASTING = (State.REALIZED, State.PARTIAL)
-"""States of changes whose saving was proven and is still there."""
+"""States of changes with a proven saving that is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +283,7 @@ def banked(receipts: Iterable[StoredReceipt], rows: Iterable[Recommendation]) ->
         if receipt is not None and receipt.release is not None:
             newest[stored.recommendation_id] = receipt
     savings = [saved for receipt in newest.values() if (saved := off_the_bill(receipt)) is not None]
-    if not savings:
-        return Banked()
-    sums = (
-        sum(saved.low for saved in savings),
-        sum(saved.likely for saved in savings),
-        sum(saved.high for saved in savings),
-    )
-    return Banked(len(savings), sums)
+    return Banked(len(savings), total((saved.low, saved.likely, saved.high) for saved in savings))
 
 
 def off_the_bill(receipt: Receipt) -> NanoUsd | None:
@@ -330,30 +322,24 @@ class RuleRecord:
 def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleRecord, ...]:
     """Return the record of each rule that has receipts, in the order of names. Re-checks are no further outcomes."""
     receipts = tuple(receipts)
-    outcomes_of_rules, seen = (
-        outcomes(receipts),
-        Counter(receipt.read().change.rule for receipt in receipts if receipt.kind is Kind.VERDICT),
-    )
-    made_of = {rule: record(outcomes_of_rules, rule) for rule in sorted(rule for rule in seen if rule is not None)}
-    return tuple(
-        RuleRecord(rule, rule_record, seen[rule] - rule_record.receipts) for rule, rule_record in made_of.items()
-    )
+    entries = record_entries(receipts)
+    counts = Counter(receipt.read().change.rule for receipt in receipts if receipt.kind is Kind.VERDICT)
+    record_by_rule = {rule: record(entries, rule) for rule in sorted(rule for rule in counts if rule is not None)}
+    return tuple(RuleRecord(rule, made, counts[rule] - made.receipts) for rule, made in record_by_rule.items())
 
 
-def outcomes(receipts: Iterable[StoredReceipt]) -> tuple[Outcome, ...]:
-    """Return the outcome that each first verdict on a recommendation adds to the record of its rule.
+def record_entries(receipts: Iterable[StoredReceipt]) -> tuple[RecordEntry, ...]:
+    """Return the entry that each first verdict on a recommendation adds to the record of its rule.
 
     Promises count without the correction by earlier receipts: corrected ones would lead the record back to 1.
     """
-    outcomes_of_rules = []
-    for stored_receipt in receipts:
-        made = stored_receipt.read() if stored_receipt.kind is Kind.VERDICT else None
-        if made is not None and made.change.rule is not None:
-            change = made.change
-            outcomes_of_rules.append(
-                outcome(made.change.rule, change.regime, _as_made(made.promised, change), made.finding)
-            )
-    return tuple(outcome for outcome in outcomes_of_rules if outcome is not None)
+    first_receipts = (receipt.read() for receipt in receipts if receipt.kind is Kind.VERDICT)
+    entries = (
+        record_entry(made.change.rule, made.change.regime, _as_made(made.promised, made.change), made.finding)
+        for made in first_receipts
+        if made.change.rule is not None
+    )
+    return tuple(entry for entry in entries if entry is not None)
 
 
 def _as_made(promised: Promise | None, change: Change) -> Promise | None:
@@ -370,20 +356,20 @@ def regime(inventory: Inventory, deployment_id: int | None) -> str | None:
     row = None if deployment_id is None else inventory.newest.get(deployment_id)
     if row is None:
         return None
-    names = dict.fromkeys(str(device_id.name) for device_id in inventory.held(row.epoch_id))
+    names = dict.fromkeys(device.name for device in inventory.held(row.epoch_id))
     return f"{row.engine_kind} on {', '.join(names) or 'unknown devices'}"
 
 
 def corrected_by(
-    recommendations: Iterable[Recommendation], receipt_outcomes: Iterable[Outcome], inventory: Inventory
+    recommendations: Iterable[Recommendation], entries: Iterable[RecordEntry], inventory: Inventory
 ) -> tuple[Recommendation, ...]:
     """Return an advice run's results with each estimate corrected by the track record of its rule and regime."""
-    receipt_outcomes = tuple(receipt_outcomes)
-    counts = Counter(outcome.rule for outcome in receipt_outcomes)
+    entries = tuple(entries)
+    counts = Counter(entry.rule for entry in entries)
     return tuple(
         recommendation
         if not counts[recommendation.rule_id]
-        else _corrected(recommendation, receipt_outcomes, counts[recommendation.rule_id], inventory)
+        else _corrected(recommendation, entries, counts[recommendation.rule_id], inventory)
         for recommendation in recommendations
     )
 
@@ -395,20 +381,20 @@ def corrected_by_receipts(
     if store.advice is None:
         return tuple(recommendations)
     with store.read("advice") as connection:
-        receipt_outcomes = outcomes(read_receipts(connection))
-    if not receipt_outcomes:
+        entries = record_entries(read_receipts(connection))
+    if not entries:
         return tuple(recommendations)
     with store.read() as connection:
-        return corrected_by(recommendations, receipt_outcomes, Window(connection, now_ts - DAY, now_ts).inventory)
+        return corrected_by(recommendations, entries, Window(connection, now_ts - DAY, now_ts).inventory)
 
 
 def _corrected(
-    row: Recommendation, receipt_outcomes: tuple[Outcome, ...], receipts: int, inventory: Inventory
+    row: Recommendation, entries: tuple[RecordEntry, ...], receipts: int, inventory: Inventory
 ) -> Recommendation:
     variants = []
     for variant in row.variants:
         targets = (int(edit.target) for edit in variant.edits if edit.kind == "deployment")
-        rule_record = record(receipt_outcomes, row.rule_id, regime(inventory, next(targets, row.deployment_id)))
+        rule_record = record(entries, row.rule_id, regime(inventory, next(targets, row.deployment_id)))
         line = RecordLine(receipts, rule_record.ratio, rule_record.ratio_sd, rule_record.widening)
         variants.append(corrected_variant(variant, line, rule_record))
     return replace(row, variants=tuple(variants))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -26,7 +25,7 @@ from pertoken.proof.verification.adapter import acts_through, halves_of, meant, 
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle, Question
 from pertoken.proof.verification.verify import Detectable, Finding, detectable
-from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, WASHOUT_DAYS, Refused
+from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, Refused, washout_s
 from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
 from pertoken.window.epochs import HISTORY_S
@@ -116,8 +115,8 @@ class Verifier:
         self._halves_of: dict[int, tuple[int, ...]] = {}
         self._next_change: dict[int, int] = {}
         """When the epoch of a verdict ended with another change, by epoch."""
-        self._known = tuple(stored_verdicts)
-        ordered = sorted(self._known, key=lambda verdict: (verdict.deployment_id, verdict.changed_ts))
+        self._verdicts = tuple(stored_verdicts)
+        ordered = sorted(self._verdicts, key=lambda verdict: (verdict.deployment_id, verdict.changed_ts))
         for change, next_change in pairwise(ordered):
             if change.deployment_id == next_change.deployment_id:
                 self._next_change[change.epoch_id] = next_change.changed_ts
@@ -164,10 +163,8 @@ class Verifier:
 
     def _question(self, verdict: Verdict, until: int) -> Question | Refused:
         changed = verdict.changed_ts
-        window_before, window_after = (
-            self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed),
-            self._window(changed, until),
-        )
+        window_before = self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed)
+        window_after = self._window(changed, until)
         return question(
             window_before,
             window_after,
@@ -194,13 +191,13 @@ class Verifier:
 
     def _has_receipt(self, verdict: Verdict) -> bool:
         """Return whether a verdict stands for a change: of servers that share requests the first one does."""
-        halves, washout_s = self._halves(verdict), self._cycle.buckets_of(WASHOUT_DAYS) * self._cycle.bucket_s
-        with_it = [
-            other_verdict.deployment_id
-            for other_verdict in self._known
-            if other_verdict.deployment_id in halves and abs(other_verdict.changed_ts - verdict.changed_ts) <= washout_s
-        ]
-        return verdict.deployment_id < min(with_it, default=verdict.deployment_id + 1)
+        halves, apart_s = self._halves(verdict), washout_s(self._cycle)
+        return not any(
+            half.deployment_id in halves
+            and half.deployment_id < verdict.deployment_id
+            and abs(half.changed_ts - verdict.changed_ts) <= apart_s
+            for half in self._verdicts
+        )
 
     def _window(self, start: int, end: int) -> Window:
         if (start, end) not in self._windows:
@@ -213,16 +210,9 @@ class Verifier:
         after = self._window(verdict.changed_ts, question.until)
         service = self._service(verdict, question)
         objectives = limits(after.inventory.newest[verdict.deployment_id].served_model, self._settings)
+        change, price = self._change(verdict, after), self._price(after, verdict)
         tried = trial_figures(self._trial(verdict))
-        return receipt(
-            question,
-            self._change(verdict, after),
-            now_ts,
-            self._price(after, verdict),
-            service,
-            objectives,
-            trial=tried,
-        )
+        return receipt(question, change, now_ts, price, service, objectives, trial=tried)
 
     def _service(self, verdict: Verdict, question: Question) -> tuple[ServiceLevel, ServiceLevel]:
         """Return the service levels of the last days before the change, and of as many of those asked about."""
@@ -290,7 +280,7 @@ class Verifier:
         known_rates = [nano_usd for nano_usd in rates if nano_usd is not None]
         if not prices or len(known_rates) < len(prices):
             return None
-        sources = dict.fromkeys(_source(price) for price in prices if price is not None)
+        sources = dict.fromkeys(price.note or f"set for {price.selector}" for price in prices if price is not None)
         return Price(round(sum(known_rates) / len(known_rates)), ", ".join(sources))
 
     def _price_changes(self, window: Window, verdict: Verdict, start: int, end: int) -> tuple[int, ...]:
@@ -316,7 +306,7 @@ def trial_figures(trial: Trial | None) -> TrialFigures | None:
 
 
 def judgement(question: Question, finding: Finding) -> Judgement:
-    """Return the judgement on a finding. If the history is too short, its effect is that of like hours."""
+    """Return the judgement on a finding. If the history is too short, its effect comes from like hours."""
     result = result_of(finding.verdict)
     if finding.saving_90 is not None:
         saving = finding.saving_90
@@ -364,10 +354,6 @@ def _value(value: object) -> str:
     return "not known" if value is None else str(value)
 
 
-def _source(price: Any) -> str:
-    return str(price.note or f"set for {price.selector}")
-
-
 MAX_DEPLOYMENTS = 4
 """Maximum number of deployments of a recommendation that are examined."""
 
@@ -382,7 +368,7 @@ class Prospect:
     promised: float | None
     """Likely saving as a fraction of the device-seconds per token; None where none is promised."""
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values."""
         smallest = {f"smallest_after_{days}_days": self.detectable.after(days) for days in LOOKS_DAYS}
         return {

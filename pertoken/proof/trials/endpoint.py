@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
 from pertoken.errors import BadInput
+from pertoken.proof.recommendation import read_record
 from pertoken.proof.verification.estimate import Effect, EffectVerdict, judge
 from pertoken.proof.verification.question import Covariate
 from pertoken.proof.verification.windows import Refused
@@ -66,7 +66,7 @@ def paired(
     cost = np.log(canary.device_s_per_token[of_canary]) - np.log(control.device_s_per_token[of_control])
     columns = [np.ones(len(cost)), *(values for values in differences.values() if values.std() > 0)]
     blocks = canary.ts[of_canary] // (60 * BLOCK_MINUTES)
-    return _jackknife(cost, np.stack(columns, axis=1), 0, blocks, lost=len(columns))
+    return _jackknife(cost, np.stack(columns, axis=1), blocks, lost=len(columns))
 
 
 def less(after: Effect, baseline: Effect) -> Effect:
@@ -98,7 +98,7 @@ def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset(
     covariates = [column - column.mean() for column in values.values() if column.std() > 0]
     columns = np.stack([changed, np.ones(len(ts)), drift, *covariates], axis=1)
     cost = np.log(np.concatenate([block.minutes.device_s_per_token for block in blocks]))
-    return _jackknife(cost, columns, 0, number, lost=3)
+    return _jackknife(cost, columns, number, lost=3)
 
 
 def _covariates(minutes: HourlyOutcomes, without: frozenset[Covariate]) -> dict[Covariate, Floats]:
@@ -108,20 +108,19 @@ def _covariates(minutes: HourlyOutcomes, without: frozenset[Covariate]) -> dict[
     return {name: values for name, values in made.items() if name not in without}
 
 
-def _jackknife(cost: Floats, columns: Floats, index: int, block: Ints, lost: int) -> Effect | Refused:
-    """Return one coefficient of a regression, with the error that leaving out each block shows."""
+def _jackknife(cost: Floats, columns: Floats, block: Ints, lost: int) -> Effect | Refused:
+    """Return the first coefficient of a regression, with the error that leaving out each block shows."""
     names = np.unique(block)
     degrees = len(names) - lost
     if len(names) < MIN_BLOCKS or degrees < 1:
         return Refused("few-minutes", f"the minutes are of {len(names)} blocks, {MIN_BLOCKS} are needed")
-    left_out = np.array([_coefficient(cost[block != name], columns[block != name], index) for name in names])
+    left_out = np.array([_coefficient(cost[block != name], columns[block != name]) for name in names])
     variance = (len(names) - 1) / len(names) * float(((left_out - left_out.mean()) ** 2).sum())
-    return Effect(_coefficient(cost, columns, index), math.sqrt(variance), degrees)
+    return Effect(_coefficient(cost, columns), math.sqrt(variance), degrees)
 
 
-def _coefficient(cost: Floats, columns: Floats, index: int) -> float:
-    fitted, *_ = np.linalg.lstsq(columns, cost, rcond=None)
-    return float(fitted[index])
+def _coefficient(cost: Floats, columns: Floats) -> float:
+    return float(np.linalg.lstsq(columns, cost, rcond=None)[0][0])
 
 
 ANSWER_TOKENS = 48
@@ -163,7 +162,7 @@ _REPEATED = re.compile(r"(.{1,16}?)\1{3,}", re.S)
 
 @dataclass(frozen=True, slots=True)
 class PromptOutput:
-    """PromptOutput of one server to one of `PROMPTS`."""
+    """Answer of one server to one of `PROMPTS`."""
 
     text: str
     tokens: int
@@ -262,7 +261,7 @@ BETWEEN_STARTS = 0.03
 shows. Public reports of engines name 3 to 6 % from one start to another."""
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """Outcome of a check, with the exit status of the command in `EXIT_STATUS`."""
 
     CALIBRATED = "CALIBRATED"
@@ -281,13 +280,13 @@ class Outcome(StrEnum):
         return self.value.replace("_", " ").lower()
 
 
-EXIT_STATUS: Mapping[Outcome, int] = {
-    Outcome.CALIBRATED: 0,
-    Outcome.CHEAPER: 0,
-    Outcome.NO_WINNER: 10,
-    Outcome.DEARER: 11,
-    Outcome.NOT_CALIBRATED: 12,
-    Outcome.OUTPUT_CHANGED: 13,
+EXIT_STATUS: Mapping[CheckOutcome, int] = {
+    CheckOutcome.CALIBRATED: 0,
+    CheckOutcome.CHEAPER: 0,
+    CheckOutcome.NO_WINNER: 10,
+    CheckOutcome.DEARER: 11,
+    CheckOutcome.NOT_CALIBRATED: 12,
+    CheckOutcome.OUTPUT_CHANGED: 13,
 }
 
 
@@ -335,9 +334,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Outcome of a check and its figures."""
+    """CheckOutcome of a check and its figures."""
 
-    outcome: Outcome
+    outcome: CheckOutcome
     reason: str
     effect: tuple[float, float, float] | None
     """Cost of a token against the baseline - 1, 90 % interval: low, likely, high. None without a baseline."""
@@ -360,27 +359,26 @@ def check(after: Measurement, baseline: Measurement | None, between_starts: floa
     """
     if baseline is None:
         noise = noise_of(after)
-        outcome = Outcome.CALIBRATED if noise is not None and noise <= MAX_NOISE else Outcome.NOT_CALIBRATED
+        outcome = CheckOutcome.CALIBRATED if noise is not None and noise <= MAX_NOISE else CheckOutcome.NOT_CALIBRATED
         return CheckResult(outcome, _noise_text(noise), None, noise, None)
     if baseline.work != after.work or len(baseline.answers) != len(after.answers):
         raise BadInput(f"the work differs: {baseline.work} before, {after.work} now; measure the baseline again")
     answers = compared(baseline.answers, baseline.answers_again, after.answers)
     effect = _difference(baseline, after)
     if effect is None:
-        outcome = Outcome.NOT_CALIBRATED if answers.name is None else Outcome.OUTPUT_CHANGED
+        outcome = CheckOutcome.NOT_CALIBRATED if answers.name is None else CheckOutcome.OUTPUT_CHANGED
         return CheckResult(outcome, _noise_text(None), None, None, answers)
     noise = math.expm1(effect.half_width_90)
     effect = Effect(effect.log_ratio, math.hypot(effect.standard_error, math.sqrt(2) * between_starts), effect.degrees)
     low, likely, high = (math.expm1(effect.log_ratio + width * effect.half_width_90) for width in (-1, 0, 1))
-    outcome, reason = _outcome(effect, noise, answers), _noise_text(noise)
+    outcome, reason = _winner(effect, noise, answers), _noise_text(noise)
     fastest = after.fastest_s / baseline.fastest_s
-    if outcome is Outcome.OUTPUT_CHANGED:
+    is_won = outcome in (CheckOutcome.CHEAPER, CheckOutcome.DEARER)
+    if outcome is CheckOutcome.OUTPUT_CHANGED:
         reason = answers.sentence
-    elif outcome in (Outcome.CHEAPER, Outcome.DEARER) and math.log(fastest) / effect.log_ratio < MIN_FASTEST_SHARE:
-        outcome, reason = (
-            Outcome.NOT_CALIBRATED,
-            f"the fastest waves differ by {fastest - 1:+.1%}: other work slowed one",
-        )
+    elif is_won and math.log(fastest) / effect.log_ratio < MIN_FASTEST_SHARE:
+        outcome = CheckOutcome.NOT_CALIBRATED
+        reason = f"the fastest waves differ by {fastest - 1:+.1%}: other work slowed one"
     return CheckResult(outcome, reason, (low, likely, high), noise, answers)
 
 
@@ -402,11 +400,13 @@ def _unchanged(measurement: Measurement) -> Effect | None:
     return None if isinstance(effect, Refused) else effect
 
 
-def _outcome(effect: Effect, noise: float, answers: AnswerCheck) -> Outcome:
+def _winner(effect: Effect, noise: float, answers: AnswerCheck) -> CheckOutcome:
     if answers.name is not None:
-        return Outcome.OUTPUT_CHANGED
-    winner = {EffectVerdict.REALIZED: Outcome.CHEAPER, EffectVerdict.REGRESSED: Outcome.DEARER}.get(judge(effect, None))
-    return winner or (Outcome.NO_WINNER if noise <= MAX_NOISE else Outcome.NOT_CALIBRATED)
+        return CheckOutcome.OUTPUT_CHANGED
+    winner = {EffectVerdict.REALIZED: CheckOutcome.CHEAPER, EffectVerdict.REGRESSED: CheckOutcome.DEARER}.get(
+        judge(effect, None)
+    )
+    return winner or (CheckOutcome.NO_WINNER if noise <= MAX_NOISE else CheckOutcome.NOT_CALIBRATED)
 
 
 def _noise_text(noise: float | None) -> str:
@@ -418,10 +418,10 @@ _EQUAL = frozenset(Covariate)
 
 
 def _blocks(measurement: Measurement, changed: Sequence[bool]) -> list[Block]:
-    return [Block(label, _outcomes(block)) for block, label in zip(measurement.blocks, changed, strict=True)]
+    return [Block(label, _as_minute(block)) for block, label in zip(measurement.blocks, changed, strict=True)]
 
 
-def _outcomes(block: BlockCost) -> HourlyOutcomes:
+def _as_minute(block: BlockCost) -> HourlyOutcomes:
     """Return the median wave of a block, which one disturbed wave does not move; times are in milliseconds."""
     total = block.prompt_tokens + block.generated_tokens
     tokens, seconds = total / len(block.wave_s), np.array([statistics.median(block.wave_s)])
@@ -429,26 +429,24 @@ def _outcomes(block: BlockCost) -> HourlyOutcomes:
     return HourlyOutcomes(ts, seconds / tokens, tokens / seconds, np.array([block.generated_tokens / total]), None)
 
 
-def to_values(measurement: Measurement) -> dict[str, Any]:
+def to_values(measurement: Measurement) -> dict[str, object]:
     """Return a measurement as plain values, for a baseline file."""
     return {"format": FORMAT, **asdict(measurement)}
 
 
-def from_values(values: Any, where: str) -> Measurement:
+def from_values(values: object, where: str) -> Measurement:
     """Return the measurement that `to_values` wrote. Raises BadInput for other values."""
     try:
+        if not isinstance(values, dict):
+            raise TypeError("no object")
         if values["format"] != FORMAT:
             raise BadInput(f"{where}: is of another format; measure the baseline again")
-        blocks = tuple(
-            BlockCost(**{**block, "wave_s": tuple(block["wave_s"]), "started_s": tuple(block["started_s"])})
-            for block in values["blocks"]
-        )
-        answers, again = (
-            tuple(PromptOutput(**answer) for answer in values[name]) for name in ("answers", "answers_again")
-        )
-        if not all(block.wave_s for block in blocks) or not answers or len(answers) != len(again):
-            raise ValueError(f"{len(blocks)} blocks, {len(answers)} and {len(again)} answers")
-        return Measurement(str(values["name"]), str(values["work"]), blocks, answers, again)
+        read = read_record(Measurement, {name: value for name, value in values.items() if name != "format"})
+        if not all(block.wave_s for block in read.blocks) or not read.answers:
+            raise ValueError("nothing was measured")
+        if len(read.answers) != len(read.answers_again):
+            raise ValueError("a prompt was asked once")
+        return read
     except (KeyError, TypeError, AttributeError, ValueError):
         raise BadInput(f"{where}: is no measurement of `pertoken check --json`") from None
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ from pertoken.state.deployment import is_owner_knob
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.columns import Floats, Ints
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownEpoch
 from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 
@@ -98,22 +97,21 @@ def planned(
     )
 
 
-def _alike(canary: Any, inventory: Inventory) -> Iterator[Any]:
+def _alike(canary: KnownEpoch, inventory: Inventory) -> Iterator[KnownEpoch]:
     """Yield the newest epochs of other replicas that run as the canary does."""
+    configuration = _configuration(canary, inventory)
     for deployment_id, row in sorted(inventory.running.items()):
-        if deployment_id != canary.deployment_id and _configuration(row, inventory) == _configuration(
-            canary, inventory
-        ):
+        if deployment_id != canary.deployment_id and _configuration(row, inventory) == configuration:
             yield row
 
 
-def _configuration(row: Any, inventory: Inventory) -> tuple[Any, ...]:
+def _configuration(row: KnownEpoch, inventory: Inventory) -> tuple[object, ...]:
     knobs = {name: value for name, value in json.loads(row.knobs).items() if not is_owner_knob(name)}
-    names = sorted(str(device_id.name) for device_id in inventory.held(row.epoch_id))
+    names = sorted(device.name for device in inventory.held(row.epoch_id))
     return row.served_model, row.engine_kind, row.engine_version, knobs, names
 
 
-def _arm(row: Any) -> Arm:
+def _arm(row: KnownEpoch) -> Arm:
     return Arm(row.deployment_id, row.engine_id, f"{row.served_model} on {row.host_name}", row.base_url)
 
 
@@ -168,11 +166,6 @@ class Observed:
     """Minutes of both before the trial."""
 
 
-def needs_quality(trial: Trial) -> bool:
-    """Return whether the changes can alter outputs."""
-    return any(edit.field in QUALITY_FIELDS for edit in trial.edits)
-
-
 def observe(trial: Trial, window: Window, market: Market, settings: Settings) -> Observed:
     """Return the telemetry of a trial, from a window that begins a day before it."""
     if trial.design is Design.SWITCHBACK:
@@ -205,7 +198,7 @@ def observe(trial: Trial, window: Window, market: Market, settings: Settings) ->
     return Observed(canary_ts, control_ts, None, common, after=after, baselines=(baselines[0], baselines[1]))
 
 
-def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[Any]:
+def _since(trial: Trial, window: Window, deployment_id: int) -> Sequence[KnownEpoch]:
     rows = window.inventory.epochs_of.get(deployment_id, ())
     return [row for row in rows if trial.started_ts <= row.start_ts < window.end]
 
@@ -460,7 +453,7 @@ def quality_check(trial: Trial, settings: Settings) -> Check | None:
 
     Raises BadInput where outputs may change and no check is set.
     """
-    if not needs_quality(trial) or trial.quality_waived:
+    if trial.quality_waived or not any(edit.field in QUALITY_FIELDS for edit in trial.edits):
         return None
     command = settings.advisor_quality_check
     if not command:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import Connection
 
-from pertoken.proof.recommendation import Edit
+from pertoken.proof.recommendation import Edit, read_record
 from pertoken.proof.trials.endpoint import PromptOutput
 from pertoken.proof.verdicts import Result
 from pertoken.store import repository
@@ -112,7 +111,10 @@ _COLUMNS = ("trial_id", "recommendation_id", "design", "status", "started_ts", "
 
 def read_trials(connection: Connection, recommendation_id: int | None = None) -> tuple[Trial, ...]:
     """Return the trials of one recommendation, or all of them, oldest first."""
-    return tuple(map(_from_row, repository.trials(connection, recommendation_id)))
+    return tuple(
+        read_record(Trial, json.loads(row.body) | {name: getattr(row, name) for name in _COLUMNS})
+        for row in repository.trials(connection, recommendation_id)
+    )
 
 
 def running(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -134,32 +136,7 @@ def put(connection: Connection, trial: Trial) -> Trial:
     return replace(trial, version=trial.version + 1)
 
 
-def _to_row(trial: Trial) -> dict[str, Any]:
+def _to_row(trial: Trial) -> dict[str, object]:
     values = asdict(trial)
     row = {name: values.pop(name) for name in _COLUMNS}
     return {**row, "body": json.dumps(values, sort_keys=True)}
-
-
-def _from_row(row: Any) -> Trial:
-    body = json.loads(row.body)
-    result, control, answers = body.pop("result"), body.pop("control"), body.pop("answers", None)
-    if result is not None:
-        effect = result.pop("effect")
-        result = TrialResult(
-            **{**result, "result": Result(result["result"])}, effect=None if effect is None else tuple(effect)
-        )
-    return Trial(
-        **{name: getattr(row, name) for name in _COLUMNS if name not in ("design", "status")},
-        design=Design(row.design),
-        status=Status(row.status),
-        canary=Arm(**body.pop("canary")),
-        control=None if control is None else Arm(**control),
-        edits=tuple(Edit(**edit) for edit in body.pop("edits")),
-        result=result,
-        answers=None if answers is None else (_answers(answers[0]), _answers(answers[1])),
-        **body,
-    )
-
-
-def _answers(values: Iterable[Mapping[str, Any]]) -> tuple[PromptOutput, ...]:
-    return tuple(PromptOutput(**answer) for answer in values)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from pertoken.evidence import Comparison
 from pertoken.proof.verification.question import (
@@ -17,16 +16,19 @@ from pertoken.proof.verification.question import (
     Question,
     Signal,
 )
-from pertoken.proof.verification.windows import WASHOUT_DAYS, Refused
+from pertoken.proof.verification.windows import Refused, washout_s
 from pertoken.state.knobs import knobs
 from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
 from pertoken.window.epochs import in_turn, joined, together
+from pertoken.window.inventory import KnownEpoch
 from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 
 HALVES = frozenset({"prefill", "decode"})
 """Roles of servers that share each request with another one."""
+HeldEpoch = tuple[KnownEpoch, Sequence[int]]
+"""An epoch and the devices that it held."""
 CACHE_KNOBS = frozenset({"enable_prefix_caching", "kv_offload_bytes", "kv_dtype", "gpu_memory_utilization"})
 """Knobs that save by changing the number of prompt tokens found in the cache."""
 
@@ -67,40 +69,27 @@ def question(
     `halves`: deployments that share its requests, see `halves_of`. Their hours count together, and their changes
     within the washout belong to this change.
     """
-    served_by = (deployment_id, *halves)
-    hours = _hours(window_before, window_after, served_by, cycle)
-    if isinstance(hours, Comparison):
-        return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
-    events = [event for event in _changes(window_before, window_after, deployment_id) if event.ts != changed_at]
+    windows, served_by = (window_before, window_after), (deployment_id, *halves)
+    hours = _hours(windows, served_by, cycle)
+    if isinstance(hours, Refused):
+        return hours
+    events = [event for event in _changes(windows, deployment_id) if event.ts != changed_at]
     for half in halves:
-        events += [
-            event
-            for event in _changes(window_before, window_after, half)
-            if abs(event.ts - changed_at) > _washout_s(cycle)
-        ]
-    start = max([window_before.start, *(event.ts for event in events if event.ts < changed_at)]) + _washout_s(cycle)
-    others = [
-        _hours(window_before, window_after, (sibling,), cycle)
-        for sibling in siblings
-        if sibling not in served_by
-        and all(event.ts <= start for event in _changes(window_before, window_after, sibling))
-    ]
+        events += [event for event in _changes(windows, half) if abs(event.ts - changed_at) > washout_s(cycle)]
+    others = _siblings(windows, (key for key in siblings if key not in served_by), events, changed_at, cycle)
     events += [
         Event(ts, EventKind.PRICE, f"its price changed at {format_utc(ts)}")
         for ts in price_changes
         if window_before.start <= ts < window_after.end
     ]
     counts = joined(
-        *(
-            together([window.outputs(half, cycle.bucket_s) for half in served_by])
-            for window in (window_before, window_after)
-        )
+        *(together([window.outputs(half, cycle.bucket_s) for half in served_by]) for window in windows),
     )
     return Question(
         hours,
         changed_at,
         window_after.end,
-        siblings=tuple(hours for hours in others if isinstance(hours, HourlyOutcomes)),
+        siblings=others,
         promise=promise,
         events=tuple(sorted(events, key=lambda event: event.ts)),
         acts_through=through,
@@ -119,21 +108,16 @@ def prospect(
     cycle: Cycle = WEEK_OF_HOURS,
 ) -> Question | Refused:
     """Return the question about a change at the end of a window, or the reason why its hours cannot be used."""
-    hours = window.outcomes(deployment_id, cycle.bucket_s)
-    if isinstance(hours, Comparison):
-        return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
-    events = _changes(window, window, deployment_id)
-    start = max([window.start, *(event.ts for event in events)]) + _washout_s(cycle)
-    others = [
-        window.outcomes(sibling, cycle.bucket_s)
-        for sibling in siblings
-        if sibling != deployment_id and all(event.ts <= start for event in _changes(window, window, sibling))
-    ]
+    hours = _hours((window,), (deployment_id,), cycle)
+    if isinstance(hours, Refused):
+        return hours
+    events = _changes((window,), deployment_id)
+    siblings = (key for key in siblings if key != deployment_id)
     return Question(
         hours,
         window.end,
         window.end,
-        siblings=tuple(hours for hours in others if isinstance(hours, HourlyOutcomes)),
+        siblings=_siblings((window,), siblings, events, window.end, cycle),
         promise=promise,
         events=tuple(events),
         acts_through=through,
@@ -141,8 +125,14 @@ def prospect(
     )
 
 
-def _washout_s(cycle: Cycle) -> int:
-    return cycle.buckets_of(WASHOUT_DAYS) * cycle.bucket_s
+def _siblings(
+    windows: Sequence[Window], siblings: Iterable[int], events: Iterable[Event], changed_at: int, cycle: Cycle
+) -> tuple[HourlyOutcomes, ...]:
+    """Return the usable hours of siblings that did not change since the last other change and its washout."""
+    start = max([windows[0].start, *(event.ts for event in events if event.ts < changed_at)]) + washout_s(cycle)
+    unchanged = [key for key in siblings if all(event.ts <= start for event in _changes(windows, key))]
+    hours = [_hours(windows, (key,), cycle) for key in unchanged]
+    return tuple(used for used in hours if isinstance(used, HourlyOutcomes))
 
 
 def halves_of(windows: Iterable[Window], deployment_id: int) -> tuple[int, ...]:
@@ -165,35 +155,35 @@ def _is_half(epoch_knobs: Mapping[str, object]) -> bool:
     return epoch_knobs.get("role") in HALVES or epoch_knobs.get(CONNECTOR) is not None
 
 
-def _hours(
-    window_before: Window, window_after: Window, deployment_ids: Sequence[int], cycle: Cycle
-) -> HourlyOutcomes | Comparison:
-    measured = [
-        window.outcomes(deployment_ids[0], cycle.bucket_s)
-        if len(deployment_ids) == 1
-        else window.outcomes_together(deployment_ids, cycle.bucket_s)
-        for window in (window_before, window_after)
-    ]
-    used = [hours for hours in measured if isinstance(hours, HourlyOutcomes)]
-    refused = [hours for hours in measured if isinstance(hours, Comparison)]
-    return refused[0] if refused else in_turn(used)
+def _hours(windows: Sequence[Window], deployment_ids: Sequence[int], cycle: Cycle) -> HourlyOutcomes | Refused:
+    used = []
+    for window in windows:
+        hours = (
+            window.outcomes(deployment_ids[0], cycle.bucket_s)
+            if len(deployment_ids) == 1
+            else window.outcomes_together(deployment_ids, cycle.bucket_s)
+        )
+        if isinstance(hours, Comparison):
+            return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
+        used.append(hours)
+    return in_turn(used)
 
 
-def _changes(window_before: Window, window_after: Window, deployment_id: int) -> list[Event]:
+def _changes(windows: Sequence[Window], deployment_id: int) -> list[Event]:
     """Return the changes of a deployment within the windows: one event per epoch after the first."""
-    epochs: dict[int, tuple[Any, Sequence[int]]] = {}
-    for window in (window_before, window_after):
+    epochs: dict[int, HeldEpoch] = {}
+    for window in windows:
         for row in window.inventory.epochs_of.get(deployment_id, ()):
             epochs[row.epoch_id] = row, window.inventory.epoch_devices.get(row.epoch_id, ())
-    ordered = sorted(epochs.values(), key=lambda row: int(row[0].start_ts))
+    ordered = sorted(epochs.values(), key=lambda held: held[0].start_ts)
     return [
-        Event(int(later[0].start_ts), *_change(earlier, later))
+        Event(later[0].start_ts, *_change(earlier, later))
         for earlier, later in pairwise(ordered)
-        if later[0].start_ts < window_after.end
+        if later[0].start_ts < windows[-1].end
     ]
 
 
-def _change(earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]) -> tuple[EventKind, str]:
+def _change(earlier: HeldEpoch, later: HeldEpoch) -> tuple[EventKind, str]:
     """Return the kind of the most important difference between two epochs, and a text of all differences."""
     differences = list(_differences(earlier, later))
     if not differences:
@@ -201,9 +191,7 @@ def _change(earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]
     return differences[0][0], "; ".join(text for _, text in differences)
 
 
-def _differences(
-    earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]
-) -> Iterator[tuple[EventKind, str]]:
+def _differences(earlier: HeldEpoch, later: HeldEpoch) -> Iterator[tuple[EventKind, str]]:
     (row, devices), (new, new_devices) = earlier, later
     old_knobs, new_knobs = json.loads(row.knobs), json.loads(new.knobs)
     if row.engine_version != new.engine_version:

@@ -77,7 +77,7 @@ class Effect:
         return Effect(self.log_ratio, self.standard_error * factor, self.degrees, restart)
 
     def spanning(self, effect: Effect) -> Effect:
-        """Return an effect whose 90 % interval spans that of both."""
+        """Return an effect with a 90 % interval that spans both."""
         low = min(self.log_ratio - self.half_width_90, effect.log_ratio - effect.half_width_90)
         high = max(self.log_ratio + self.half_width_90, effect.log_ratio + effect.half_width_90)
         return replace(self.widened((high - low) / 2 / self.half_width_90), log_ratio=(low + high) / 2)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pertoken.proof.verification.question import Question, Signal
-from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, MIN_AFTER_DAYS, MIN_ALIKE, WASHOUT_DAYS
+from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, MIN_AFTER_DAYS, MIN_ALIKE, washout_s
 from pertoken.window.columns import Floats, Mask
 from pertoken.window.epochs import ENDED_COUNTS, OutputCounts
 
@@ -210,15 +210,10 @@ class _Split:
     def __init__(self, question: Question, counts: OutputCounts) -> None:
         cycle, changed, ts = question.cycle, question.changed_at, counts.ts
         splitting = [event.ts for event in question.events if event.kind.splits]
-        washout_s = cycle.buckets_of(WASHOUT_DAYS) * cycle.bucket_s
-        start = max(
-            [
-                changed - MAX_BASELINE_DAYS * cycle.day_s,
-                *(event_ts + washout_s for event_ts in splitting if event_ts <= changed),
-            ]
-        )
+        earlier = [event_ts + washout_s(cycle) for event_ts in splitting if event_ts <= changed]
+        start = max([changed - MAX_BASELINE_DAYS * cycle.day_s, *earlier])
         end = min([question.until, *(event_ts for event_ts in splitting if event_ts > changed)])
-        after_start = max(changed + washout_s, question.after_from or 0)
+        after_start = max(changed + washout_s(cycle), question.after_from or 0)
         self._cycle, self._ts = cycle, ts
         self._before: Mask = (ts >= start) & (ts + cycle.bucket_s <= changed)
         self._after: Mask = (ts >= after_start) & (ts + cycle.bucket_s <= end)

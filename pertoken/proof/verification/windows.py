@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pertoken.proof.verification.baseline import MIN_PROCESS_DAYS, Grid, grid_of
-from pertoken.proof.verification.question import Covariate, Question
+from pertoken.proof.verification.question import Covariate, Cycle, Question
 from pertoken.window.columns import Ints, Mask
 from pertoken.window.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO
 
@@ -39,6 +39,11 @@ MIN_MATCHED = 0.5
 """Minimum share of the hours after the change that have similar hours before it."""
 
 
+def washout_s(cycle: Cycle) -> int:
+    """Return the seconds after a restart that are left out."""
+    return cycle.buckets_of(WASHOUT_DAYS) * cycle.bucket_s
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
     """Buckets before and after a change."""
@@ -54,7 +59,7 @@ class Windows:
     """Buckets of the window before the change, measured or not."""
     expected_after: int
     not_separable: "Refused | None" = None
-    """Why the effect of the change cannot be separated from that of its restart."""
+    """Why the effect of the change cannot be separated from its restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ def baseline_buckets(question: Question, end: int) -> BaselineBuckets | Refused:
     start = max(
         changed - cycle.bucket_s * cycle.buckets_of(MAX_BASELINE_DAYS),
         int(question.deployment.ts[0]) if len(question.deployment) else changed,
-        *(event.ts + _washout_s(question) for event in earlier),
+        *(event.ts + washout_s(cycle) for event in earlier),
     )
     start = -(-start // cycle.bucket_s) * cycle.bucket_s
     grid = grid_of(question.deployment, start, max(end, start), cycle, question.acts_through)
@@ -109,7 +114,7 @@ def windows(question: Question) -> Windows | Refused:
     if isinstance(prior, Refused):
         return prior
     grid, cycle = prior.grid, question.cycle
-    after_start = max(question.changed_at + _washout_s(question), question.after_from or 0)
+    after_start = max(question.changed_at + washout_s(cycle), question.after_from or 0)
     expected = (grid.ts >= after_start) & (grid.ts + cycle.bucket_s <= end)
     candidates = grid.known & expected & _is_warm(grid)
     needed = cycle.buckets_of(MIN_AFTER_DAYS)
@@ -144,7 +149,7 @@ def _is_warm(grid: Grid) -> Mask:
     """Return whether the caches of each bucket are warm: false within the washout after a recorded start."""
     if grid.started_ts is None:
         return np.ones(len(grid), bool)
-    warm: Mask = grid.ts - grid.started_ts >= grid.cycle.buckets_of(WASHOUT_DAYS) * grid.cycle.bucket_s
+    warm: Mask = grid.ts - grid.started_ts >= washout_s(grid.cycle)
     return warm
 
 
@@ -180,10 +185,6 @@ def single_restart(grid: Grid, base: Mask, after: Mask) -> str | None:
     if grid.started_ts is None or len(starts) != 2 or np.isin(starts, grid.started_ts[after]).any():
         return None
     return f"its engine was restarted only once between earlier changes and this one; {WAY_OUT[2]}"
-
-
-def _washout_s(question: Question) -> int:
-    return question.cycle.buckets_of(WASHOUT_DAYS) * question.cycle.bucket_s
 
 
 _CALIPERS = {

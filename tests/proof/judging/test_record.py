@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, outcomes, records, to_stored
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, record_entries, records, to_stored
 from pertoken.proof.receipt import Change, receipt
-from pertoken.proof.track_record import NO_RECORD
+from pertoken.proof.track_record import PRIOR_SD, SPREAD, Record
 from pertoken.proof.verification.question import Promise
 from pertoken.text.advice_sheet import advice_sheet
 from pertoken.text.lifecycle import record_line
@@ -37,12 +37,12 @@ def test_a_rule_that_promised_twice_the_realised_saving_gets_a_ratio_below_one()
 
 def test_a_receipt_without_a_promise_is_not_counted_and_leaves_the_ratio_at_one() -> None:
     (record,) = records([stored("house", None)])
-    assert (record.record, record.not_counted) == (NO_RECORD, 1)
+    assert (record.record, record.not_counted) == (Record(0, 1.0, PRIOR_SD, SPREAD), 1)
     assert record.record.ratio == pytest.approx(1.0)
 
 
 def test_the_next_estimate_of_a_rule_is_corrected_by_its_record_and_money_follows() -> None:
-    known = outcomes([stored("quantize", 0.2) for _ in range(4)])
+    known = record_entries([stored("quantize", 0.2) for _ in range(4)])
     (row,) = corrected_by([proposed(variants=(VARIANT,))], known, NOTHING)
     best = row.variants[0]
     assert best.record is not None and best.record.receipts == 4 and 0.4 < best.record.ratio < 0.8
@@ -55,7 +55,7 @@ def test_the_next_estimate_of_a_rule_is_corrected_by_its_record_and_money_follow
 
 
 def test_an_estimate_without_device_time_or_of_a_rule_without_receipts_stays_as_it_is() -> None:
-    known = outcomes([stored("quantize", 0.2)])
+    known = record_entries([stored("quantize", 0.2)])
     priced = replace(VARIANT, throughput_ratio=None)
     rows = [proposed(variants=(priced,)), proposed(rule_id="other", variants=(VARIANT,))]
     assert corrected_by(rows, known, NOTHING) == tuple(rows)
@@ -66,4 +66,4 @@ def test_a_record_that_is_believed_does_not_lead_back_to_one() -> None:
     question = asked(1, -0.10, promise=Promise(0.05, 0.1, 0.15))
     made = receipt(question, believed, UNTIL, None)
     kept = to_stored(question, made, Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=1)
-    assert outcomes([kept])[0].ratio == pytest.approx(0.5, abs=0.1)
+    assert record_entries([kept])[0].ratio == pytest.approx(0.5, abs=0.1)

@@ -9,7 +9,7 @@ from pertoken.config import Settings
 from pertoken.proof.judging.verifier import Verifier, edits_text, judgement, ran_before
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.trials.trial import Arm, Design, Trial, TrialResult
-from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, VERIFIED, Result, Verdict, outcome
+from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, VERIFIED, Result, Verdict, move_code
 from pertoken.proof.verification.verify import verify
 from pertoken.store.connect.open import open_store
 from tests.proof.histories import asked
@@ -99,4 +99,4 @@ def test_the_trial_before_a_change_decides_where_hours_do_not(tmp_path: Path) ->
         judged = Verifier(store, connection, [verdict], rows, Settings(), last, trials=[tried]).judge(verdict, last)
     assert (judged[0].result, judged[0].effect, judged[0].method) == (Result.CHEAPER, result.effect, BY_TRIAL)
     assert judged[0].reason is not None and judged[0].reason.startswith("by its trial; the hours after the change")
-    assert outcome(VARIANT, [judged[0]]) == "realized"
+    assert move_code(VARIANT, [judged[0]]) == "realized"

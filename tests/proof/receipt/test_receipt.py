@@ -95,7 +95,7 @@ def test_another_price_alters_no_saving() -> None:
 
 
 def test_estimated_and_measured_dollars_are_never_added() -> None:
-    values = to_dict(made())
+    values = json.loads(to_text(made()))
     assert values["change"]["estimated_per_month"] == {
         "low": 50_000_000_000,
         "likely": 100_000_000_000,

@@ -11,9 +11,9 @@ from pertoken.errors import BadInput
 from pertoken.proof.trials.endpoint import (
     PROMPTS,
     BlockCost,
+    CheckOutcome,
     CheckResult,
     Measurement,
-    Outcome,
     PromptOutput,
     check,
     from_values,
@@ -38,8 +38,10 @@ def measured(seed: int, cost: float = 1.0, *, sd: float = 0.01, drift: float = 0
     return Measurement("tiny at http://127.0.0.1:1", "waves of 1 request", tuple(blocks), ANSWERS, ANSWERS)
 
 
-@pytest.mark.parametrize(("cost", "outcome"), [(0.7, Outcome.CHEAPER), (1.4, Outcome.DEARER), (1.0, Outcome.NO_WINNER)])
-def test_a_clear_difference_has_a_winner_of_the_right_sign(cost: float, outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    ("cost", "outcome"), [(0.7, CheckOutcome.CHEAPER), (1.4, CheckOutcome.DEARER), (1.0, CheckOutcome.NO_WINNER)]
+)
+def test_a_clear_difference_has_a_winner_of_the_right_sign(cost: float, outcome: CheckOutcome) -> None:
     result = check(measured(1, cost), measured(2, first=1))
     assert result.outcome is outcome and result.effect is not None
     assert result.effect[0] < cost - 1 < result.effect[2]
@@ -51,12 +53,12 @@ def test_equal_servers_have_no_winner_even_if_each_start_has_its_own_speed() -> 
         check(measured(2 * n, float(np.exp(rng.normal(0, 0.03)))), measured(2 * n + 1, first=1)).outcome
         for n in range(100)
     ]
-    assert outcomes.count(Outcome.NO_WINNER) >= 98
+    assert outcomes.count(CheckOutcome.NO_WINNER) >= 98
 
 
 def test_a_drift_of_the_machine_is_no_difference() -> None:
     result = check(measured(1, drift=0.5), measured(2, drift=0.5, first=1))
-    assert result.outcome is Outcome.NO_WINNER
+    assert result.outcome is CheckOutcome.NO_WINNER
 
 
 def test_one_disturbed_wave_of_a_block_changes_nothing() -> None:
@@ -64,7 +66,7 @@ def test_one_disturbed_wave_of_a_block_changes_nothing() -> None:
     block = before.blocks[3]
     disturbed = replace(block, wave_s=(*block.wave_s[:4], 30.0))
     blocks = (*before.blocks[:3], disturbed, *before.blocks[4:])
-    assert check(measured(1), replace(before, blocks=blocks)).outcome is Outcome.NO_WINNER
+    assert check(measured(1), replace(before, blocks=blocks)).outcome is CheckOutcome.NO_WINNER
 
 
 @pytest.mark.parametrize("slowed_first", [True, False])
@@ -73,29 +75,29 @@ def test_a_server_that_other_work_slows_in_most_waves_of_all_blocks_is_no_loser(
     blocks = (replace(block, wave_s=(1.0, *block.wave_s[1:])) for block in other.blocks)
     slowed = replace(other, blocks=tuple(blocks))
     result = check(slowed, quiet) if slowed_first else check(quiet, slowed)
-    assert result.outcome is Outcome.NOT_CALIBRATED and "fastest waves" in result.reason
-    assert check(other, quiet).outcome is Outcome.DEARER
+    assert result.outcome is CheckOutcome.NOT_CALIBRATED and "fastest waves" in result.reason
+    assert check(other, quiet).outcome is CheckOutcome.DEARER
 
 
 def test_noisy_blocks_are_not_calibrated() -> None:
     noisy = measured(1, sd=0.5)
-    assert check(noisy, None).outcome is Outcome.NOT_CALIBRATED
-    assert check(noisy, measured(2, sd=0.5)).outcome is Outcome.NOT_CALIBRATED
+    assert check(noisy, None).outcome is CheckOutcome.NOT_CALIBRATED
+    assert check(noisy, measured(2, sd=0.5)).outcome is CheckOutcome.NOT_CALIBRATED
     alone = check(measured(1), None)
-    assert alone.outcome is Outcome.CALIBRATED and alone.effect is None
+    assert alone.outcome is CheckOutcome.CALIBRATED and alone.effect is None
     assert alone.noise is not None and 0 < alone.noise < 0.05
 
 
 def test_too_few_blocks_show_no_noise_and_decide_nothing() -> None:
     short = replace(measured(1), blocks=measured(1).blocks[:2])
     assert noise_of(short) is None
-    assert check(short, measured(2)).outcome is Outcome.NOT_CALIBRATED
+    assert check(short, measured(2)).outcome is CheckOutcome.NOT_CALIBRATED
 
 
 def test_changed_outputs_win_over_a_lower_cost() -> None:
     broken = replace(measured(1, 0.5), answers=tuple(PromptOutput("!" * 40, 40) for _ in PROMPTS))
     result = check(broken, measured(2, first=1))
-    assert (result.outcome, result.reason[:22]) == (Outcome.OUTPUT_CHANGED, "outputs are degenerate")
+    assert (result.outcome, result.reason[:22]) == (CheckOutcome.OUTPUT_CHANGED, "outputs are degenerate")
 
 
 def test_other_work_is_not_compared() -> None:
@@ -149,10 +151,10 @@ def test_starts_of_a_real_gpu_server_have_no_winner_and_eight_sequences_are_chea
     for variant in A100:
         for before, after in ((0, 1), (1, 2), (0, 2)):
             result = check(on_a100(variant, starts[after]), on_a100(variant, starts[before]))
-            assert result.outcome is Outcome.NOT_CALIBRATED
-        assert check(on_a100(variant, range(9)), on_a100(variant, range(9))).outcome is Outcome.NO_WINNER
+            assert result.outcome is CheckOutcome.NOT_CALIBRATED
+        assert check(on_a100(variant, range(9)), on_a100(variant, range(9))).outcome is CheckOutcome.NO_WINNER
     several = check(on_a100("C", range(9)), on_a100("B", range(9)))
-    assert several.outcome is Outcome.CHEAPER and several.effect is not None
+    assert several.outcome is CheckOutcome.CHEAPER and several.effect is not None
     assert several.effect[1] == pytest.approx(-0.686, abs=0.01)
 
 
@@ -176,5 +178,5 @@ def test_an_unchanged_laptop_that_measures_27_percent_more_or_11_less_is_not_cal
         blocks = tuple(BlockCost((float(wave_s),), (100.0 * n,), 100, 0, 900) for n, wave_s in enumerate(seconds))
         return replace(measured(1), blocks=blocks)
 
-    assert check(published(*later), published(*earlier)).outcome is Outcome.NOT_CALIBRATED
-    assert check(published(*later), published(*earlier), between_starts=0.0).outcome is Outcome.NOT_CALIBRATED
+    assert check(published(*later), published(*earlier)).outcome is CheckOutcome.NOT_CALIBRATED
+    assert check(published(*later), published(*earlier), between_starts=0.0).outcome is CheckOutcome.NOT_CALIBRATED

@@ -7,7 +7,7 @@ from pertoken.config import Settings
 from pertoken.proof.lifecycle import Moved
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
 from pertoken.proof.stored import write
-from pertoken.proof.verdicts import EpochChange, add, pending
+from pertoken.proof.verdicts import Verdict, add
 from pertoken.savings.saving import Saving
 from pertoken.settings.fleet import read_services
 from pertoken.store.connect.location import StoreLocation
@@ -47,8 +47,8 @@ def advice(number: int, service: str, state: State = State.OPEN) -> Recommendati
 
 def with_advice(folder: Path, *rows: Recommendation) -> StoreLocation:
     where = recorded(folder)
-    change = EpochChange(8, 9, 7, END - 3600, HOSTILE, (Edit("deployment", 7, HOSTILE, HOSTILE, HOSTILE),), None, None)
+    change = Verdict(8, 9, 7, END - 3600, HOSTILE, (Edit("deployment", 7, HOSTILE, HOSTILE, HOSTILE),))
     with AdviceRepository(where).writing() as connection:
-        add(connection, [pending(change, None, END - 3600)])
+        add(connection, [replace(change, created_ts=END - 3600)])
         write(connection, [Moved(row, "test", HOSTILE) for row in rows], {}, HOSTILE)
     return where

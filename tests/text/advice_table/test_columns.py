@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.proof.recommendation import State, best_of_each_target, total
-from pertoken.proof.track_record import NO_RECORD, Record
+from pertoken.proof.track_record import PRIOR_SD, SPREAD, Record
 from pertoken.reports.tables import advice_values
 from pertoken.savings.saving import NOTHING, Saving
 from pertoken.text.advice_table import (
@@ -88,7 +88,7 @@ def test_a_million_tokens_cost_less_by_what_leaves_the_bill_and_by_what_more_is_
 
 def test_the_record_of_a_rule_is_a_ratio_with_how_many_receipts() -> None:
     assert record_words(Record(4, 0.92, 0.1, 0.3)) == "0.92× of 4"
-    assert record_words(None) == record_words(NO_RECORD) == "no receipts"
+    assert record_words(None) == record_words(Record(0, 1.0, PRIOR_SD, SPREAD)) == "no receipts"
 
 
 def test_a_done_row_shows_promised_capacity_where_nothing_was_bankable() -> None:

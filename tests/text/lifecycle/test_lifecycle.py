@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pertoken.proof.detection import Entry
 from pertoken.proof.recommendation import Edit, State, short_id
-from pertoken.proof.verdicts import EpochChange, Judgement, Result, pending, with_judgement
+from pertoken.proof.verdicts import Judgement, Result, Verdict, with_judgement
 from pertoken.text.lifecycle import acted, applying, journal_line, undoing, verdict_line
 from tests.proof.rows import FP8, NOW, row
 
@@ -41,8 +41,8 @@ def test_a_value_that_the_commands_do_not_restore_is_named() -> None:
 
 
 def test_a_verdict_is_one_line_with_the_previous_version_and_the_effect() -> None:
-    change = EpochChange(7, 2, 1, NOW, "chat on gpu-1", (replace(VERSION, before="0.32.0"),), "0.32.0", "0.33.0")
-    verdict = pending(change, None, NOW)
+    edits = (replace(VERSION, before="0.32.0"),)
+    verdict = Verdict(7, 2, 1, NOW, "chat on gpu-1", edits, None, Judgement(Result.PENDING), "0.32.0", "0.33.0", NOW)
     what = "2026-09-21 14:13Z  chat on gpu-1: engine_version 0.32.0 → 0.33.0"
     assert verdict_line(verdict) == f"{what}: pending"
     dearer = with_judgement(verdict, Judgement(Result.DEARER, (0.1, 0.12, 0.14)), NOW)

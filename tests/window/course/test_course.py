@@ -88,8 +88,8 @@ def test_the_start_of_an_epoch_is_a_mark(recorded_db: StoreLocation) -> None:
 
 
 def test_a_changed_knob_is_named_at_the_start_of_its_epoch() -> None:
-    first = SimpleNamespace(start_ts=1, served_model="m", knobs='{"tp": 1}', engine_version="0.1")
-    second = SimpleNamespace(start_ts=2, served_model="m", knobs='{"tp": 2, "seqs": 9}', engine_version="0.2")
+    first: Any = SimpleNamespace(start_ts=1, served_model="m", knobs='{"tp": 1}', engine_version="0.1")
+    second: Any = SimpleNamespace(start_ts=2, served_model="m", knobs='{"tp": 2, "seqs": 9}', engine_version="0.2")
     texts = [mark.text for mark in changes((first, second))]
     assert texts == ["m: first seen", "m: seqs not set → 9, tp 1 → 2, version 0.1 → 0.2"]
 

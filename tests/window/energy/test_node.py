@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def test_energy_above_idle_is_apart_and_an_epoch_has_its_share_of_its_server() -
 def test_a_server_has_its_accelerators_without_partitions_or_its_cpus() -> None:
     def row(
         device_id: int, kind: str, host_id: int = SERVER, parent_id: int | None = None, limit_mw: int | None = None
-    ) -> object:
+    ) -> Any:
         return SimpleNamespace(
             device_id=device_id, kind=kind, host_id=host_id, parent_id=parent_id, power_limit_mw=limit_mw
         )
