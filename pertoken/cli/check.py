@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ from pertoken.cli.probe import (
     wait_idle,
     watched,
 )
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,11 +82,7 @@ def check(
     Exit 0: cheaper, or measured alone. 10: no winner. 11: dearer. 12: not calibrated: noise hides any difference.
     13: output changed. 3: somebody else used the server. 130: Ctrl-C.
     """
-    import json
-
     from pertoken.agent.load_probe import Foreign
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.proof.trials.endpoint import EXIT_STATUS, to_markdown
     from pertoken.proof.trials.endpoint import check as compare
 
@@ -114,9 +114,6 @@ def check(
 
 
 def _read(path: Path) -> Measurement:
-    import json
-
-    from pertoken.errors import BadInput
     from pertoken.proof.trials.endpoint import from_values
 
     try:
@@ -182,8 +179,6 @@ def answers_of(client: Any) -> tuple[PromptOutput, ...]:
 
 
 def _plain(candidate: Measurement, baseline: Measurement | None, result: CheckResult) -> dict[str, object]:
-    from dataclasses import asdict
-
     from pertoken.proof.trials.endpoint import EXIT_STATUS, to_values
 
     effect = result.effect

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import Command, db_option, echo, json_option, settings_of
+from pertoken.cli.options import Command, Database, db_option, echo, json_option
+from pertoken.errors import BadInput
+from pertoken.units import parse_duration_s, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,29 +135,18 @@ def undo(done: bool, why: str | None, **options: Any) -> None:
     )
 
 
-def _act(
-    act: Act, *, config_file: str | None, db: str | None, advice_id: str, as_json: bool, next_step: str | None = None
-) -> None:
+def _act(act: Act, *, database: Database, advice_id: str, as_json: bool, next_step: str | None = None) -> None:
     """Store one decision on a recommendation; print its new state and the commands of the next step."""
-    import getpass
-    import json
-    import time
-    from dataclasses import replace
-
     from pertoken.cli.advise import values_of
-    from pertoken.errors import BadInput
     from pertoken.proof.detection import journal
     from pertoken.proof.judging.verifier import prospects
     from pertoken.proof.lifecycle import undo_commands
     from pertoken.proof.stored import find, store_acts, stored
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
     from pertoken.text.lifecycle import acted, applying, journal_lines, prospect_lines, undoing
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    store = open_store(where)
+    _, store = database.opened()
+    where = store.location
     if store.advice is None:
         raise BadInput(f"{where}: holds no advice yet; `pertoken advise` makes some")
     with store.read("advice") as connection:
@@ -179,9 +174,6 @@ def _act(
 
 def _end(until: str | None, duration: str | None, default_s: int, now_ts: int) -> int:
     """Return the end of a snooze or dismissal, epoch seconds. Raises BadInput."""
-    from pertoken.errors import BadInput
-    from pertoken.units import parse_duration_s, parse_time
-
     if until is not None and duration is not None:
         raise BadInput("--until and --for both set the end: give only one of them")
     try:

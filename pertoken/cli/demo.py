@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,7 @@ import click
 
 from pertoken.cli.options import echo, settings_of
 from pertoken.cli.progress import progress_bar
+from pertoken.text import amounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +57,6 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
     The demo has a database of its own, which is replaced at each run. A database with telemetry of real hosts
     is refused.
     """
-    import sys
     from shlex import quote
 
     from pertoken.demo.fleet import truth_text
@@ -88,8 +91,6 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
 
 
 def _demo(where: StoreLocation, seed: int, hosts: int, days: int) -> Demo:
-    import time
-
     from pertoken.demo.making import make
 
     with _bar(hosts) as progress:
@@ -106,11 +107,8 @@ def _advise(where: StoreLocation, made: Demo, settings: Settings) -> None:
 
 
 def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
-    from dataclasses import replace
-
     from pertoken.cli.screens.up import screen_options, screen_source
     from pertoken.demo.live import Live
-    from pertoken.text import amounts
     from pertoken.tui.app import PertokenApp
 
     live = Live(where, made)

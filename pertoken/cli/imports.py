@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, settings_of
+from pertoken.cli.options import Database, db_option, echo
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.settings.fleet import GatewaySettings
+from pertoken.settings.values import base_url
+from pertoken.units import format_count, format_utc, parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,21 +42,18 @@ def imports() -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--table", metavar="TABLE", help="Table of the rows [default: the one named in a Parquet file].")
 @db_option
-def restore(config_file: str | None, db: str | None, file: Path, table: str | None) -> None:
+def restore(database: Database, file: Path, table: str | None) -> None:
     """Read rows that `pertoken export` wrote into a folder, made where there is none.
 
     Rows that exist already with the same values are skipped; one with other values ends the import. No agent may run on
     the folder meanwhile.
     """
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock
     from pertoken.store.export.files import columns, csv_in, parquet_in, put
     from pertoken.store.write.writer import Writer
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     if where.folder is None:
         raise BadInput("import works on a folder; a server is filled by shipping")
     if table is not None:
@@ -80,7 +83,7 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     "--gateway", "url", metavar="URL", help="Address of the proxy, as in [[gateways]] [default: the only one in it]."
 )
 @db_option
-def litellm(config_file: str | None, db: str | None, file: Path, url: str | None) -> None:
+def litellm(database: Database, file: Path, url: str | None) -> None:
     """Read tokens of tenants from the spend log of a LiteLLM proxy, for `pertoken costs --by tenant` over the past.
 
     FILE is JSON as `GET /spend/logs?summarize=false` returns it: a row for each request. `models` and `users` of the
@@ -89,17 +92,11 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
     """
     from pertoken.agent.gateways import read_spend_log
     from pertoken.agent.history.run import import_spend_log
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.settings.fleet import GatewaySettings
-    from pertoken.settings.values import base_url
-    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock
     from pertoken.store.connect.open import open_store
-    from pertoken.units import format_count, format_utc
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     if where.folder is None:
         raise BadInput("import works on a folder; a server is filled by shipping")
     gateway_by_url = {gateway.url: gateway for gateway in settings.gateways if gateway.kind in (None, "litellm")}
@@ -148,8 +145,7 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
 )
 @db_option
 def prometheus(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     url: str,
     last: str,
     match: str,
@@ -170,21 +166,15 @@ def prometheus(
 
     Only URL is contacted (its certificate is checked), also Thanos, Mimir or VictoriaMetrics by the same API.
     """
-    import time
-
     from pertoken.access import Access
     from pertoken.agent.history.prometheus import PrometheusApi
     from pertoken.agent.history.run import import_prometheus
     from pertoken.agent.history.series import Source
     from pertoken.agent.scrape import Limits
     from pertoken.agent.upkeep import ages
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.settings.values import base_url
-    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock
     from pertoken.store.connect.open import open_store
-    from pertoken.units import parse_duration_s
 
     if token_file and token_env:
         raise BadInput("a token comes from --token-file or from --token-env, not from both")
@@ -195,8 +185,7 @@ def prometheus(
         raise BadInput(f"{error}") from None
     if age_s < 120:
         raise BadInput(f"--last {last}: must be at least 2m")
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     if where.folder is None:
         raise BadInput("import works on a folder; a server is filled by shipping")
     access = Access(server_url, token_file=token_file, token_env=token_env, ca_file=ca_file)
@@ -227,8 +216,6 @@ def _header(text: str) -> tuple[str, str]:
     """Return name and value of a header. Raises BadInput, in which no value is repeated."""
     import re
 
-    from pertoken.errors import BadInput
-
     match = re.fullmatch(r"\s*([A-Za-z0-9-]{1,100})\s*[:=]\s*([\x20-\x7e]{1,4000})", text)
     if match is None:
         raise BadInput("--header: write it as 'NAME: VALUE', in ASCII")
@@ -239,8 +226,6 @@ def _header(text: str) -> tuple[str, str]:
 
 def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
     """Yield lines on the import: minutes of each host, missing series, and the next command."""
-    from pertoken.units import format_count, format_utc
-
     if not report.hosts:
         yield f"{url} has no series of vLLM, SGLang, dcgm-exporter or nvidia_gpu_exporter in that time."
         yield "Check --match and --last, and that Prometheus scrapes their metrics pages."

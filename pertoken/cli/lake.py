@@ -8,22 +8,25 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pertoken.cli.options import (
     AsOf,
+    Database,
     GroupingType,
     db_option,
     echo,
     echo_json,
     json_option,
-    settings_of,
     text_width,
 )
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
 from pertoken.settings.owners import BASES, is_basis
-from pertoken.units import counted
+from pertoken.units import NANO_USD, counted, first_hour, format_utc, parse_duration_s
 
 if TYPE_CHECKING:
     from pertoken.lake.publish import Deleted
@@ -62,8 +65,7 @@ def lake() -> None:
 @json_option
 @db_option
 def publish(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     url: str,
     cell: str | None,
     since: str | None,
@@ -79,11 +81,9 @@ def publish(
     from pertoken.catalog.market import load_market
     from pertoken.lake.manifest import LakeFiles, cell_name, cell_of
     from pertoken.lake.publish import Source
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     source = Source(open_store(where), load_market(), settings, cell_name(cell or cell_of(where)))
     files, first = LakeFiles(url), _day("--since", since)
     period_s = _seconds(every)
@@ -95,7 +95,6 @@ def publish(
 
 
 def _publish_once(source: Any, files: Any, first: date | None, *, fewer: bool, as_json: bool) -> None:
-    from pertoken.cli.progress import Progress
     from pertoken.lake.publish import Outcome, publish
 
     days = []
@@ -123,7 +122,6 @@ def list_(url: str, as_json: bool) -> None:
     """List the cells of a lake: their days, newest closed hour, rows, bytes, and days that cannot be used."""
     from pertoken.lake.manifest import LakeFiles
     from pertoken.lake.reading import inventory
-    from pertoken.units import format_utc
 
     cells = inventory(LakeFiles(url.removeprefix(PREFIX)))
     if as_json:
@@ -139,7 +137,6 @@ def list_(url: str, as_json: bool) -> None:
 @click.argument("url")
 def verify(url: str) -> None:
     """Read every current file of a lake and compare it with its manifest; exit with 1 if one differs."""
-    from pertoken.cli.progress import Progress
     from pertoken.lake.manifest import LakeFiles
     from pertoken.lake.reading import all_days, verified
 
@@ -210,7 +207,6 @@ def session(db: str, hours: int, moment: AsOf, engine: str) -> Iterator[LakeSess
     """Open a lake over the last `hours` hours of the clock."""
     from pertoken.lake.questions import LakeSession
     from pertoken.lake.reading import Range
-    from pertoken.units import first_hour
 
     end_ts = -(-moment.ts // 3600) * 3600
     with LakeSession(db.removeprefix(PREFIX), Range(first_hour(hours, moment.ts), end_ts), engine) as opened:
@@ -219,7 +215,6 @@ def session(db: str, hours: int, moment: AsOf, engine: str) -> Iterator[LakeSess
 
 def print_costs(db: str, by: str | None, hours: int, moment: AsOf, engine: str, *, as_json: bool, as_csv: bool) -> None:
     """Print `pertoken costs` over a lake."""
-    from pertoken.cli.progress import Progress
     from pertoken.text.lake import lake_text
 
     with Progress(f"Reading {hours} hours of {db}"), session(db, hours, moment, engine) as opened:
@@ -239,8 +234,6 @@ def print_costs(db: str, by: str | None, hours: int, moment: AsOf, engine: str, 
 
 def cost_tables(opened: LakeSession, by: str | None) -> list[LakeTable]:
     """Return the answers of `pertoken costs` over a lake."""
-    from functools import partial
-
     from pertoken.lake import questions
     from pertoken.text.lake import LakeTable, with_per_mtok
 
@@ -269,7 +262,6 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
     """Return all tables of a lake."""
     from pertoken.lake.questions import VIEWS
     from pertoken.text.lake import LakeTable, with_kind_prices, with_per_mtok
-    from pertoken.units import NANO_USD
 
     tables = []
     for name, view in VIEWS.items():
@@ -289,7 +281,6 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
 
 def show_lake(db: str, moment: AsOf, engine: str, budget_usd: float | None, *, once: bool, as_json: bool) -> None:
     """Show all tables of a lake over the last `SHOWN_DAYS` days: on a terminal as screens, else as text or JSON."""
-    from pertoken.cli.progress import Progress
     from pertoken.text.lake import lake_text
 
     def read() -> Any:
@@ -308,8 +299,6 @@ def show_lake(db: str, moment: AsOf, engine: str, budget_usd: float | None, *, o
 
 
 def _day(option: str, text: str | None) -> date | None:
-    from pertoken.errors import BadInput
-
     try:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
@@ -317,9 +306,6 @@ def _day(option: str, text: str | None) -> date | None:
 
 
 def _seconds(every: str | None) -> float | None:
-    from pertoken.errors import BadInput
-    from pertoken.units import parse_duration_s
-
     try:
         return None if every is None else max(60.0, parse_duration_s(every))
     except ValueError as error:

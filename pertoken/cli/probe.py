@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import sys
+import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.cli.options import Database, db_option, echo, json_option
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput, StoreError
+from pertoken.text.amounts import amount
+from pertoken.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +49,7 @@ def probe(
     exclusive: bool,
     model: str | None,
     as_json: bool,
-    config_file: str | None,
-    db: str | None,
+    database: Database,
 ) -> None:
     """Measure an idle or drained replica through its OpenAI-compatible API at ENDPOINT, such as http://127.0.0.1:8000.
 
@@ -55,14 +62,11 @@ def probe(
 
     Exit 3 if it ended early, 130 after Ctrl-C.
     """
-    import json
     import secrets
-    import time
 
     from pertoken.agent.load_probe import Client, run, script
-    from pertoken.cli.progress import Progress
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     url = base_url(endpoint)
     watch, reading = watched(url, settings, exclusive)
     name = model or (reading.served_model if reading else None) or listed_model(url, settings)
@@ -101,8 +105,6 @@ def probe(
 def base_url(endpoint: str) -> str:
     """Return an endpoint as a base URL. Raises BadInput for anything but an HTTP address."""
     from urllib.parse import urlsplit
-
-    from pertoken.errors import BadInput
 
     if "@" in endpoint:  # it is not repeated: it may hold a password
         raise BadInput("a server's address holds no user name or password; write it as http://127.0.0.1:8000")
@@ -154,8 +156,6 @@ def wait_idle(watch: ServerWatch | None, progress: Any) -> None:
 
 def listed_model(url: str, settings: Settings) -> str:
     """Return the first model that a server lists. Raises ProbeError."""
-    import json
-
     from pertoken.agent.load_probe import ProbeError
     from pertoken.agent.scrape import Limits, ScrapeError, get
 
@@ -183,10 +183,8 @@ def positive(value: object) -> int | None:
 def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | None, str | None]:
     """Return the database, the deployment recorded at an address, and the reason if there is none."""
     import socket
-    import time
 
     from pertoken.advisor.probed import probed_deployment
-    from pertoken.errors import StoreError
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
@@ -202,8 +200,6 @@ def _announcement(
     url: str, model: str, steps: Sequence[Step], seconds: float, probed: Probed | None
 ) -> tuple[str, ...]:
     from pertoken.agent.load_probe import IDLE_S, cost
-    from pertoken.text.amounts import amount
-    from pertoken.units import format_duration
 
     idle_s, total = IDLE_S, cost(steps)
     rate = probed.nano_usd_per_hour if probed else None
@@ -224,8 +220,6 @@ def _announcement(
 
 def consent(yes: bool) -> None:
     """Ask before requests are sent. Raises BadInput where there is no terminal to ask at."""
-    from pertoken.errors import BadInput
-
     if yes:
         return
     if not sys.stdin.isatty():
@@ -243,11 +237,7 @@ def _keep(
     facts: dict[str, object],
 ) -> str | None:
     """Store the measured points; return None, or the reason why they were not stored."""
-    import getpass
-    import time
-
     from pertoken.advisor.probed import keep
-    from pertoken.errors import StoreError
     from pertoken.migrations import upgrade
 
     if probed is None or not result.points:
@@ -268,8 +258,6 @@ def _plain(
     points: Sequence[OperatingPoint],
     facts: dict[str, object],
 ) -> dict[str, object]:
-    from dataclasses import asdict
-
     return {
         "endpoint": url,
         "started_ts": started_ts,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import config_option, db_option, echo, json_option, settings_of
+from pertoken.cli.options import Database, config_option, db_option, echo, json_option, settings_of
+from pertoken.errors import BadInput
 from pertoken.printable import hanging_indent
 from pertoken.units import format_duration
 
@@ -89,9 +92,6 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     A rule is loaded, disabled (`pertoken rules disable`), denied (`advisor.allow`, `advisor.deny`, or a file that other
     users may write) or broken. It is confined if the kernel denies it the network and files outside a temporary folder.
     """
-    import json
-    from dataclasses import asdict
-
     from pertoken.advisor.rules.discovery import DROP_IN, unknown_options
     from pertoken.advisor.rules.listing import entries, listed
 
@@ -179,20 +179,14 @@ def explain(config_file: str | None, name: str) -> None:
 @rules.command("record", short_help="Show promised and realised savings by rule.")
 @db_option
 @json_option
-def record(config_file: str | None, db: str | None, as_json: bool) -> None:
+def record(database: Database, as_json: bool) -> None:
     """Show the ratio of realised to promised savings of each rule, from the receipts of its recommendations.
 
     The ratio starts at 1; each receipt moves it by its certainty. The number after ± is its standard deviation.
     """
-    import json
-    from dataclasses import asdict
-
     from pertoken.proof.judging.receipts import read_receipts, records
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
 
-    settings = settings_of(config_file, db=db)
-    store = open_store(locate(settings.db, settings.advice))
+    _, store = database.opened()
     ratios: tuple[RuleRecord, ...] = ()
     if store.advice is not None:
         with store.read("advice") as connection:
@@ -239,7 +233,6 @@ def disable(config_file: str | None, rule_id: str) -> None:
 def enable(config_file: str | None, rule_id: str) -> None:
     """Switch the rule ID on again."""
     from pertoken.advisor.rules import discovery
-    from pertoken.errors import BadInput
 
     settings = settings_of(config_file)
     if rule_id not in (off := discovery.disabled(settings.folder)):

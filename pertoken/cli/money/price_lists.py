@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import getpass
+import sys
+import time
 from collections.abc import Callable, Sequence
-from datetime import date
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import echo, echo_json, settings_of
+from pertoken.cli.options import Database, echo, echo_json
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.settings.values import USD, read_code
+from pertoken.text.amounts import amount, currency_values
+from pertoken.units import NANO_USD, format_utc
 
 if TYPE_CHECKING:
     from datetime import date
@@ -29,12 +38,7 @@ def entered_amount(
     text: str, currency: str | None, rate: str | None, rate_date: str | None, rate_source: str | None, who: str
 ) -> tuple[int, Entered | None]:
     """Return an amount in nano-USD, and as it was entered in another currency. Raises BadInput."""
-    import time
-    from datetime import UTC, date, datetime
-
     from pertoken.costs.prices.book import Entered
-    from pertoken.errors import BadInput
-    from pertoken.settings.values import USD, read_code
 
     if currency is None:
         if (rate, rate_date, rate_source) != (None, None, None):
@@ -71,8 +75,6 @@ def nano_usd(dollars: str) -> int:
 def _number(text: str, what: str) -> Decimal:
     from decimal import InvalidOperation
 
-    from pertoken.errors import BadInput
-
     try:
         value = Decimal(text)
     except InvalidOperation:
@@ -81,9 +83,6 @@ def _number(text: str, what: str) -> Decimal:
 
 
 def _checked(value: Decimal, text: str) -> int:
-    from pertoken.errors import BadInput
-    from pertoken.units import NANO_USD
-
     if not value.is_finite() or not 0 <= value <= MAX_USD:
         raise BadInput(f"{text}: a device-hour costs between 0 and {MAX_USD:,} dollars")
     nano = int((value * NANO_USD).to_integral_value())
@@ -94,8 +93,6 @@ def _checked(value: Decimal, text: str) -> int:
 
 def millionths(percent: str) -> int:
     """Return a discount such as `30%` in millionths of a price. Raises BadInput."""
-    from pertoken.errors import BadInput
-
     text = percent.strip()
     if not text.endswith("%"):
         raise BadInput(f"--discount {percent!r}: write percent of the list price, such as 30%")
@@ -108,10 +105,6 @@ def millionths(percent: str) -> int:
 
 def start_ts(text: str, now_ts: int) -> int:
     """Return the instant that a price begins at: `ever` is 0. Raises BadInput."""
-    from datetime import UTC, datetime
-
-    from pertoken.errors import BadInput
-
     if text == "ever":
         return 0
     if text == "now":
@@ -125,10 +118,6 @@ def start_ts(text: str, now_ts: int) -> int:
 
 def end_ts(text: str | None, from_ts: int, now_ts: int) -> int | None:
     """Return the instant that a price ends at; a date alone counts to its last minute. Raises BadInput."""
-    from datetime import UTC, datetime, timedelta
-
-    from pertoken.errors import BadInput
-
     if text is None:
         return None
     try:
@@ -162,7 +151,6 @@ def per_hour(price: Price) -> str:
     nano = price.nano_usd_per_device_hour
     if nano is None:
         return "no price"
-    from pertoken.text.amounts import amount, currency_values
 
     in_currency = "" if currency_values() is None else f" ({amount(nano)})"
     entered = "" if price.entered is None else f", entered as {price.entered.text}"
@@ -183,8 +171,6 @@ def set_note(price: Price | Discount) -> str:
 
 def when(ts: int) -> str:
     """Return an instant as text."""
-    from pertoken.units import format_utc
-
     return format_utc(ts)
 
 
@@ -216,15 +202,12 @@ def no_longer(selector: str, names: Sequence[str]) -> str:
     )
 
 
-def show(config_file: str | None, db: str | None, as_json: bool) -> None:
+def show(database: Database, as_json: bool) -> None:
     """Show all prices and discounts ever set, and list prices of detected instances."""
-    import time
-    from dataclasses import asdict
-
     from pertoken.costs.repricing import read_prices
     from pertoken.store.connect.location import locate
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     now_ts = int(time.time())
     prices = read_prices(locate(settings.db, settings.advice), now_ts)
     listed = [price for detected in prices.book.detected.values() for price in detected]
@@ -252,8 +235,6 @@ def show(config_file: str | None, db: str | None, as_json: bool) -> None:
 
 
 def _plain(price: Price) -> dict[str, Any]:
-    from dataclasses import asdict
-
     entered = None if price.entered is None else {name: str(value) for name, value in asdict(price.entered).items()}
     return asdict(price) | {"entered": entered, "offer": None if price.offer is None else _listed(price.offer)}
 
@@ -268,8 +249,7 @@ def _show_detected(prices: Prices, listed: Sequence[Price], now_ts: int) -> None
 
 
 def show_listed(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     provider: str | None,
     accelerator: str | None,
     region: str | None,
@@ -277,17 +257,12 @@ def show_listed(
     as_json: bool,
 ) -> None:
     """Show the list prices that match, cheapest first, and matching prices that no dated list states."""
-    import time
-    from datetime import UTC, datetime
-
     from pertoken.catalog.coverage import unpriced_offers
     from pertoken.catalog.offers import ANYWHERE, newest
     from pertoken.costs.prices.stored import market_of
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import Store, open_advice, reading
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     now_s = int(time.time())
     market = market_of(Store(where, reading(where, "telemetry"), open_advice(where)), now_ts=now_s)
     name = _accelerator(accelerator, [*(device.name for device in market.accelerators)])
@@ -315,7 +290,6 @@ def show_listed(
 def _accelerator(text: str | None, names: Sequence[str]) -> str | None:
     """Return an accelerator by its catalog name, whatever its case. Raises BadInput for an unknown one."""
     from pertoken.catalog.coverage import priced_names
-    from pertoken.errors import BadInput
 
     if text is None:
         return None
@@ -331,7 +305,6 @@ def _accelerator(text: str | None, names: Sequence[str]) -> str | None:
 
 def _purchase(text: str) -> str:
     from pertoken.catalog.offers import PURCHASES
-    from pertoken.errors import BadInput
 
     kind = text.strip().lower().replace("-", "_")
     if kind not in PURCHASES:
@@ -342,7 +315,6 @@ def _purchase(text: str) -> str:
 def _lines(offers: Sequence[Offer], missing: Sequence[Unpriced], today: date) -> None:
     from pertoken.catalog.coverage import unsupported
     from pertoken.catalog.offers import outdated
-    from pertoken.text.amounts import amount
 
     priced_alone = {device.name: device.why for device in unsupported()}
     for offer in offers:
@@ -372,16 +344,12 @@ def _offer(offer: Offer, today: date) -> dict[str, Any]:
 
 
 def _listed(offer: Offer) -> dict[str, Any]:
-    from dataclasses import asdict
-
     fields = asdict(offer) | {"as_of": offer.as_of.isoformat()}
     del fields["origin"]  # it compares an offer with a deployment
     return fields
 
 
 def _missing(entry: Unpriced) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return asdict(entry) | {"as_of": entry.as_of.isoformat()}
 
 
@@ -391,7 +359,6 @@ MAX_LINES = 10
 
 def fetched(market: Market, today: date) -> OfferList:
     """Return the newest public lists; print the gaps: offers left out, and lists that failed."""
-    from pertoken.cli.progress import Progress
     from pertoken.costs.prices.offers import OfferList, fetch
 
     with Progress("Fetching price lists"):
@@ -404,26 +371,20 @@ def fetched(market: Market, today: date) -> OfferList:
     return OfferList(newest.offers, frozenset(offer.provider for offer in newest.offers))
 
 
-def write(config_file: str | None, db: str | None, read: Callable[[Market, date], OfferList], yes: bool) -> None:
+def write(database: Database, read: Callable[[Market, date], OfferList], yes: bool) -> None:
     """Show the changes of a list, ask, and store it; start again if another list is stored meanwhile.
 
     Raises BadInput for a list that cannot be read, and without a terminal to ask at.
     """
-    import getpass
-    import time
-    from datetime import UTC, datetime
-
     from pertoken.catalog.market import load_market
     from pertoken.costs.prices.offers import difference
     from pertoken.costs.prices.stored import offers_imported
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import Store, open_advice, reading
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     minute_ts = int(time.time()) // 60 * 60
     today = datetime.fromtimestamp(minute_ts, UTC).date()
     upgrade(where, "advice")  # refuses an unusable database before a list is fetched
@@ -450,10 +411,6 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
 
 
 def _confirm(count: int, yes: bool) -> None:
-    import sys
-
-    from pertoken.errors import BadInput
-
     if yes:
         return
     if not sys.stdin.isatty():
@@ -495,8 +452,6 @@ def _named(offer: Offer) -> str:
 
 
 def _usd(offer: Offer) -> str:
-    from pertoken.text.amounts import amount
-
     return f"{amount(offer.nano_usd_per_hour)}/h"
 
 
@@ -505,6 +460,4 @@ def _ratio(old: Offer, new: Offer) -> float:
 
 
 def _row(offer: Offer, set_ts: int, who: str) -> dict[str, object]:
-    from dataclasses import asdict
-
     return asdict(offer) | {"as_of": offer.as_of.isoformat(), "set_ts": set_ts, "set_by": who}

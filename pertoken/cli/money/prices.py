@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import getpass
+import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pertoken.cli.money.price_lists import counted, end_ts, named, per_hour, period, since, start_ts, when
-from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.cli.options import Command, Database, db_option, echo, json_option
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.text.amounts import amount
+from pertoken.units import format_utc
 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Entered, Price, PriceBook, Priced
@@ -58,8 +65,7 @@ def prices() -> None:
 @_yes_option
 @db_option
 def set_price(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     dollars: str | None,
     selector: str | None,
     discount: str | None,
@@ -84,10 +90,7 @@ def set_price(
     `--discount 30% --provider aws` takes 30 % off every list price of a provider, in costs and in advice, from its
     start to its end. It changes no price that you set and no billed price.
     """
-    import getpass
-
     from pertoken.cli.money.price_lists import entered_amount, millionths
-    from pertoken.errors import BadInput
 
     if dollars is not None and dollars.startswith("--"):  # an unknown option may stand for a negative number
         raise click.NoSuchOption(dollars)
@@ -95,14 +98,14 @@ def set_price(
     if discount is not None:
         if provider is None or dollars is not None or selector is not None or any(word is not None for word in money):
             raise BadInput("a discount is set as `--discount 30% --provider aws`, without DOLLARS, --for or --currency")
-        put_discount(config_file, db, provider, millionths(discount), start, until, note, yes)
+        put_discount(database, provider, millionths(discount), start, until, note, yes)
         return
     if provider is not None:
         raise BadInput("--provider belongs to --discount: name the devices with --for")
     if dollars is None or selector is None:
         raise BadInput("a price needs DOLLARS and --for DEVICE, such as `pertoken prices set 2.50 --for H100`")
     nano, entered = entered_amount(dollars, *money, getpass.getuser())
-    put(config_file, db, selector, start, note, nano, yes, until, entered)
+    put(database, selector, start, note, nano, yes, until, entered)
 
 
 @prices.command("unset", short_help="Withdraw the price of a device-hour, or a discount.")
@@ -113,8 +116,7 @@ def set_price(
 @_yes_option
 @db_option
 def unset_price(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     selector: str | None,
     provider: str | None,
     start: str,
@@ -126,25 +128,23 @@ def unset_price(
 
     From then on a less exact price applies, or the list price of the detected instance, or none.
     """
-    from pertoken.errors import BadInput
-
     if (selector is None) == (provider is None):
         raise BadInput("name the DEVICE whose price ends, or the --provider whose discount ends")
     if provider is not None:
-        put_discount(config_file, db, provider, None, start, None, note, yes)
+        put_discount(database, provider, None, start, None, note, yes)
     else:
-        put(config_file, db, selector or "", start, note, None, yes)
+        put(database, selector or "", start, note, None, yes)
 
 
 @prices.command("show", short_help="Show every price and discount ever set.")
 @db_option
 @json_option
-def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
+def show_prices(database: Database, as_json: bool) -> None:
     """Show every price and discount ever set, oldest first, with the recorded devices that it applies to; then list
     prices of detected instances that have no other price."""
     from pertoken.cli.money.price_lists import show
 
-    show(config_file, db, as_json)
+    show(database, as_json)
 
 
 @prices.command("offers", short_help="Show list prices, their age and source, and which are missing.")
@@ -155,8 +155,7 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
 @db_option
 @json_option
 def show_offers(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     provider: str | None,
     accelerator: str | None,
     region: str | None,
@@ -167,14 +166,14 @@ def show_offers(
     device-hour first, each with its date and source. Prices that no dated list states follow, with who states them."""
     from pertoken.cli.money.price_lists import show_listed
 
-    show_listed(config_file, db, provider, accelerator, region, purchase, as_json)
+    show_listed(database, provider, accelerator, region, purchase, as_json)
 
 
 @prices.command("import", short_help="Import list prices of instances from a file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Write without being asked.")
 @db_option
-def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool) -> None:
+def import_prices(database: Database, file: Path, yes: bool) -> None:
     """Import list prices of instances from FILE, CSV or JSON (a list of objects).
 
     Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
@@ -185,13 +184,13 @@ def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool
     from pertoken.cli.money.price_lists import write
     from pertoken.costs.prices.offers import OfferList, read_list
 
-    write(config_file, db, lambda market, today: OfferList(read_list(file, market)), yes)
+    write(database, lambda market, today: OfferList(read_list(file, market)), yes)
 
 
 @prices.command("update", short_help="Fetch the newest list prices.")
 @click.option("--yes", is_flag=True, help="Write without being asked.")
 @db_option
-def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
+def update_prices(database: Database, yes: bool) -> None:
     """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
 
     Needs network access and the extra `prices`: the package gpuhunt, which publishes lists every day. New, risen,
@@ -200,10 +199,10 @@ def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
     """
     from pertoken.cli.money.price_lists import fetched, write
 
-    write(config_file, db, fetched, yes)
+    write(database, fetched, yes)
 
 
-def _terms(command: Callable[..., None]) -> Callable[..., None]:
+def _terms(command: Command) -> Command:
     """Add an option for each term of the cost of ownership; its help has the default and the usual range."""
     from pertoken.catalog.instances import terms
 
@@ -225,8 +224,7 @@ def _terms(command: Callable[..., None]) -> Callable[..., None]:
 @_terms
 @db_option
 def own_server(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     host: str,
     capex: float,
     nameplate_kw: float | None,
@@ -239,18 +237,15 @@ def own_server(
     the devices with that of the rest of the server, by --node-w or a model (docs/prices.md), times PUE. It applies to
     devices without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before.
     """
-
     own(
-        config_file,
-        db,
+        database,
         host,
         {"capex_usd": capex, "nameplate_kw": nameplate_kw, "node_w": node_w, "at_plug": True, **stated},
     )
 
 
 def put(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     selector: str,
     start: str | None,
     note: str | None,
@@ -262,15 +257,10 @@ def put(
     """Show the devices and past costs that a price (None: no price) applies to, and set it.
 
     Starts again if another person sets a price meanwhile. Raises BadInput."""
-    import getpass
-    import time
-
     from pertoken.costs.prices.book import Price, identity
     from pertoken.costs.repricing import read_prices
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.location import locate
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
     selector = selector.strip()
@@ -278,8 +268,7 @@ def put(
         raise BadInput("the device is blank: name `cpu`, `gpu`, words of a GPU's name, or a UUID")
     now_ts = int(time.time())
     stated_ts = None if start is None else start_ts(start, now_ts)
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     upgrade(where, "advice")
     advice = AdviceRepository(where)
     while True:
@@ -338,12 +327,7 @@ def confirm(
 
     Raises BadInput without a terminal.
     """
-    import sys
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.repricing import repriced
-    from pertoken.errors import BadInput
-    from pertoken.text.amounts import amount
 
     if from_ts > now_ts:
         return
@@ -383,8 +367,7 @@ def _after(prices: Prices, price: Price, now_ts: int) -> None:
 
 
 def put_discount(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     provider: str,
     millionths: int | None,
     start: str | None,
@@ -396,18 +379,13 @@ def put_discount(
 
     Starts again if another person sets one meanwhile. Raises BadInput.
     """
-    import getpass
-    import time
-
     from pertoken.catalog.market import load_market
     from pertoken.catalog.offers import newest
     from pertoken.costs.prices.book import Discount
     from pertoken.costs.prices.stored import discounts_set, offers_imported
     from pertoken.costs.repricing import read_prices
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import Store, open_advice, reading
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
@@ -415,8 +393,7 @@ def put_discount(
     now_ts = int(time.time())
     from_ts = start_ts(start or "now", now_ts)
     until_ts = end_ts(until, from_ts, now_ts)
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     upgrade(where, "advice")
     while True:
         store = Store(where, reading(where, "telemetry"), open_advice(where))
@@ -453,21 +430,16 @@ def put_discount(
         return
 
 
-def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str, float | None]) -> None:
+def own(database: Database, host: str, stated: Mapping[str, float | None]) -> None:
     """Store the cost of a server and show the price of an hour of its devices. Raises BadInput for invalid terms."""
-    import getpass
-    import time
-
     from pertoken.costs.prices.stored import Ownership, ownership
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import Store, open_advice, reading
     from pertoken.store.repository import AdviceRepository
-    from pertoken.units import format_utc
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     values: dict[str, Any] = dict(stated)
     if values.get("usd_per_kwh") is None:
         values["usd_per_kwh"] = settings.energy_usd_per_kwh
@@ -493,7 +465,6 @@ def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str,
 
 def _show(where: Any, host: str, now_ts: int) -> None:
     from pertoken.costs.repricing import read_prices
-    from pertoken.text.amounts import amount
 
     newest = [detected[-1] for detected in read_prices(where, now_ts).book.detected.values() if detected]
     prices = [price for price in newest if f"owning {host} " in (price.note or "")]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, echo_json, json_option, settings_of
+from pertoken.cli.options import Database, db_option, echo, echo_json, json_option
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.units import format_usd, format_utc
 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Price, PriceBook
@@ -21,9 +27,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="With --apply: change the cost of past hours without being asked.")
 @json_option
 @db_option
-def reconcile(
-    config_file: str | None, db: str | None, files: tuple[Path, ...], apply: bool, yes: bool, as_json: bool
-) -> None:
+def reconcile(database: Database, files: tuple[Path, ...], apply: bool, yes: bool, as_json: bool) -> None:
     """Compare the bill in FILE with the computed costs, by instance and day, and name every difference.
 
     FILE is an export with a line for each resource: AWS CUR 2.0, Google Cloud detailed usage cost, Azure cost details,
@@ -36,20 +40,14 @@ def reconcile(
     With --apply the billed price of each device is stored from the first day of the bill on. It takes precedence over
     all other prices until the next bill. The cost of past hours changes; the change is shown first.
     """
-    import time
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.invoice.read import read_bill
     from pertoken.costs.invoice.reconcile import compared
-    from pertoken.errors import BadInput
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.text.billing import invoice_plain, invoice_text
 
     if apply and as_json:
         raise click.UsageError("--apply asks for confirmation: leave --json out")
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     with Progress("Reading the bill") as bar:
         invoice = read_bill(files, bar.advance)
     stated = {host.name: host.resource_id for host in settings.hosts if host.resource_id is not None}
@@ -82,16 +80,11 @@ def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool
 
     Raises BadInput without a terminal to ask at.
     """
-    import sys
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.prices.book import PriceBook
     from pertoken.costs.repricing import read_prices, repriced
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
     from pertoken.store.repository import AdviceRepository
-    from pertoken.units import format_usd, format_utc
 
     upgrade(where, "advice")
     stored_prices = read_prices(where, now_ts)
@@ -138,6 +131,4 @@ def _is_stored(price: Price, book: PriceBook) -> bool:
 
 def _numbered(prices: Sequence[Price], seq: int) -> list[Price]:
     """Return the prices numbered on from `seq`, in their order."""
-    from dataclasses import replace
-
     return [replace(price, seq=seq + n) for n, price in enumerate(prices, 1)]
