@@ -335,16 +335,14 @@ def rule_sources(plugins: Sequence[Plugin], settings: Settings, command: str) ->
 def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     """Show a bar on a terminal, with an equal part for each phase (reading, each plugin, each rule, pricing)."""
     seen: dict[str, int] = {}
-    with progress_bar("Advising", 1000) as bar:
+    with progress_bar("Advising", 1000) as show:
 
-        def show(phase: str, share: float) -> None:
+        def progress(phase: str, share: float) -> None:
             phase_index = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time
-            # A rule with a window of its own adds phases; the bar never moves back.
-            bar.pos = max(bar.pos, min(bar.length, int(bar.length * (phase_index + share) / max(phases, len(seen)))))
-            bar.current_item = f"{phase}, {share:.1%}"
-            bar.render_progress()
+            # A rule with a window of its own adds phases.
+            show(f"{phase}, {share:.1%}", int(1000 * (phase_index + share) / max(phases, len(seen))))
 
-        yield show
+        yield progress
 
 
 def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:

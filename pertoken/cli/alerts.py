@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -52,7 +52,7 @@ def list_(database: Database, as_json: bool) -> None:
             "severity": alert.severity,
             "evaluated": alert.enabled and unevaluated is None,
             "holds": [
-                {"target": row.target, "state": row.state, "since": row.since_ts, "value": _value(row)}
+                {"target": row.target, "state": row.state, "since": row.since_ts, "value": _value(row.body)}
                 for row in rows
                 if row.name == alert.name
             ],
@@ -66,14 +66,14 @@ def list_(database: Database, as_json: bool) -> None:
         echo(f"{alert.name}: {alert.when} for {format_duration(alert.for_s)}, to {', '.join(map(masked, alert.to))}")
         for row in (row for row in rows if row.name == alert.name):
             since = datetime.fromtimestamp(row.since_ts, UTC).strftime("%Y-%m-%d %H:%MZ")
-            value = _value(row)
+            value = _value(row.body)
             echo(f"  {row.state.lower()} since {since}: {row.target}, {'not known' if value is None else f'{value:g}'}")
         if not line["holds"]:
             echo(f"  {'disabled' if not alert.enabled else unevaluated or 'does not hold'}")
 
 
-def _value(row: Any) -> float | None:
-    value: float | None = json.loads(row.body)["value"]
+def _value(body: str) -> float | None:
+    value: float | None = json.loads(body)["value"]
     return value
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,7 +28,7 @@ from pertoken.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pertoken.agent.load_probe import ServerUnderCheck, Step
+    from pertoken.agent.load_probe import Client, ServerUnderCheck, Step
     from pertoken.config import Settings
     from pertoken.proof.trials.endpoint import CheckResult, Measurement, PromptOutput
 
@@ -143,7 +143,7 @@ def _servers(
 
 
 def _measured(
-    servers: Sequence[ServerUnderCheck], names: Sequence[str], step: Step, seconds: float, progress: Any
+    servers: Sequence[ServerUnderCheck], names: Sequence[str], step: Step, seconds: float, progress: Progress
 ) -> list[Measurement]:
     """Return the blocks and answers of each server."""
     from pertoken.agent.load_probe import measure
@@ -170,7 +170,7 @@ def _measured(
     ]
 
 
-def answers_of(client: Any) -> tuple[PromptOutput, ...]:
+def answers_of(client: Client) -> tuple[PromptOutput, ...]:
     """Return a server's greedy answers to the fixed prompts. Raises ProbeError."""
     from pertoken.proof.trials.endpoint import ANSWER_TOKENS, PROMPTS, PromptOutput
 

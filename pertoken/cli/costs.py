@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -141,7 +141,7 @@ def costs(
     leave(gates)
 
 
-_Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
+_Lines = tuple[list[dict[str, object]], Sequence[str], Callable[[int | None], str]]
 """Lines as JSON values, the names of their columns, and a function from a width to the same lines as text."""
 
 
@@ -180,7 +180,7 @@ _BILL_COLUMNS = (
 )
 
 
-def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
+def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, object]]:
     """Yield a line for each host; an unknown value is None."""
     for host in hosts:
         price = host.nano_usd_per_mtok
@@ -194,7 +194,7 @@ def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
         }
 
 
-def hour_lines(models: Sequence[ModelHours], by: str) -> Iterator[dict[str, Any]]:
+def hour_lines(models: Sequence[ModelHours], by: str) -> Iterator[dict[str, object]]:
     """Yield a line for each model or service and hour; an unknown value is None."""
     for model in models:
         for i, hour in enumerate(model.hours):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo, json_option, recording_in
+from pertoken.cli.options import Database, confirm, db_option, echo, json_option, recording_in
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput, StoreError
 from pertoken.units import counted, format_utc, parse_duration_s
@@ -334,10 +333,11 @@ def purge(
         echo("Nothing was deleted." if counts else f"{where}: nothing is that old; nothing was deleted.")
         return
     if not yes:
-        if not _asks():
-            raise BadInput("the rows shown would be deleted for good: nothing was deleted; pass --yes to do it")
-        if not click.confirm(f"Delete these {sum(counts.values()):,} rows of {where} for good?"):
-            raise BadInput("nothing was deleted")
+        confirm(
+            f"Delete these {sum(counts.values()):,} rows of {where} for good?",
+            "the rows shown would be deleted for good: nothing was deleted; pass --yes to do it",
+            "nothing was deleted",
+        )
     deleted = 0
     with (
         recording_in(where.folder),
@@ -353,11 +353,6 @@ def purge(
     echo(f"{where}: {deleted:,} rows deleted.")
     if now_ts - from_ts > 86_400:
         echo(f"Ages were counted from the newest tick, at {format_utc(from_ts)}, not from now.")
-
-
-def _asks() -> bool:
-    """Return whether there is a person to ask."""
-    return sys.stdin.isatty()
 
 
 for _command in COMMANDS:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo
+from pertoken.cli.options import Database, db_option, echo, write_file
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput, StoreError
 from pertoken.units import parse_time
@@ -110,7 +110,4 @@ def export_prices(settings: Settings, kind: str, out: Path | None) -> None:
     if out is None:
         echo(text, nl=False)
         return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+    write_file(out, text)

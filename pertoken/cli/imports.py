@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo
+from pertoken.cli.options import Database, db_option, echo, recording_in
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 from pertoken.settings.fleet import GatewaySettings
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pertoken.agent.history.run import ImportReport
+    from pertoken.config import Settings
+    from pertoken.store.connect.location import StoreLocation
 
 
 class _Imports(click.Group):
@@ -38,6 +40,14 @@ def imports() -> None:
     """
 
 
+def _folder(database: Database) -> tuple[Settings, StoreLocation]:
+    """Return the settings, and the location of the folder that is filled. Raises BadInput for a server."""
+    settings, where = database.located()
+    if where.folder is None:
+        raise BadInput("import works on a folder; a server is filled by shipping")
+    return settings, where
+
+
 @imports.command("table", short_help="Read rows of a table back from a file that `pertoken export` wrote.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--table", metavar="TABLE", help="Table of the rows [default: the one named in a Parquet file].")
@@ -49,31 +59,23 @@ def restore(database: Database, file: Path, table: str | None) -> None:
     the folder meanwhile.
     """
     from pertoken.migrations import upgrade
-    from pertoken.store.connect.location import AgentLock
     from pertoken.store.export.files import columns, csv_in, parquet_in, put
     from pertoken.store.write.writer import Writer
 
-    _, where = database.located()
-    if where.folder is None:
-        raise BadInput("import works on a folder; a server is filled by shipping")
+    _, where = _folder(database)
     if table is not None:
         columns(table)
     reading = csv_in if file.suffix.lower() == ".csv" else parquet_in
     name, n, slices = reading(file, table)
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        new = seen = 0
-        with Progress("Upgrading telemetry") as progress:
-            upgrade(where, "telemetry")
-            progress.phase(f"Importing {name}", n)
-            with Writer(where) as writer:
-                for rows in slices:
-                    new += put(writer, name, rows)
-                    seen += len(rows)
-                    progress.advance(len(rows))
-    finally:
-        lock.release()
+    new = seen = 0
+    with recording_in(where.folder), Progress("Upgrading telemetry") as progress:
+        upgrade(where, "telemetry")
+        progress.phase(f"Importing {name}", n)
+        with Writer(where) as writer:
+            for rows in slices:
+                new += put(writer, name, rows)
+                seen += len(rows)
+                progress.advance(len(rows))
     echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
 
 
@@ -93,12 +95,9 @@ def litellm(database: Database, file: Path, url: str | None) -> None:
     from pertoken.agent.gateways import read_spend_log
     from pertoken.agent.history.run import import_spend_log
     from pertoken.migrations import upgrade
-    from pertoken.store.connect.location import AgentLock
     from pertoken.store.connect.open import open_store
 
-    settings, where = database.located()
-    if where.folder is None:
-        raise BadInput("import works on a folder; a server is filled by shipping")
+    settings, where = _folder(database)
     gateway_by_url = {gateway.url: gateway for gateway in settings.gateways if gateway.kind in (None, "litellm")}
     try:
         gateway_url = base_url(url) if url is not None else None
@@ -108,14 +107,9 @@ def litellm(database: Database, file: Path, url: str | None) -> None:
         raise BadInput(f"name the proxy with --gateway: [[gateways]] has {len(gateway_by_url)} of LiteLLM")
     gateway_url = gateway_url or next(iter(gateway_by_url))
     log = read_spend_log(file, gateway_by_url.get(gateway_url, GatewaySettings(gateway_url)))
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        with Progress("Importing the spend log"):
-            upgrade(where, "telemetry")
-            stored = import_spend_log(log, gateway_url, open_store(where), where)
-    finally:
-        lock.release()
+    with recording_in(where.folder), Progress("Importing the spend log"):
+        upgrade(where, "telemetry")
+        stored = import_spend_log(log, gateway_url, open_store(where), where)
     remarks = [f"{log.cached:,} answered from its own cache"] if log.cached else []
     remarks += [f"{log.repeated:,} rows repeated"] if log.repeated else []
     remarks += [f"{log.failed:,} failed, whose tokens do not count"] if log.failed else []
@@ -173,7 +167,6 @@ def prometheus(
     from pertoken.agent.scrape import Limits
     from pertoken.agent.upkeep import ages
     from pertoken.migrations import upgrade
-    from pertoken.store.connect.location import AgentLock
     from pertoken.store.connect.open import open_store
 
     if token_file and token_env:
@@ -185,9 +178,7 @@ def prometheus(
         raise BadInput(f"{error}") from None
     if age_s < 120:
         raise BadInput(f"--last {last}: must be at least 2m")
-    settings, where = database.located()
-    if where.folder is None:
-        raise BadInput("import works on a folder; a server is filled by shipping")
+    settings, where = _folder(database)
     access = Access(server_url, token_file=token_file, token_env=token_env, ca_file=ca_file)
     accesses = (access,) if token_file or token_env or ca_file else settings.agent_access
     api = PrometheusApi(
@@ -196,18 +187,13 @@ def prometheus(
     end = int(time.time()) // 60 * 60
     # The start is a full hour, so that a later import never adds minutes to an hour that was rolled up.
     start = (end - int(age_s)) // 3600 * 3600
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        with Progress("Upgrading telemetry") as progress:
-            upgrade(where, "telemetry")
-            progress.phase(f"Importing minutes from {server_url}", (end - start) // 60)
-            source = Source(api, match, host_label)
-            report = import_prometheus(
-                source, open_store(where), where, start, end, ages(settings), lambda s: progress.advance(s // 60)
-            )
-    finally:
-        lock.release()
+    with recording_in(where.folder), Progress("Upgrading telemetry") as progress:
+        upgrade(where, "telemetry")
+        progress.phase(f"Importing minutes from {server_url}", (end - start) // 60)
+        source = Source(api, match, host_label)
+        report = import_prometheus(
+            source, open_store(where), where, start, end, ages(settings), lambda s: progress.advance(s // 60)
+        )
     for line in _lines(report, server_url, str(where)):
         echo(line)
 

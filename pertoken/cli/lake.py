@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,8 +29,9 @@ from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import NANO_USD, counted, first_hour, format_utc, parse_duration_s
 
 if TYPE_CHECKING:
-    from pertoken.lake.publish import Deleted
-    from pertoken.lake.questions import LakeSession
+    from pertoken.lake.manifest import LakeFiles
+    from pertoken.lake.publish import Deleted, Source
+    from pertoken.lake.questions import Coverage, LakeSession
     from pertoken.text.lake import LakeTable
 
 PREFIX = "lake:"
@@ -94,7 +95,7 @@ def publish(
         time.sleep(period_s)
 
 
-def _publish_once(source: Any, files: Any, first: date | None, *, fewer: bool, as_json: bool) -> None:
+def _publish_once(source: Source, files: LakeFiles, first: date | None, *, fewer: bool, as_json: bool) -> None:
     from pertoken.lake.publish import Outcome, publish
 
     days = []
@@ -103,7 +104,9 @@ def _publish_once(source: Any, files: Any, first: date | None, *, fewer: bool, a
             progress.advance()
             days.append(day)
     if as_json:
-        values = [{"day": str(d.day), "outcome": d.outcome.value, "rows": d.rows, "bytes": d.n_bytes} for d in days]
+        values = [
+            {"day": str(day.day), "outcome": day.outcome.value, "rows": day.rows, "bytes": day.n_bytes} for day in days
+        ]
         return echo_json({"cell": source.cell, "lake": str(files), "days": values})
     for day in days:
         if day.outcome is not Outcome.UNCHANGED:
@@ -194,9 +197,6 @@ def _report(deleted: Iterator[Deleted]) -> None:
     echo(f"{counted(n_files, 'file')} of {counted(n_days, 'day')} deleted, {n_bytes:,} bytes.")
 
 
-# -- questions of other commands -----------------------------------------------------------------------------------
-
-
 def is_lake(db: str | None) -> bool:
     """Return whether a `--db` names a lake."""
     return db is not None and db.startswith(PREFIX)
@@ -253,7 +253,7 @@ def cost_tables(opened: LakeSession, by: str | None) -> list[LakeTable]:
     return tables
 
 
-def _named(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
+def _named(rows: Sequence[Mapping[str, object]], by: str) -> list[dict[str, object]]:
     """Return rows with the owner under the name of its basis."""
     return [{by if key == "owner" else key: value for key, value in row.items()} for row in rows]
 
@@ -265,14 +265,14 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
 
     tables = []
     for name, view in VIEWS.items():
-        rows = opened.rows(view.question)
+        rows: list[dict[str, object]] = opened.rows(view.question)
         if name in ("mtok", "kinds"):
             rows = [(with_per_mtok if name == "mtok" else with_kind_prices)(row) for row in rows]
         note = view.note
         if name == "months" and budget_usd is not None:
-            spent = max((row["month"] for row in rows), default=None)
+            spent = max((str(row["month"]) for row in rows), default=None)
             amounts = [row["nano_usd"] for row in rows if row["month"] == spent]
-            total = sum(amount for amount in amounts if amount is not None) / NANO_USD
+            total = sum(amount for amount in amounts if isinstance(amount, int)) / NANO_USD
             bound = "at least " if None in amounts else ""  # a cell without any price
             note = f"{spent}: {bound}${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
         tables.append(LakeTable(view.title, rows, note))
@@ -283,7 +283,7 @@ def show_lake(db: str, moment: AsOf, engine: str, budget_usd: float | None, *, o
     """Show all tables of a lake over the last `SHOWN_DAYS` days: on a terminal as screens, else as text or JSON."""
     from pertoken.text.lake import lake_text
 
-    def read() -> Any:
+    def read() -> tuple[list[LakeTable], Coverage]:
         with session(db, 24 * SHOWN_DAYS, moment, engine) as opened:
             return views(opened, budget_usd), opened.coverage
 

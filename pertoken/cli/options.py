@@ -181,6 +181,19 @@ def echo_json(values: object) -> None:
     echo(json.dumps(beside(values), indent=2))
 
 
+def has_person() -> bool:
+    """Return whether there is a person to ask."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: str, unasked: str, declined: str) -> None:
+    """Ask a person. Raises BadInput: `unasked` without a terminal, `declined` after a no."""
+    if not has_person():
+        raise BadInput(unasked)
+    if not click.confirm(question):
+        raise BadInput(declined)
+
+
 def write_file(file: Path, text: str) -> None:
     """Write a file. Raises StoreError."""
     try:

@@ -7,10 +7,11 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from pertoken.access import Access, access_of
 from pertoken.cli.options import Database, db_option, echo, json_option
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput, StoreError
@@ -142,7 +143,7 @@ def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch 
     return watch, watch.reading
 
 
-def wait_idle(watch: ServerWatch | None, progress: Any) -> None:
+def wait_idle(watch: ServerWatch | None, progress: Progress) -> None:
     """Wait until the server had no request for a while; without a watch nothing is waited for."""
     from pertoken.agent.load_probe import IDLE_S, ProbeError
 
@@ -168,10 +169,8 @@ def listed_model(url: str, settings: Settings) -> str:
         raise ProbeError(f"{url}/v1/models: lists no model; name it with --model") from None
 
 
-def access_to(url: str, settings: Settings) -> Any:
+def access_to(url: str, settings: Settings) -> Access:
     """Return how a server is accessed by the settings."""
-    from pertoken.access import access_of
-
     return access_of(url, settings.agent_access)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import getpass
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, echo, echo_json
+from pertoken.cli.options import Database, confirm, db_option, echo, echo_json, json_option
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 from pertoken.settings.values import USD, read_code
@@ -21,17 +21,18 @@ from pertoken.text.amounts import amount, currency_values
 from pertoken.units import NANO_USD, format_utc
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from pertoken.catalog.coverage import Unpriced
     from pertoken.catalog.market import Market
     from pertoken.catalog.offers import Offer
     from pertoken.costs.prices.book import Discount, Entered, Price, Priced
     from pertoken.costs.prices.offers import Difference, OfferList
     from pertoken.costs.repricing import Prices
+    from pertoken.store.connect.location import StoreLocation
+    from pertoken.store.connect.open import Store
 
 
 MAX_USD = 1_000_000
+provider_option = click.option("--provider", metavar="NAME", help="Provider as in list prices, such as aws.")
 
 
 def entered_amount(
@@ -73,13 +74,10 @@ def nano_usd(dollars: str) -> int:
 
 
 def _number(text: str, what: str) -> Decimal:
-    from decimal import InvalidOperation
-
     try:
-        value = Decimal(text)
+        return Decimal(text)
     except InvalidOperation:
         raise BadInput(f"{text!r} is not {what}") from None
-    return value
 
 
 def _checked(value: Decimal, text: str) -> int:
@@ -136,14 +134,14 @@ def since(from_ts: int, now_ts: int) -> str:
     """Return the start of a price as text."""
     if from_ts == 0:
         return "from the beginning"
-    return f"{'begins' if from_ts > now_ts else 'from'} {when(from_ts)}"
+    return f"{'begins' if from_ts > now_ts else 'from'} {format_utc(from_ts)}"
 
 
 def period(from_ts: int, until_ts: int | None, now_ts: int) -> str:
     """Return the start of a price, and its end where it has one."""
     if until_ts is None:
         return since(from_ts, now_ts)
-    return f"{since(from_ts, now_ts)} {'to' if until_ts > now_ts else 'ended'} {when(until_ts)}"
+    return f"{since(from_ts, now_ts)} {'to' if until_ts > now_ts else 'ended'} {format_utc(until_ts)}"
 
 
 def per_hour(price: Price) -> str:
@@ -166,12 +164,7 @@ def _exact(nano: int) -> str:
 def set_note(price: Price | Discount) -> str:
     """Return who set a price or a discount, when and why."""
     note = f": {price.note}" if price.note else ""
-    return f"(set {when(price.set_ts)} by {price.set_by}{note})"
-
-
-def when(ts: int) -> str:
-    """Return an instant as text."""
-    return format_utc(ts)
+    return f"(set {format_utc(price.set_ts)} by {price.set_by}{note})"
 
 
 def named(prices: Prices, selector: str) -> str:
@@ -188,6 +181,13 @@ def named(prices: Prices, selector: str) -> str:
     return f"{what} {selector!r} yet; recorded: {recorded}."
 
 
+def price_store(where: StoreLocation) -> Store:
+    """Return a database for reading its prices, also where no telemetry was recorded."""
+    from pertoken.store.connect.open import Store, open_advice, reading
+
+    return Store(where, reading(where, "telemetry"), open_advice(where))
+
+
 def counted(devices: Sequence[Priced]) -> str:
     """Return devices by name with their numbers."""
     names = [device.name for device in devices]
@@ -202,14 +202,17 @@ def no_longer(selector: str, names: Sequence[str]) -> str:
     )
 
 
-def show(database: Database, as_json: bool) -> None:
-    """Show all prices and discounts ever set, and list prices of detected instances."""
+@click.command("show", short_help="Show every price and discount ever set.")
+@db_option
+@json_option
+def show_prices(database: Database, as_json: bool) -> None:
+    """Show every price and discount ever set, oldest first, with the recorded devices that it applies to; then list
+    prices of detected instances that have no other price."""
     from pertoken.costs.repricing import read_prices
-    from pertoken.store.connect.location import locate
 
-    settings = database.settings()
+    _, where = database.located()
     now_ts = int(time.time())
-    prices = read_prices(locate(settings.db, settings.advice), now_ts)
+    prices = read_prices(where, now_ts)
     listed = [price for detected in prices.book.detected.values() for price in detected]
     if as_json:
         devices = {
@@ -234,7 +237,7 @@ def show(database: Database, as_json: bool) -> None:
             echo(no_longer(selector, lost), err=True)
 
 
-def _plain(price: Price) -> dict[str, Any]:
+def _plain(price: Price) -> dict[str, object]:
     entered = None if price.entered is None else {name: str(value) for name, value in asdict(price.entered).items()}
     return asdict(price) | {"entered": entered, "offer": None if price.offer is None else _listed(price.offer)}
 
@@ -248,7 +251,14 @@ def _show_detected(prices: Prices, listed: Sequence[Price], now_ts: int) -> None
         echo(f"{start:24} {per_hour(price):>14}  {price.selector}  ({price.note})")
 
 
-def show_listed(
+@click.command("offers", short_help="Show list prices, their age and source, and which are missing.")
+@provider_option
+@click.option("--accelerator", metavar="NAME", help="Accelerator of the catalog, such as L40S, or CPU.")
+@click.option("--region", help="Region of the provider.")
+@click.option("--purchase", help="on_demand, spot, reserved_1y, reserved_3y or capacity_block.")
+@db_option
+@json_option
+def show_offers(
     database: Database,
     provider: str | None,
     accelerator: str | None,
@@ -256,15 +266,15 @@ def show_listed(
     purchase: str | None,
     as_json: bool,
 ) -> None:
-    """Show the list prices that match, cheapest first, and matching prices that no dated list states."""
+    """Show list prices of instances in force, the catalog's and imported ones, less discounts in force: cheapest
+    device-hour first, each with its date and source. Prices that no dated list states follow, with who states them."""
     from pertoken.catalog.coverage import unpriced_offers
     from pertoken.catalog.offers import ANYWHERE, newest
     from pertoken.costs.prices.stored import market_of
-    from pertoken.store.connect.open import Store, open_advice, reading
 
     _, where = database.located()
     now_s = int(time.time())
-    market = market_of(Store(where, reading(where, "telemetry"), open_advice(where)), now_ts=now_s)
+    market = market_of(price_store(where), now_ts=now_s)
     name = _accelerator(accelerator, [*(device.name for device in market.accelerators)])
     kind = None if purchase is None else _purchase(purchase)
     house = None if provider is None else provider.strip().lower()
@@ -282,7 +292,9 @@ def show_listed(
     missing = [entry for entry in unpriced_offers() if entry.covers(house, name, kind)]
     today = datetime.fromtimestamp(now_s, UTC).date()
     if as_json:
-        echo_json({"offers": [_offer(offer, today) for offer in offers], "unpriced": [_missing(e) for e in missing]})
+        listed = [_listed(offer) | {"age_days": offer.age_days(today)} for offer in offers]
+        unpriced = [asdict(entry) | {"as_of": entry.as_of.isoformat()} for entry in missing]
+        echo_json({"offers": listed, "unpriced": unpriced})
         return
     _lines(offers, missing, today)
 
@@ -339,22 +351,44 @@ def _subject(entry: Unpriced) -> str:
     return f"{what}{purchases} at {entry.provider or 'any provider'}"
 
 
-def _offer(offer: Offer, today: date) -> dict[str, Any]:
-    return _listed(offer) | {"age_days": offer.age_days(today)}
-
-
-def _listed(offer: Offer) -> dict[str, Any]:
+def _listed(offer: Offer) -> dict[str, object]:
     fields = asdict(offer) | {"as_of": offer.as_of.isoformat()}
     del fields["origin"]  # it compares an offer with a deployment
     return fields
 
 
-def _missing(entry: Unpriced) -> dict[str, Any]:
-    return asdict(entry) | {"as_of": entry.as_of.isoformat()}
-
-
 MAX_LINES = 10
 """Offers of each kind that are listed; of the others only the number is shown."""
+
+
+@click.command("import", short_help="Import list prices of instances from a file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def import_prices(database: Database, file: Path, yes: bool) -> None:
+    """Import list prices of instances from FILE, CSV or JSON (a list of objects).
+
+    Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
+    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and optionally
+    confidence (high, medium or low) and note. The difference is shown before anything is written; implausible rows are
+    left out with the reason. A changed price counts from now on: past costs do not change.
+    """
+    from pertoken.costs.prices.offers import OfferList, read_list
+
+    _write(database, lambda market, today: OfferList(read_list(file, market)), yes)
+
+
+@click.command("update", short_help="Fetch the newest list prices.")
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def update_prices(database: Database, yes: bool) -> None:
+    """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
+
+    Needs network access and the extra `prices`: the package gpuhunt, which publishes lists every day. New, risen,
+    fallen and refused prices, and those gone from the lists, are shown before anything is written, as for `import`;
+    either all are written or none.
+    """
+    _write(database, fetched, yes)
 
 
 def fetched(market: Market, today: date) -> OfferList:
@@ -371,7 +405,7 @@ def fetched(market: Market, today: date) -> OfferList:
     return OfferList(newest.offers, frozenset(offer.provider for offer in newest.offers))
 
 
-def write(database: Database, read: Callable[[Market, date], OfferList], yes: bool) -> None:
+def _write(database: Database, read: Callable[[Market, date], OfferList], yes: bool) -> None:
     """Show the changes of a list, ask, and store it; start again if another list is stored meanwhile.
 
     Raises BadInput for a list that cannot be read, and without a terminal to ask at.
@@ -381,7 +415,6 @@ def write(database: Database, read: Callable[[Market, date], OfferList], yes: bo
     from pertoken.costs.prices.stored import offers_imported
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.open import Store, open_advice, reading
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
     _, where = database.located()
@@ -391,15 +424,19 @@ def write(database: Database, read: Callable[[Market, date], OfferList], yes: bo
     newest = read(load_market(), today)
     advice = AdviceRepository(where)
     while True:
-        imported = offers_imported(Store(where, reading(where, "telemetry"), open_advice(where)))
+        imported = offers_imported(price_store(where))
         market = load_market().having(imported)
         changes = difference(newest.offers, market, today, minute_ts, newest.complete)
         _show(changes)
         if not changes.written:
             echo("Nothing to write.")
             return
-        _confirm(len(changes.written), yes)
-        rows = [_row(offer, minute_ts, getpass.getuser()) for offer in changes.written]
+        if not yes:
+            n = len(changes.written)
+            unasked = f"{n} offers would be written, as shown: nothing was; pass --yes to do it"
+            confirm(f"Write {n} offers?", unasked, "nothing was written")
+        setting = {"set_ts": minute_ts, "set_by": getpass.getuser()}
+        rows = [asdict(offer) | {"as_of": offer.as_of.isoformat()} | setting for offer in changes.written]
         try:
             with advice.writing() as connection:
                 repository.add_offers(connection, rows, read_seq=len(imported))
@@ -408,15 +445,6 @@ def write(database: Database, read: Callable[[Market, date], OfferList], yes: bo
             continue
         echo(f"{len(rows)} offers written. Past costs stay as they are: changed prices count from now on.")
         return
-
-
-def _confirm(count: int, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadInput(f"{count} offers would be written, as shown: nothing was; pass --yes to do it")
-    if not click.confirm(f"Write {count} offers?"):
-        raise BadInput("nothing was written")
 
 
 def _show(changes: Difference) -> None:
@@ -457,7 +485,3 @@ def _usd(offer: Offer) -> str:
 
 def _ratio(old: Offer, new: Offer) -> float:
     return new.nano_usd_per_device_hour / max(1, old.nano_usd_per_device_hour)
-
-
-def _row(offer: Offer, set_ts: int, who: str) -> dict[str, object]:
-    return asdict(offer) | {"as_of": offer.as_of.isoformat(), "set_ts": set_ts, "set_by": who}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import getpass
-import sys
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.money.price_lists import counted, end_ts, named, per_hour, period, since, start_ts, when
-from pertoken.cli.options import Command, Database, db_option, echo, json_option
+from pertoken.cli.money import price_lists
+from pertoken.cli.money.price_lists import counted, end_ts, named, per_hour, period, price_store, provider_option, since
+from pertoken.cli.options import Command, Database, confirm, db_option, echo
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 from pertoken.text.amounts import amount
@@ -26,13 +24,21 @@ if TYPE_CHECKING:
 
 _FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
 _UNTIL = "the last day, such as 2026-12-31, or a time such as 2026-12-31T18:00 (UTC)"
-_provider_option = click.option("--provider", metavar="NAME", help="Provider as in list prices, such as aws.")
 _yes_option = click.option("--yes", is_flag=True, help="Change the cost of past hours without being asked.")
 
 
 @click.group(short_help="Set and show what a device-hour costs.")
 def prices() -> None:
     """Set and show what a device-hour costs you. A new price changes past costs only if you confirm it."""
+
+
+for _command in (
+    price_lists.show_prices,
+    price_lists.show_offers,
+    price_lists.import_prices,
+    price_lists.update_prices,
+):
+    prices.add_command(_command)
 
 
 @prices.command(
@@ -49,7 +55,7 @@ def prices() -> None:
     "device's UUID.",
 )
 @click.option("--discount", metavar="PERCENT", help="Discount on all list prices of a --provider, such as 30%.")
-@_provider_option
+@provider_option
 @click.option(
     "--from",
     "start",
@@ -90,27 +96,25 @@ def set_price(
     `--discount 30% --provider aws` takes 30 % off every list price of a provider, in costs and in advice, from its
     start to its end. It changes no price that you set and no billed price.
     """
-    from pertoken.cli.money.price_lists import entered_amount, millionths
-
     if dollars is not None and dollars.startswith("--"):  # an unknown option may stand for a negative number
         raise click.NoSuchOption(dollars)
     money = (currency, rate, rate_date, rate_source)
     if discount is not None:
         if provider is None or dollars is not None or selector is not None or any(word is not None for word in money):
             raise BadInput("a discount is set as `--discount 30% --provider aws`, without DOLLARS, --for or --currency")
-        put_discount(database, provider, millionths(discount), start, until, note, yes)
+        put_discount(database, provider, price_lists.millionths(discount), start, until, note, yes)
         return
     if provider is not None:
         raise BadInput("--provider belongs to --discount: name the devices with --for")
     if dollars is None or selector is None:
         raise BadInput("a price needs DOLLARS and --for DEVICE, such as `pertoken prices set 2.50 --for H100`")
-    nano, entered = entered_amount(dollars, *money, getpass.getuser())
+    nano, entered = price_lists.entered_amount(dollars, *money, getpass.getuser())
     put(database, selector, start, note, nano, yes, until, entered)
 
 
 @prices.command("unset", short_help="Withdraw the price of a device-hour, or a discount.")
 @click.argument("selector", metavar="[DEVICE]", required=False)
-@_provider_option
+@provider_option
 @click.option("--from", "start", metavar="WHEN", default="now", show_default=True, help=f"Start: {_FROM}.")
 @click.option("--note", help="Your reason, kept with it.")
 @_yes_option
@@ -134,72 +138,6 @@ def unset_price(
         put_discount(database, provider, None, start, None, note, yes)
     else:
         put(database, selector or "", start, note, None, yes)
-
-
-@prices.command("show", short_help="Show every price and discount ever set.")
-@db_option
-@json_option
-def show_prices(database: Database, as_json: bool) -> None:
-    """Show every price and discount ever set, oldest first, with the recorded devices that it applies to; then list
-    prices of detected instances that have no other price."""
-    from pertoken.cli.money.price_lists import show
-
-    show(database, as_json)
-
-
-@prices.command("offers", short_help="Show list prices, their age and source, and which are missing.")
-@_provider_option
-@click.option("--accelerator", metavar="NAME", help="Accelerator of the catalog, such as L40S, or CPU.")
-@click.option("--region", help="Region of the provider.")
-@click.option("--purchase", help="on_demand, spot, reserved_1y, reserved_3y or capacity_block.")
-@db_option
-@json_option
-def show_offers(
-    database: Database,
-    provider: str | None,
-    accelerator: str | None,
-    region: str | None,
-    purchase: str | None,
-    as_json: bool,
-) -> None:
-    """Show list prices of instances in force, the catalog's and imported ones, less discounts in force: cheapest
-    device-hour first, each with its date and source. Prices that no dated list states follow, with who states them."""
-    from pertoken.cli.money.price_lists import show_listed
-
-    show_listed(database, provider, accelerator, region, purchase, as_json)
-
-
-@prices.command("import", short_help="Import list prices of instances from a file.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--yes", is_flag=True, help="Write without being asked.")
-@db_option
-def import_prices(database: Database, file: Path, yes: bool) -> None:
-    """Import list prices of instances from FILE, CSV or JSON (a list of objects).
-
-    Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
-    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and optionally
-    confidence (high, medium or low) and note. The difference is shown before anything is written; implausible rows are
-    left out with the reason. A changed price counts from now on: past costs do not change.
-    """
-    from pertoken.cli.money.price_lists import write
-    from pertoken.costs.prices.offers import OfferList, read_list
-
-    write(database, lambda market, today: OfferList(read_list(file, market)), yes)
-
-
-@prices.command("update", short_help="Fetch the newest list prices.")
-@click.option("--yes", is_flag=True, help="Write without being asked.")
-@db_option
-def update_prices(database: Database, yes: bool) -> None:
-    """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
-
-    Needs network access and the extra `prices`: the package gpuhunt, which publishes lists every day. New, risen,
-    fallen and refused prices, and those gone from the lists, are shown before anything is written, as for `import`;
-    either all are written or none.
-    """
-    from pertoken.cli.money.price_lists import fetched, write
-
-    write(database, fetched, yes)
 
 
 def _terms(command: Command) -> Command:
@@ -237,11 +175,31 @@ def own_server(
     the devices with that of the rest of the server, by --node-w or a model (docs/prices.md), times PUE. It applies to
     devices without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before.
     """
-    own(
-        database,
-        host,
-        {"capex_usd": capex, "nameplate_kw": nameplate_kw, "node_w": node_w, "at_plug": True, **stated},
-    )
+    from pertoken.costs.prices.stored import Ownership, ownership
+    from pertoken.migrations import upgrade
+    from pertoken.store import repository
+    from pertoken.store.repository import AdviceRepository
+
+    settings, where = database.located()
+    if stated["usd_per_kwh"] is None:
+        stated["usd_per_kwh"] = settings.energy_usd_per_kwh
+    if stated["pue"] is None and "energy_pue" in settings.set_by:
+        stated["pue"] = settings.energy_pue
+    try:
+        owned = Ownership(capex, nameplate_kw, node_w=node_w, at_plug=True, **stated)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    upgrade(where, "advice")
+    minute_ts = int(time.time()) // 60 * 60
+    terms_by_host = ownership(price_store(where))
+    from_ts = minute_ts if host in terms_by_host else 0
+    with AdviceRepository(where).writing() as connection:
+        repository.add_owned(
+            connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=minute_ts, set_by=getpass.getuser()
+        )
+    since = f"from {format_utc(from_ts)} on: past costs stay as they are" if from_ts else "from the beginning"
+    echo(f"{host} is owned, {since}.")
+    _show(where, host, minute_ts)
 
 
 def put(
@@ -267,7 +225,7 @@ def put(
     if not identity(selector):
         raise BadInput("the device is blank: name `cpu`, `gpu`, words of a GPU's name, or a UUID")
     now_ts = int(time.time())
-    stated_ts = None if start is None else start_ts(start, now_ts)
+    stated_ts = None if start is None else price_lists.start_ts(start, now_ts)
     _, where = database.located()
     upgrade(where, "advice")
     advice = AdviceRepository(where)
@@ -280,7 +238,7 @@ def put(
             raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
         from_ts = stated_ts
         if from_ts is None:
-            from_ts = 0 if prices.unpriced(selector) else start_ts("now", now_ts)
+            from_ts = 0 if prices.unpriced(selector) else price_lists.start_ts("now", now_ts)
         until_ts = end_ts(until, from_ts, now_ts)
         price = Price(
             selector,
@@ -296,7 +254,7 @@ def put(
         echo(f"{selector}: {per_hour(price)}, {period(from_ts, until_ts, now_ts)}.")
         echo(named(prices, selector))
         after = prices.having(price)
-        confirm(where, prices.book, after, price.from_ts, now_ts, yes or stated_ts is None)
+        _confirm_past(where, prices.book, after, price.from_ts, now_ts, yes or stated_ts is None)
         try:
             with advice.writing() as connection:
                 repository.add_price(
@@ -313,14 +271,14 @@ def put(
                 )
         except PricesChanged:
             echo("Another person changed prices meanwhile; starting again.", err=True)
-            continue
-        break
+        else:
+            break
     _after(prices, price, now_ts)
     if stated_ts is None and from_ts:
         echo("Costs before that stay as they are; `--from ever` would change them, after showing how.")
 
 
-def confirm(
+def _confirm_past(
     where: StoreLocation, present_book: PriceBook, proposed_book: PriceBook, from_ts: int, now_ts: int, yes: bool
 ) -> None:
     """Show the past costs that a change of prices changes, and ask if any were known.
@@ -336,17 +294,15 @@ def confirm(
     changes = [change for change in changed if change.first_ts < now_ts // 60 * 60]  # not the current minute
     for change in changes:
         hours = change.device_ms / 3_600_000
+        first, last = format_utc(change.first_ts), format_utc(change.last_ts)
         echo(
-            f"Cost of {len(change.devices)} x {change.name} from {when(change.first_ts)} to {when(change.last_ts)} "
+            f"Cost of {len(change.devices)} x {change.name} from {first} to {last} "
             f"({hours:,.{1 if hours >= 1 else 3}f} device-hours): {amount(change.before, 'no price')} → "
             f"{amount(change.after, 'no price')}"
         )
-    if yes or all(change.before is None for change in changes):
-        return
-    if not sys.stdin.isatty():
-        raise BadInput("the cost of past hours would change, as shown: nothing was set; pass --yes to do it")
-    if not click.confirm("Change the cost of past hours?"):
-        raise BadInput("nothing was set")
+    if not yes and any(change.before is not None for change in changes):
+        unasked = "the cost of past hours would change, as shown: nothing was set; pass --yes to do it"
+        confirm("Change the cost of past hours?", unasked, "nothing was set")
 
 
 def _after(prices: Prices, price: Price, now_ts: int) -> None:
@@ -386,17 +342,16 @@ def put_discount(
     from pertoken.costs.repricing import read_prices
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.open import Store, open_advice, reading
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
     name = provider.strip().lower()
     now_ts = int(time.time())
-    from_ts = start_ts(start or "now", now_ts)
+    from_ts = price_lists.start_ts(start or "now", now_ts)
     until_ts = end_ts(until, from_ts, now_ts)
     _, where = database.located()
     upgrade(where, "advice")
     while True:
-        store = Store(where, reading(where, "telemetry"), open_advice(where))
+        store = price_store(where)
         discounts = discounts_set(store)
         market = load_market().having(offers_imported(store))
         listed = sum(offer.provider == name for offer in newest(market.all_offers))
@@ -410,7 +365,7 @@ def put_discount(
         prices = "list price" if listed == 1 else "list prices"
         echo(f"{name}: {discount.percent} on {listed} {prices}, {period(from_ts, until_ts, now_ts)}.")
         present, proposed = read_prices(where, now_ts), read_prices(where, now_ts, (discount,))
-        confirm(where, present.book, proposed.book, from_ts, now_ts, yes or start in (None, "now"))
+        _confirm_past(where, present.book, proposed.book, from_ts, now_ts, yes or start in (None, "now"))
         try:
             with AdviceRepository(where).writing() as connection:
                 repository.add_discount(
@@ -426,44 +381,11 @@ def put_discount(
                 )
         except PricesChanged:
             echo("Another person changed discounts meanwhile; starting again.", err=True)
-            continue
-        return
+        else:
+            return
 
 
-def own(database: Database, host: str, stated: Mapping[str, float | None]) -> None:
-    """Store the cost of a server and show the price of an hour of its devices. Raises BadInput for invalid terms."""
-    from pertoken.costs.prices.stored import Ownership, ownership
-    from pertoken.migrations import upgrade
-    from pertoken.store import repository
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import Store, open_advice, reading
-    from pertoken.store.repository import AdviceRepository
-
-    settings = database.settings()
-    values: dict[str, Any] = dict(stated)
-    if values.get("usd_per_kwh") is None:
-        values["usd_per_kwh"] = settings.energy_usd_per_kwh
-    if values.get("pue") is None and "energy_pue" in settings.set_by:
-        values["pue"] = settings.energy_pue
-    try:
-        owned = Ownership(**values)
-    except ValueError as error:
-        raise BadInput(str(error)) from None
-    where = locate(settings.db, settings.advice)
-    upgrade(where, "advice")
-    minute_ts = int(time.time()) // 60 * 60
-    terms_by_host = ownership(Store(where, reading(where, "telemetry"), open_advice(where)))
-    from_ts = minute_ts if host in terms_by_host else 0
-    with AdviceRepository(where).writing() as connection:
-        repository.add_owned(
-            connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=minute_ts, set_by=getpass.getuser()
-        )
-    since = f"from {format_utc(from_ts)} on: past costs stay as they are" if from_ts else "from the beginning"
-    echo(f"{host} is owned, {since}.")
-    _show(where, host, minute_ts)
-
-
-def _show(where: Any, host: str, now_ts: int) -> None:
+def _show(where: StoreLocation, host: str, now_ts: int) -> None:
     from pertoken.costs.repricing import read_prices
 
     newest = [detected[-1] for detected in read_prices(where, now_ts).book.detected.values() if detected]

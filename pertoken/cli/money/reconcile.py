@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo, echo_json, json_option
+from pertoken.cli.options import Database, confirm, db_option, echo, echo_json, json_option
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 from pertoken.units import format_usd, format_utc
@@ -59,7 +58,8 @@ def reconcile(database: Database, files: tuple[Path, ...], apply: bool, yes: boo
         return
     echo(invoice_text(comparison, invoice), nl=False)
     if apply:
-        prices = comparison.prices(f"{invoice.format.name} {_name(files)}", now_ts)
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        prices = comparison.prices(f"{invoice.format.name} {files[0].name}{more}", now_ts)
         if not prices:
             raise BadInput(
                 "no line of the bill has hours of a recorded host that are paid by the hour: there is no price to store"
@@ -67,12 +67,6 @@ def reconcile(database: Database, files: tuple[Path, ...], apply: bool, yes: boo
         stored = _store(where, prices, now_ts, yes)
         done = f"Stored {stored} billed prices." if stored else "The prices of this bill are stored already."
         echo(f"{done} `pertoken prices show` lists them.")
-
-
-def _name(files: Sequence[Path]) -> str:
-    """Return the name of the bill where its prices are listed."""
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return f"{files[0].name}{more}"
 
 
 def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool) -> int:
@@ -91,7 +85,8 @@ def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool
     prices = [price for price in prices if not _is_stored(price, stored_prices.book)]
     if not prices:
         return 0
-    after = PriceBook((*stored_prices.book.prices, *_numbered(prices, stored_prices.seq)), stored_prices.book.detected)
+    numbered = [replace(price, seq=seq) for seq, price in enumerate(prices, stored_prices.seq + 1)]
+    after = PriceBook((*stored_prices.book.prices, *numbered), stored_prices.book.detected)
     with Progress("Pricing past hours again"):
         changes = repriced(where, stored_prices.book, after, min(price.from_ts for price in prices), now_ts)
     for change in changes:
@@ -101,10 +96,11 @@ def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool
             f"{format_usd(change.after, 'no price')}"
         )
     if changes and not yes:
-        if not sys.stdin.isatty():
-            raise BadInput("the cost of past hours would change, as shown: nothing was stored; pass --yes to do it")
-        if not click.confirm("Use the billed prices?"):
-            raise BadInput("nothing was stored")
+        confirm(
+            "Use the billed prices?",
+            "the cost of past hours would change, as shown: nothing was stored; pass --yes to do it",
+            "nothing was stored",
+        )
     with AdviceRepository(where).writing() as connection:
         for read_seq, price in enumerate(prices, stored_prices.seq):
             repository.add_price(
@@ -127,8 +123,3 @@ def _is_stored(price: Price, book: PriceBook) -> bool:
         price.nano_usd_per_device_hour,
         price.set_by,
     )
-
-
-def _numbered(prices: Sequence[Price], seq: int) -> list[Price]:
-    """Return the prices numbered on from `seq`, in their order."""
-    return [replace(price, seq=seq + n) for n, price in enumerate(prices, 1)]
