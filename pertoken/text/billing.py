@@ -6,11 +6,12 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from operator import attrgetter
+from typing import TypeVar
 
 from pertoken.costs.invoice.read import Invoice
 from pertoken.costs.invoice.reconcile import Compared, Row
-from pertoken.costs.ledger import KINDS
+from pertoken.costs.ledger import KINDS, KindPrice
 from pertoken.costs.month import EXPECTED, Alert, MonthSpend
 from pertoken.costs.report.figures import NO_TERMS, POOLING, EnergyTerms, ModelFigures
 from pertoken.costs.report.lines import Figure
@@ -20,6 +21,7 @@ from pertoken.text.words import UNKNOWN, literal
 from pertoken.units import NANO_USD, format_count, format_duration, format_utc
 from pertoken.window.reading import DAY
 
+FigureT = TypeVar("FigureT", Figure, KindPrice)
 WIDTH = 80
 CENT = NANO_USD // 100
 LABELS = {
@@ -69,7 +71,7 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, Any]:
+def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, object]:
     """Return the reconciliation as plain values: dollars are floats."""
     reconciliation = compared.reconciliation
     return {
@@ -193,12 +195,7 @@ def _dollars(cents: int) -> str:
     return f"{'-' if cents < 0 else ''}${abs(cents) // 100:,}.{abs(cents) % 100:02}"
 
 
-WIDTH = 80
-
-
 LABEL = 13
-
-
 SOME_UNPRICED = 0.005
 """Share of device time without a price from which a note reports it."""
 
@@ -219,7 +216,7 @@ def spend_text(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence
 
 def spend_plain(
     spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert], owner: str = ""
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the spend as plain values: dollars are floats, unknown values are None."""
     total = None if spend.total is None else [nano / NANO_USD for nano in spend.total]
     return {
@@ -290,25 +287,17 @@ NAMES = {
     "idle_usd": "idle $",
 }
 """Captions of the figures that are shown."""
-
-
 READABLE = 80
 """Cells of running text without a terminal."""
-
-
 NOTE = (
     "Dollars are those of all devices that a model occupied; idle $ is their part while the engine was idle. Tokens "
     "are prompt (cached included) and generated; goodput counts requests within the SLO, at their mean length."
 )
-
-
 KINDS_NOTE = (
     "Busy dollars by kind of token, by the measured time of prefill and decode; idle $ are apart. Where requests ran "
     "together the bounds are in brackets. Lookup and transfer of cached tokens within prefill are in the price of "
     "computed ones. At full use: without idle $."
 )
-
-
 POOLED = "Models that embed or rank generate no tokens: their figures are for prompt tokens, and are in no total."
 
 
@@ -337,16 +326,11 @@ def figures_text(models: Sequence[ModelFigures], width: int | None, terms: Energ
 
 def _columns() -> tuple[Column[ModelFigures], ...]:
     return (
-        Column("model", _name, 0, min_cells=14, keep_end=True),
+        _MODEL,
         _column("usd_per_mtok", _usd, 1),
         Column("$/goodput", _goodput, 2),
         _column("tokens_per_usd", _per_money, 5),
-        Column(
-            "$/1k req",
-            lambda model: _usd(model.usd_per_1000_requests),
-            3,
-            lambda model: model.usd_per_1000_requests.value,
-        ),
+        _column("usd_per_1000_requests", _usd, 3, "$/1k req"),
         _column("j_per_token", _three, 4),
         _column("kwh", _three, 6),
         _column("idle_usd", _usd, 2),
@@ -357,23 +341,10 @@ def _kinds() -> tuple[Column[ModelFigures], ...]:
     """Return the columns of dollars per million tokens of each kind."""
     kinds = zip(("computed prompt", "cached prompt", "generated"), KINDS, (1, 2, 1), strict=True)
     return (
-        Column("model", _name, 0, min_cells=14, keep_end=True),
-        *(
-            Column(
-                title,
-                lambda model, name=name: bounded(getattr(model, name)),  # type: ignore[misc]
-                rank,
-                lambda model, name=name: getattr(model, name).value,  # type: ignore[misc]
-            )
-            for title, name, rank in kinds
-        ),
-        Column("blended", lambda model: _usd(model.usd_per_mtok), 3, lambda model: model.usd_per_mtok.value),
-        Column(
-            "full use",
-            lambda model: _usd(model.usd_per_mtok_at_full_use),
-            4,
-            lambda model: model.usd_per_mtok_at_full_use.value,
-        ),
+        _MODEL,
+        *(_column(name, bounded, rank, title) for title, name, rank in kinds),
+        _column("usd_per_mtok", _usd, 3, "blended"),
+        _column("usd_per_mtok_at_full_use", _usd, 4, "full use"),
     )
 
 
@@ -383,18 +354,9 @@ def _server(terms: EnergyTerms) -> tuple[Column[ModelFigures], ...]:
     energy = (("kwh", "kWh", 1), ("above_idle_kwh", "above idle", 4), ("j_per_token", "J/token", 3))
     shares = (("at_plug", "measured", 4), ("modelled", "modelled", 5))
     return (
-        Column("model", _name, 0, min_cells=14, keep_end=True),
-        *(_server_column(name, title, rank, _three) for name, title, rank in (*energy, *carbon)),
-        *(_server_column(name, title, rank, _percent) for name, title, rank in shares),
-    )
-
-
-def _server_column(name: str, title: str, rank: int, text: Callable[[Figure], str]) -> Column[ModelFigures]:
-    return Column(
-        title,
-        lambda model: text(getattr(model.server, name)),
-        rank,
-        lambda model: getattr(model.server, name).value,
+        _MODEL,
+        *(_column(f"server.{name}", _three, rank, title) for name, title, rank in (*energy, *carbon)),
+        *(_column(f"server.{name}", _percent, rank, title) for name, title, rank in shares),
     )
 
 
@@ -413,12 +375,19 @@ def energy_note(terms: EnergyTerms) -> str:
     )
 
 
-def _column(name: str, text: Callable[[Figure], str], rank: int) -> Column[ModelFigures]:
-    return Column(NAMES[name], lambda model: text(getattr(model, name)), rank, lambda model: getattr(model, name).value)
+_MODEL: Column[ModelFigures] = Column(
+    "model",
+    lambda model: literal(model.model) + (" (prompt tokens)" if model.kind == POOLING else ""),
+    0,
+    min_cells=14,
+    keep_end=True,
+)
 
 
-def _name(model: ModelFigures) -> str:
-    return literal(model.model) + (" (prompt tokens)" if model.kind == POOLING else "")
+def _column(name: str, text: Callable[[FigureT], str], rank: int, title: str | None = None) -> Column[ModelFigures]:
+    """Return a column of the figure with a dotted name."""
+    figure = attrgetter(name)
+    return Column(title or NAMES[name], lambda model: text(figure(model)), rank, lambda model: figure(model).value)
 
 
 def _goodput(model: ModelFigures) -> str:

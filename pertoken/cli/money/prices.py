@@ -32,15 +32,6 @@ def prices() -> None:
     """Set and show what a device-hour costs you. A new price changes past costs only if you confirm it."""
 
 
-for _command in (
-    price_lists.show_prices,
-    price_lists.show_offers,
-    price_lists.import_prices,
-    price_lists.update_prices,
-):
-    prices.add_command(_command)
-
-
 @prices.command(
     "set",
     short_help="Set the price of a device-hour, or a discount on list prices.",
@@ -138,6 +129,15 @@ def unset_price(
         put_discount(database, provider, None, start, None, note, yes)
     else:
         put(database, selector or "", start, note, None, yes)
+
+
+for _command in (
+    price_lists.show_prices,
+    price_lists.show_offers,
+    price_lists.import_prices,
+    price_lists.update_prices,
+):
+    prices.add_command(_command)
 
 
 def _terms(command: Command) -> Command:
