@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Run it, print the SQL, and roll back.")
 @db_option
 def init_fleet(
-    database: Database,
-    url: str | None,
-    raw: str | None,
-    minutes: str | None,
-    hours: str | None,
-    dry_run: bool,
+    database: Database, url: str | None, raw: str | None, minutes: str | None, hours: str | None, dry_run: bool
 ) -> None:
     """Make a PostgreSQL server (15 or newer) ready for a fleet, or bring a ready one up to date.
 
@@ -95,13 +90,7 @@ def maintain(database: Database) -> None:
 @click.option("--via", metavar="HOST:PORT", help="Print the URL with this address, of a pooler, instead.")
 @db_option
 def enroll(
-    database: Database,
-    login: str,
-    hosts: int,
-    reader: bool,
-    advisor: bool,
-    new_password: bool,
-    via: str | None,
+    database: Database, login: str, hosts: int, reader: bool, advisor: bool, new_password: bool, via: str | None
 ) -> None:
     """Let LOGIN ship a host: it owns the first hosts that it ships, and cannot write rows of others.
 
@@ -339,11 +328,7 @@ def purge(
             "nothing was deleted",
         )
     deleted = 0
-    with (
-        recording_in(where.folder),
-        Progress("Bringing roll-ups up to date") as progress,
-        Writer(where) as writer,
-    ):
+    with recording_in(where.folder), Progress("Bringing roll-ups up to date") as progress, Writer(where) as writer:
         from_ts = purged_from(writer, now_ts)
         for n in purging(writer, ages, from_ts):
             if not deleted:

@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: csv to stdout].")
 @db_option
 def export(
-    database: Database,
-    form: str,
-    table: str | None,
-    start: str | None,
-    end: str | None,
-    out: Path | None,
+    database: Database, form: str, table: str | None, start: str | None, end: str | None, out: Path | None
 ) -> None:
     """Write rows of one table to a Parquet or CSV file, as they are stored.
 

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import (
-    AsOf,
-    Database,
-    GroupingType,
-    db_option,
-    echo,
-    echo_json,
-    json_option,
-    text_width,
-)
+from pertoken.cli.options import AsOf, Database, GroupingType, db_option, echo, echo_json, json_option, text_width
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 from pertoken.settings.owners import BASES, is_basis
@@ -66,13 +57,7 @@ def lake() -> None:
 @json_option
 @db_option
 def publish(
-    database: Database,
-    url: str,
-    cell: str | None,
-    since: str | None,
-    fewer: bool,
-    every: str | None,
-    as_json: bool,
+    database: Database, url: str, cell: str | None, since: str | None, fewer: bool, every: str | None, as_json: bool
 ) -> None:
     """Publish the closed hours of a database, day by day, and print what happened to each day.
 

@@ -44,13 +44,7 @@ INTERRUPTED = 130
 @json_option
 @db_option
 def probe(
-    endpoint: str,
-    seconds: float,
-    yes: bool,
-    exclusive: bool,
-    model: str | None,
-    as_json: bool,
-    database: Database,
+    endpoint: str, seconds: float, yes: bool, exclusive: bool, model: str | None, as_json: bool, database: Database
 ) -> None:
     """Measure an idle or drained replica through its OpenAI-compatible API at ENDPOINT, such as http://127.0.0.1:8000.
 

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pertoken.cli.options import (
-    AsOf,
-    Database,
-    at_option,
-    check_recorded,
-    db_option,
-    echo,
-    echo_json,
-    json_option,
-)
+from pertoken.cli.options import AsOf, Database, at_option, check_recorded, db_option, echo, echo_json, json_option
 from pertoken.errors import BadInput
 
 

@@ -111,12 +111,7 @@ def set_price(
 @_yes_option
 @db_option
 def unset_price(
-    database: Database,
-    selector: str | None,
-    provider: str | None,
-    start: str,
-    note: str | None,
-    yes: bool,
+    database: Database, selector: str | None, provider: str | None, start: str, note: str | None, yes: bool
 ) -> None:
     """Withdraw the price of DEVICE, written as when it was set, or the discount of a --provider. Past costs and the
     history of prices do not change.

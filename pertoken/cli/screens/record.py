@@ -75,14 +75,7 @@ def record(database: Database, file: Path, last: str, anonymize: bool, key: Path
         location = StoreLocation(folder=Path(folder))
         for group in GROUPS:
             upgrade(location, group)
-        copy(
-            store,
-            location,
-            recording,
-            anonymizer,
-            resealed,
-            lambda table: progress.phase(f"Copying {table}"),
-        )
+        copy(store, location, recording, anonymizer, resealed, lambda table: progress.phase(f"Copying {table}"))
         progress.phase("Compressing")
         pack(location, recording, file)
     names = ", without names" if anonymize else ""

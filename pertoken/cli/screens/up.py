@@ -163,12 +163,7 @@ class Child:
     """A `pertoken COMMAND` that ends when this process does (its standard input ends), with its log in a file."""
 
     def __init__(
-        self,
-        name: str,
-        command: str,
-        options: list[str],
-        folder: Path,
-        clock: Callable[[], float] = time.monotonic,
+        self, name: str, command: str, options: list[str], folder: Path, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name, self.log = name, folder / f"{command}.log"
         self._arguments = [sys.executable, "-P", "-m", "pertoken", command, *options, "--with-parent"]

@@ -10,8 +10,8 @@ from pertoken.forecast.tiers import tiers
 from pertoken.savings.sensitivity import At
 from pertoken.text.export import Format, exported, plan_values
 from pertoken.text.plan import (
-    BAR,
     EXAMPLE,
+    SCREEN_BAR,
     capacity_line,
     headline,
     headroom_words,
@@ -71,7 +71,7 @@ def test_the_waterfall_goes_from_the_bill_now_to_the_bill_after() -> None:
         ("Raise", "$0"),
         ("bill", "$3,952"),
     ]
-    assert len(lines[0].bar) == BAR and lines[1].bar.endswith("▒") and len(lines[1].bar) == BAR
+    assert len(lines[0].bar) == SCREEN_BAR and lines[1].bar.endswith("▒") and len(lines[1].bar) == SCREEN_BAR
     assert lines[3].bar.strip() == ""
     rising = replace(SHOWN, steps=(replace(SHOWN.steps[0], spend_after=SHOWN.spend + usd(1, 1, 1)[0]),))
     assert plan_lines(rising, frozenset())[1].usd == "+$1.00"
