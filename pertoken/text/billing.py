@@ -17,7 +17,7 @@ from pertoken.costs.report.figures import NO_TERMS, POOLING, EnergyTerms, ModelF
 from pertoken.costs.report.lines import Figure
 from pertoken.text.amounts import amount, bounded, caption, rate
 from pertoken.text.columns import Column, table
-from pertoken.text.words import UNKNOWN, literal
+from pertoken.text.words import UNKNOWN, literal, wrapped
 from pertoken.units import NANO_USD, format_count, format_duration, format_utc
 from pertoken.window.reading import DAY
 
@@ -54,7 +54,7 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
     shown = [(label, nano) for label, nano in parts if nano]
     amounts = cents([nano for _, nano in shown])
     blocks = (
-        _bill_wrapped(head),
+        wrapped(head, WIDTH),
         [
             *(f"  {_dollars(amount):>14}  {label}" for amount, (label, _) in zip(amounts, shown, strict=True)),
             f"  {_dollars(sum(amounts)):>14}  the bill",
@@ -132,46 +132,46 @@ def _bill_notes(compared: Compared) -> Iterator[str]:
     reconciliation = compared.reconciliation
     if not reconciliation.rows and reconciliation.units:
         units = ", ".join(literal(unit) for unit in reconciliation.units[:5])
-        yield from _bill_wrapped(
+        yield from _note(
             f"Lines of recorded hosts have no hours: the unit of their amounts ({units}) is no time of a host or a GPU."
         )
         return
     if not reconciliation.rows:
-        yield from _bill_wrapped(
+        yield from _note(
             "No line belongs to a recorded host: a line must have the name of a host, or its resource_id in "
             "[hosts.NAME]. "
             f"Recorded: {', '.join(sorted(literal(host.name) for host in compared.hosts.values())) or 'none'}."
         )
         return
-    yield from _bill_wrapped(
+    yield from _note(
         "unseen: billed hours that were not recorded. discount: difference to the list price in the bill. price: "
         "computed with another price. Billed includes shares of commitments; the lines above are the invoiced amounts."
     )
     if reconciliation.not_billed:
-        yield from _bill_wrapped(
+        yield from _note(
             f"{_nano_usd(reconciliation.not_billed)} were computed for hosts and days that are not in the bill."
         )
+
+
+def _note(text: str) -> list[str]:
+    return wrapped(text, WIDTH)
 
 
 def _left_out(compared: Compared, invoice: Invoice) -> Iterator[str]:
     """Yield the parts of a bill that no amount includes, and hours that give no price."""
     if invoice.unreadable:
         lines = "1 line" if invoice.unreadable == 1 else f"{invoice.unreadable:,} lines"
-        yield from _bill_wrapped(
+        yield from _note(
             f"{lines} could not be read and are in no amount here; the first: {literal(invoice.first_unreadable)}"
         )
     if invoice.split:
         lines = "1 line divides" if invoice.split == 1 else f"{invoice.split:,} lines divide"
-        yield from _bill_wrapped(f"{lines} the cost of another line (split cost allocation of pods) and are not added.")
+        yield from _note(f"{lines} the cost of another line (split cost allocation of pods) and are not added.")
     if compared.reconciliation.unpriced_hours > 0.05:
-        yield from _bill_wrapped(
+        yield from _note(
             f"{compared.reconciliation.unpriced_hours:,.1f} billed hours give no price: they cost $0 here, or a fee on "
             "another line pays for them (capacity block, commitment, credits)."
         )
-
-
-def _bill_wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
 
 def cents(nano_usd: Sequence[int]) -> list[int]:
@@ -211,7 +211,7 @@ def spend_text(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence
         *(("alert", _alert(alert)) for alert in reached),
         *(("note", note) for note in _notes(spend)),
     ]
-    return "\n".join(line for label, text in facts for line in _wrapped(label, text)) + "\n"
+    return "\n".join(line for label, text in facts for line in wrapped(text, WIDTH, f"{label:<{LABEL}}")) + "\n"
 
 
 def spend_plain(
@@ -266,12 +266,6 @@ def _notes(spend: MonthSpend) -> Iterator[str]:
         yield f"{spend.unpriced_share:.0%} of the recorded device time has no price (`pertoken prices show`)"
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_on_hyphens=False
-    )
-
-
 NAMES = {
     "usd_per_mtok": "$/Mtok",
     "usd_per_generated_mtok": "$/generated Mtok",
@@ -320,8 +314,8 @@ def figures_text(models: Sequence[ModelFigures], width: int | None, terms: Energ
         energy_note(terms),
         *([POOLED] if any(model.kind == POOLING for model in models) else []),
     ]
-    wrapped = [line for note in notes for line in textwrap.wrap(caption(note), cells)]
-    return "\n".join((*lines, *(["Not known", *unknown] if unknown else []), *wrapped)) + "\n"
+    wrapped_notes = [line for note in notes for line in textwrap.wrap(caption(note), cells)]
+    return "\n".join((*lines, *(["Not known", *unknown] if unknown else []), *wrapped_notes)) + "\n"
 
 
 def _columns() -> tuple[Column[ModelFigures], ...]:

@@ -137,7 +137,7 @@ def deployment_columns(
         ),
         Column("engine", lambda line: literal(line.engine), 9),
         Column("host", lambda line: literal(line.host), 5, min_cells=14),
-        Column("devices", _devices, 10, min_cells=24, keep_end=True),
+        Column("devices", lambda line: literal(", ".join(line.devices)) or UNKNOWN, 10, min_cells=24, keep_end=True),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
@@ -221,10 +221,6 @@ def _queue(line: DeploymentLine) -> str:
     if line.running_now is None and line.waiting_now is None:
         return UNKNOWN
     return f"{number(line.running_now)}/{number(line.waiting_now)}"
-
-
-def _devices(line: DeploymentLine) -> str:
-    return literal(", ".join(line.devices)) or UNKNOWN
 
 
 def _used_by(line: DeviceLine) -> str:

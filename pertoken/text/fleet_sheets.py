@@ -65,8 +65,9 @@ def per_hour(line: Trouble) -> str:
 
 def trouble_table(report: FleetReport, width: int | None) -> list[str]:
     """Return the most urgent troubles as a table; `width` as in `summary`."""
+    more = len(report.troubles) - MAX_LINES
     lines = table(NOW, report.troubles[:MAX_LINES], COLUMNS, width)
-    return [*lines, *_more(len(report.troubles) - MAX_LINES)]
+    return [*lines, f"  and {more} more: `pertoken top --once --json` has all"] if more > 0 else lines
 
 
 def trouble_rows(troubles: Sequence[Trouble], width: int) -> list[str]:
@@ -81,10 +82,6 @@ def trouble_sentences(troubles: Sequence[Trouble]) -> tuple[str, ...]:
         f"{literal(line.command)}"
         for line in troubles
     )
-
-
-def _more(count: int) -> list[str]:
-    return [f"  and {count} more: `pertoken top --once --json` has all"] if count > 0 else []
 
 
 def fleet_notes(report: FleetReport) -> tuple[str, ...]:
@@ -244,10 +241,7 @@ def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) ->
                 *_facts(device_columns(report, last=True), line, {"device", "host"}),
             ),
         ),
-        Section(
-            "Activity",
-            _measured(line, ratios=True),
-        ),
+        Section("Activity", _measured(line, ratios=True)),
         Section("Links and clocks", _measured(line, ratios=False)),
         Section("Source of the power figure", (literal(line.power_source),) if line.power_source else ()),
         Section("Price", _price(line)),
@@ -399,27 +393,22 @@ class Finding(Protocol):
     @property
     def area(self) -> str:
         """`host`, `device`, `engine`, `database`, `jobs` or `settings`."""
-        ...
 
     @property
     def subject(self) -> str:
         """Name of the device, engine or other part."""
-        ...
 
     @property
     def ok(self) -> bool:
         """True: it works; False: it is missing or cannot be read."""
-        ...
 
     @property
     def text(self) -> str:
         """The finding as a sentence."""
-        ...
 
     @property
     def remedy(self) -> str | None:
         """Sentence with the remedy; None without one."""
-        ...
 
 
 def finding_lines(

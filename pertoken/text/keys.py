@@ -427,7 +427,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """The name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
