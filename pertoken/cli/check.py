@@ -153,20 +153,13 @@ def _measured(
     answers_by_server = [(answers_of(server.client), answers_of(server.client)) for server in servers]
     blocks = measure(servers, step, seconds, lambda done, total: progress.phase(f"Block {done + 1} of {total}"))
     work = f"waves of {step.batch} requests with {step.prompt_tokens} prompt and {step.generated_tokens} output tokens"
+    costs: list[list[BlockCost]] = [[] for _ in servers]
+    for block in blocks:
+        counts = block.prompt_tokens, block.cached_tokens, block.generated_tokens
+        costs[block.server].append(BlockCost(block.wave_s, block.started_s, *counts))
     return [
-        Measurement(
-            name,
-            work,
-            tuple(
-                BlockCost(
-                    block.wave_s, block.started_s, block.prompt_tokens, block.cached_tokens, block.generated_tokens
-                )
-                for block in blocks
-                if block.server == position
-            ),
-            *answers_by_server[position],
-        )
-        for position, name in enumerate(names)
+        Measurement(name, work, tuple(server_costs), *answers)
+        for name, server_costs, answers in zip(names, costs, answers_by_server, strict=True)
     ]
 
 

@@ -44,10 +44,10 @@ def check(config_file: str | None) -> None:
     from pertoken.advisor.rules.discovery import find_rules, unknown_options
 
     settings = settings_of(config_file)
-    places = find_rules(settings) if settings.rules else ()
+    plugins = find_rules(settings) if settings.rules else ()
     # A built-in rule has the name of its entry point; a file or another package may hold rules of any id.
-    if all(candidate.distribution == APP for candidate in places):
-        wrong = unknown_options((candidate.name for candidate in places), settings)
+    if all(plugin.distribution == APP for plugin in plugins):
+        wrong = unknown_options((plugin.name for plugin in plugins), settings)
         if wrong:
             raise BadInput("\n".join(wrong))
     echo(f"{settings.source}: good." if settings.source else "No settings file; the environment is good.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, confirm, db_option, echo, json_option, recording_in
+from pertoken.cli.options import Database, confirm, db_option, echo, json_option, recording_in, seconds_of
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput, StoreError
 from pertoken.units import counted, format_utc, parse_duration_s
@@ -297,10 +297,7 @@ def purge(
     settings, where = database.located()
 
     def age(option: str, text: str | None, kept: float) -> int:
-        try:
-            return int(kept if text is None else parse_duration_s(text))
-        except ValueError as error:
-            raise BadInput(f"{option}: {error}") from None
+        return int(kept if text is None else seconds_of(option, text))
 
     ages = Ages(
         age("--raw-before", raw_before, settings.store_raw),

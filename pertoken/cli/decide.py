@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Command, Database, db_option, echo, json_option
+from pertoken.cli.options import Command, Database, db_option, echo, json_option, seconds_of
 from pertoken.errors import BadInput
-from pertoken.units import parse_duration_s, parse_time
+from pertoken.units import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,9 +174,9 @@ def _end(until: str | None, duration: str | None, default_s: int, now_ts: int) -
     """Return the end of a snooze or dismissal, epoch seconds. Raises BadInput."""
     if until is not None and duration is not None:
         raise BadInput("--until and --for both set the end: give only one of them")
+    if until is None:
+        return now_ts + (default_s if duration is None else int(seconds_of("--for", duration)))
     try:
-        if until is not None:
-            return parse_time(until, now_ts)
-        return now_ts + (default_s if duration is None else int(parse_duration_s(duration)))
+        return parse_time(until, now_ts)
     except ValueError as error:
-        raise BadInput(f"{'--until' if until is not None else '--for'}: {error}") from None
+        raise BadInput(f"--until: {error}") from None

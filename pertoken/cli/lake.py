@@ -13,11 +13,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import AsOf, Database, GroupingType, db_option, echo, echo_json, json_option, text_width
+from pertoken.cli.options import (
+    AsOf,
+    Database,
+    GroupingType,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    seconds_of,
+    text_width,
+)
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 from pertoken.settings.owners import BASES, is_basis
-from pertoken.units import NANO_USD, counted, first_hour, format_utc, parse_duration_s
+from pertoken.units import NANO_USD, counted, first_hour, format_utc
 
 if TYPE_CHECKING:
     from pertoken.lake.manifest import LakeFiles
@@ -72,7 +82,7 @@ def publish(
     settings, where = database.located()
     source = Source(open_store(where), load_market(), settings, cell_name(cell or cell_of(where)))
     files, first = LakeFiles(url), _day("--since", since)
-    period_s = _seconds(every)
+    period_s = None if every is None else max(60.0, seconds_of("--every", every))
     while True:
         _publish_once(source, files, first, fewer=fewer, as_json=as_json)
         if period_s is None:
@@ -288,10 +298,3 @@ def _day(option: str, text: str | None) -> date | None:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
         raise BadInput(f"{option} {text}: is no day; write it as 2026-11-28") from None
-
-
-def _seconds(every: str | None) -> float | None:
-    try:
-        return None if every is None else max(60.0, parse_duration_s(every))
-    except ValueError as error:
-        raise BadInput(f"--every: {error}") from None

@@ -20,7 +20,7 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.printable import literal_lines
 from pertoken.settings.owners import LABEL, is_basis
 from pertoken.text.amounts import beside, show_headline, show_in, show_of
-from pertoken.units import parse_time
+from pertoken.units import parse_duration_s, parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,6 +138,14 @@ def as_of(text: str | None = None) -> AsOf:
         raise BadInput(f"--at {text}: lies in the future; it is {_utc(int(now_s))} now")
     show_of(ts)
     return AsOf(ts // 60 * 60, dated=True)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Return the duration that an option states. Raises BadInput."""
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from None
 
 
 def check_recorded(moment: AsOf, store: Store) -> None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import echo, echo_json, json_option, terminal_width
+from pertoken.cli.options import echo, echo_json, json_option, seconds_of, terminal_width
 from pertoken.errors import BadInput
-from pertoken.units import parse_duration_s
 
 if TYPE_CHECKING:
     from pertoken.catalog.market import Market
@@ -122,10 +121,7 @@ def size(
 
 
 def _milliseconds(option: str, text: str) -> float:
-    try:
-        seconds = parse_duration_s(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from None
+    seconds = seconds_of(option, text)
     if seconds <= 0:
         raise BadInput(f"{option} {text}: must be above 0")
     return 1000 * seconds

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo, settings_of
+from pertoken.cli.options import Database, db_option, echo, seconds_of, settings_of
 from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput, BadRecording, StoreError
-from pertoken.units import format_bytes, format_utc, parse_duration_s
+from pertoken.units import format_bytes, format_utc
 
 if TYPE_CHECKING:
     from pertoken.store.export.anonymous import Anonymizer
@@ -52,10 +52,7 @@ def record(database: Database, file: Path, last: str, anonymize: bool, key: Path
     from pertoken.store.export.recording import Recording, copy, pack
     from pertoken.window.reading import first_recorded
 
-    try:
-        last_s = parse_duration_s(last)
-    except ValueError as error:
-        raise BadInput(f"--last: {error}") from None
+    last_s = seconds_of("--last", last)
     if last_s < MIN_WINDOW_S:
         raise BadInput(f"--last {last}: the shortest recording is a minute")
     if file.exists():
