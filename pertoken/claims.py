@@ -509,8 +509,8 @@ def _case(claim: Claim, service: Service, context: Context) -> tuple[Case, float
     except (Abstained, ValueError) as reason:
         return Case(service.name, None, missing=str(reason)), load.load.running
     # From the present batch of the service instead of a stated one.
-    before = {name: setting for name, setting in claim.before.items() if name != "running"}
-    from_present = replace(claim, before=before)
+    start = {name: setting for name, setting in claim.before.items() if name != "running"}
+    from_present = replace(claim, before=start)
     case = forecast_case(from_present, service.name, deployment, load.load, context.market, calibration)
     if load.load.running >= claim.after.get("running", math.inf):
         case = Case(service.name, None, missing="it batches as many already")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pertoken.costs.ledger import TokenCounts, kind_prices
 from pertoken.costs.report.lines import (
@@ -39,6 +39,9 @@ from pertoken.text.words import (
 )
 from pertoken.units import format_count, format_duration
 from pertoken.window.figures import EngineCounts, per_mtok
+
+if TYPE_CHECKING:
+    from pertoken.agent.doctor import Finding
 
 NOW = "Now"
 MAX_LINES = 10
@@ -385,30 +388,6 @@ def _last_read(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine
 
 def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
     return tuple((literal(label_of(gap.metric)), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)
-
-
-class Finding(Protocol):
-    """One finding of `pertoken doctor`: something that works or is missing."""
-
-    @property
-    def area(self) -> str:
-        """`host`, `device`, `engine`, `database`, `jobs` or `settings`."""
-
-    @property
-    def subject(self) -> str:
-        """Name of the device, engine or other part."""
-
-    @property
-    def ok(self) -> bool:
-        """True: it works; False: it is missing or cannot be read."""
-
-    @property
-    def text(self) -> str:
-        """The finding as a sentence."""
-
-    @property
-    def remedy(self) -> str | None:
-        """Sentence with the remedy; None without one."""
 
 
 def finding_lines(

@@ -6,7 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
@@ -421,14 +421,6 @@ _SCREENS = ("fleet", "savings", "plan", "rules", "hours", "settings", "events", 
 _WORDS = {"deployment": "service"}
 
 
-class Named(Protocol):
-    """A value with a name."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """One name to go to."""
@@ -446,9 +438,9 @@ class Target:
 
 
 def targets(
-    report: FleetReport | None, rules: Iterable[str], advice: Sequence[Recommendation], settings: Sequence[Named]
+    report: FleetReport | None, rules: Iterable[str], advice: Sequence[Recommendation], settings: Iterable[str]
 ) -> tuple[Target, ...]:
-    """Return all known names. `rules` are the ids of the loaded rules."""
+    """Return all known names. `rules` are the ids of the loaded rules, `settings` the names of all settings."""
     hosts = () if report is None else report.hosts
     served = () if report is None else report.deployments
     times = Counter(line.model for line in served)
@@ -465,7 +457,7 @@ def targets(
             for line in served
         ),
         *(Target("rule", name) for name in dict.fromkeys((*rules, *advised))),
-        *(Target("setting", setting.name) for setting in settings),
+        *(Target("setting", name) for name in settings),
     )
 
 

@@ -71,9 +71,9 @@ def with_per_mtok(row: Row) -> dict[str, object]:
 def with_kind_prices(row: Row) -> dict[str, object]:
     """Return a row of dollars by kind of work with the cost of a million tokens of each kind; None where not known."""
     dollars = {field.name: _count(row, f"{field.name}_nano_usd") for field in fields(KindDollars)}
-    known = {name: nano_usd for name, nano_usd in dollars.items() if nano_usd is not None}
+    known_dollars = {name: nano_usd for name, nano_usd in dollars.items() if nano_usd is not None}
     tokens = TokenCounts(*(_count(row, f"{kind}_tokens") for kind in TokenCounts._fields))
-    prices = kind_prices(KindDollars(**known) if len(known) == len(dollars) else None, tokens)
+    prices = kind_prices(KindDollars(**known_dollars) if len(known_dollars) == len(dollars) else None, tokens)
     per_mtok = ((name.replace("_usd_", "_nano_usd_"), price.value) for name, price in prices.items())
     return {**row, **{name: None if usd is None else round(usd * NANO_USD) for name, usd in per_mtok}}
 

@@ -535,7 +535,8 @@ class PertokenApp(TimeApp):
     def _targets(self) -> tuple[Target, ...]:
         rules = () if self._study.rules.value is None else (rule.entry.id for rule in self._study.rules.value.rules)
         reading = self._reading
-        return targets(reading.fleet.value, rules, reading.advice.value or (), self.options.settings())
+        settings = [line.name for line in self.options.settings()]
+        return targets(reading.fleet.value, rules, reading.advice.value or (), settings)
 
     @on(JumpBox.Chosen)
     async def go_to_target(self, event: JumpBox.Chosen) -> None:

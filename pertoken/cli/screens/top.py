@@ -65,10 +65,6 @@ def text(source: Source, screen: str, width: int | None, hour_rate: float) -> st
     return advice_summary(report, advice, width, hour_rate=hour_rate, no_advice=None if advice else source.no_advice())
 
 
-def _fleet(source: Source) -> dict[str, object]:
-    return asdict(source.fleet(WINDOW_S).whole())
-
-
 def _savings(source: Source) -> dict[str, object]:
     from pertoken.cli.advise import all_values
 
@@ -104,7 +100,7 @@ def _plan(source: Source) -> ShownPlan:
 
 
 _VALUES: dict[str, Callable[[Source], object]] = {
-    "fleet": _fleet,
+    "fleet": lambda source: asdict(source.fleet(WINDOW_S).whole()),
     "savings": _savings,
     "plan": _plan_values,
     "rules": _rules,
