@@ -37,7 +37,6 @@ from pertoken.text.keys import (
     help_sheet,
     name_keys,
     targets,
-    value_of,
     with_keys,
 )
 from pertoken.text.study import RuleList
@@ -50,6 +49,7 @@ from pertoken.tui.reader_app import FROZEN, Report, TimeApp, on_standard_output
 from pertoken.tui.source import Read
 from pertoken.tui.widgets.boxes import JumpBox, MomentBox
 from pertoken.tui.widgets.table import Rows
+from pertoken.units import parse_duration_s
 
 if TYPE_CHECKING:
     from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
@@ -535,7 +535,8 @@ class PertokenApp(TimeApp):
     def _targets(self) -> tuple[Target, ...]:
         rules = () if self._study.rules.value is None else (rule.entry.id for rule in self._study.rules.value.rules)
         reading = self._reading
-        return targets(reading.fleet.value, rules, reading.advice.value or (), self.options.settings())
+        settings = [line.name for line in self.options.settings()]
+        return targets(reading.fleet.value, rules, reading.advice.value or (), settings)
 
     @on(JumpBox.Chosen)
     async def go_to_target(self, event: JumpBox.Chosen) -> None:
@@ -585,13 +586,13 @@ class PertokenApp(TimeApp):
             self.keep(replace(self.remembered, borders=value))
             self.screen.refresh(layout=True)
         elif name == "refresh":
-            self.refresh_s = value_of(value)
+            self.refresh_s = parse_duration_s(value)
             self.keep(replace(self.remembered, refresh_s=self.refresh_s))
             self.start_reading()
         elif self._paused:
             self.notify(with_keys(FROZEN), markup=False)
         else:
-            self.choose_window(int(value_of(value)))
+            self.choose_window(int(parse_duration_s(value)))
         self._renew()
 
     # Output.

@@ -63,7 +63,7 @@ def _parts(key: str) -> list[str]:
 def mapped(keymap: Mapping[str, str]) -> tuple[Key, ...]:
     """Return the table of keys with custom keys in place of their defaults."""
     return tuple(
-        replace(key, key=keymap[key.action], shown=format_key(keymap[key.action])) if key.action in keymap else key
+        replace(key, key=keymap[key.action], label=format_key(keymap[key.action])) if key.action in keymap else key
         for key in KEYS
     )
 

@@ -19,13 +19,13 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from pertoken.text.course import (
+    MARKS_TITLE,
     Panel,
     advice_line,
     busy_line,
     dollar_lines,
     gap_lines,
     mark_lines,
-    marks_title,
     panels,
     proposals_for,
     runs,
@@ -123,7 +123,7 @@ class CoursePage(SheetPage):
         marks = self.query_one("#marks", PlainText)
         lines = () if course is None else mark_lines(course)
         marks.display = bool(lines)
-        marks.update("\n".join((marks_title(), *lines)))
+        marks.update("\n".join((MARKS_TITLE, *lines)))
         self.draw(sheet or ())
 
     def _proposals(self, view: View) -> Sequence[Recommendation]:

@@ -182,7 +182,7 @@ class FleetPage(ListPage):
                 table.show(lines, columns[name](), late if name != "spend" else lambda _: False)
         self.query_one(Chart).show(partial(_generated, report))
         note = self.query_one("#group-note", PlainText)
-        note.update(group_note(self.group, reading.spend))
+        note.update(group_note(self.group, reading.spend.value, reading.spend.error))
         note.display = self.group != "service"
         ended = ended_line(report) if self.group == "service" else None
         self.query_one("#ended", Notices).show([] if ended is None else [ended])
