@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Generic
 
 from rich.segment import Segment
@@ -167,13 +167,12 @@ PAGE = 60
 class Rows(CursorLines, Generic[L]):
     """Table of lines. `key` identifies a line across readings."""
 
+    @dataclass
     class Arranged(Message):
         """A person sorted the table, or hid or showed a column."""
 
-        def __init__(self, table: str, arrangement: Table) -> None:
-            super().__init__()
-            self.table = table
-            self.arrangement = arrangement
+        table: str
+        arrangement: Table
 
     def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
         super().__init__(id)
