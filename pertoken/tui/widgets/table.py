@@ -220,9 +220,13 @@ class Rows(CursorLines, Generic[L]):
         return self.matched[self.cursor_row] if 0 <= self.cursor_row < len(self.matched) else None
 
     def on_mount(self) -> None:
-        """Restore the remembered columns and order."""
-        remembered = getattr(self.app, "remembered", Remembered())
-        self.arrangement = remembered.tables.get(self.id or "", Table())
+        """Restore the remembered columns and order; a page may have filled the table before."""
+        remembered: Remembered = getattr(self.app, "remembered", Remembered())
+        arrangement = remembered.tables.get(self.id or "")
+        if arrangement is not None:
+            self.arrangement = arrangement
+            self._choose_columns()
+            self._lay_out()
 
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
         """Show these lines; those for which `dim` returns True are drawn as stale."""
