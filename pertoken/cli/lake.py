@@ -278,9 +278,9 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
             rows = [(with_per_mtok if name == "mtok" else with_kind_prices)(row) for row in rows]
         note = view.note
         if name == "months" and budget_usd is not None:
-            spent = max((row["month"] for row in rows), default=None)
+            spent = max((str(row["month"]) for row in rows), default=None)
             amounts = [row["nano_usd"] for row in rows if row["month"] == spent]
-            total = sum(amount for amount in amounts if amount is not None) / NANO_USD
+            total = sum(int(amount) for amount in amounts if amount is not None) / NANO_USD
             bound = "at least " if None in amounts else ""  # a cell without any price
             note = f"{spent}: {bound}${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
         tables.append(LakeTable(view.title, rows, note))
