@@ -288,7 +288,7 @@ class ProcessLists:
 
 LATE_S = 0.05
 """Wait of a tick for a sampler that has hung since an earlier one."""
-LET_GO_S = 600
+RELEASED_S = 600
 """Longest release of the drivers: replacing one takes minutes."""
 _REMEDY = "look for driver errors in `dmesg`; it is left alone until its call returns"
 _RELEASED = "the drivers were released by `pertoken agent release`"
@@ -347,8 +347,8 @@ class Drivers:
         self._sampler.close()
 
     def release(self) -> None:
-        """Release the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
-        self._released_until_s = self._clock() + LET_GO_S
+        """Release the drivers, so that they can be unloaded, until `resume` or for `RELEASED_S`."""
+        self._released_until_s = self._clock() + RELEASED_S
         self._sampler.close()
 
     def resume(self) -> None:
