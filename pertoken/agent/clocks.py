@@ -61,9 +61,9 @@ def tick_time(
     return TickTime(newest_ts // interval_s * interval_s + interval_s, 0)
 
 
-def next_tick(now: float, interval_s: int) -> int:
-    """Return when the next tick after `now` is due: the next multiple of the interval by recorded time."""
-    return (int(now) // interval_s + 1) * interval_s
+def next_tick(now_s: float, interval_s: int) -> int:
+    """Return when the next tick after `now_s` is due: the next multiple of the interval by recorded time."""
+    return (int(now_s) // interval_s + 1) * interval_s
 
 
 LATENCY_S = 5

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any
 
 import psutil
 
@@ -115,9 +114,10 @@ def show(measured: tuple[Look, Tick], as_json: bool) -> str:
     """Return what was measured, as JSON or as lines for people; None (a dash) is unknown."""
     look, tick = measured
     if as_json:
-        samples: dict[str, list[dict[str, Any]]] = {}
+        samples: dict[str, list[dict[str, object]]] = {}
         for sample in tick.samples:
-            samples.setdefault(type(sample).__name__, []).append(_columns(sample))
+            columns = sample._asdict() if isinstance(sample, DeviceSample) else asdict(sample)
+            samples.setdefault(type(sample).__name__, []).append(columns)
         document = {
             "host": asdict(tick.host),
             "devices": [asdict(row) for row in tick.devices],
@@ -128,11 +128,6 @@ def show(measured: tuple[Look, Tick], as_json: bool) -> str:
         }
         return json.dumps(document, indent=2)
     return "\n".join(_lines(look, tick))
-
-
-def _columns(sample: Any) -> dict[str, Any]:
-    columns: dict[str, Any] = sample._asdict() if isinstance(sample, DeviceSample) else asdict(sample)
-    return columns
 
 
 def _lines(look: Look, tick: Tick) -> Iterator[str]:

@@ -129,9 +129,9 @@ class Totals:
             gauges = {name: dict(values) for name, values in self._gauges.items()}
         return [
             Family(name, kind, help_of, [(dict(labels), value) for labels, value in sorted(values.items())])
-            for kind, known in (("counter", counts), ("gauge", gauges))
+            for kind, values_by_name in (("counter", counts), ("gauge", gauges))
             for name, help_of in _HELP.items()
-            if (values := known.get(name)) is not None
+            if (values := values_by_name.get(name)) is not None
         ]
 
     @staticmethod

@@ -7,11 +7,10 @@ import json
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pertoken.agent.engines.adapters.adapter import MILLISECOND, PROCESS_START, Counter, PageOrigin, text
 from pertoken.agent.readings import GatewayReading, Unavailable
@@ -248,6 +247,8 @@ MAX_BYTES = 512 * 2**20
 MAX_TOKENS = 10**9
 """Tokens of one request: more is no count."""
 _ALL_ROWS = "export it again as `GET /spend/logs?summarize=false`, which returns a row for each request"
+_REQUEST_COLUMNS = frozenset({"request_id", "call_type", "prompt_tokens", "completion_tokens"})
+"""Columns of which a row of a request has at least one."""
 _STORED_ANSWER = re.compile(r"a?(get|retrieve|list|delete|cancel)_")
 """Types of calls that handle an answer of an earlier request, whose tokens its own row has."""
 
@@ -312,10 +313,16 @@ def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
                 tokens[minute][name + tenant] += count
     if not (requests or cached or failed or repeated):
         raise BadInput(f"{path}: holds no request")
-    return SpendLog({minute: dict(of) for minute, of in sorted(tokens.items())}, requests, cached, repeated, failed)
+    return SpendLog(
+        {minute: dict(counts_by_metric) for minute, counts_by_metric in sorted(tokens.items())},
+        requests,
+        cached,
+        repeated,
+        failed,
+    )
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[Mapping[str, object]]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: export fewer days")
@@ -326,35 +333,24 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         documents = [json.loads(text)]
     except (ValueError, RecursionError):
         documents = _lines(path, text)
-    rows = [row for document in documents for row in _rows_of(document)]
-    if not all(isinstance(row, dict) for row in rows):
-        raise BadInput(f"{path}: must be a list of objects, or one object on each line")
-    _check_pages(path, [document for document in documents if _is_page(document)])
-    summary = next((number for number, row in enumerate(rows, 1) if _is_summary(row)), None)
+    rows: list[Mapping[str, object]] = []
+    for row in (row for document in documents for row in _rows_of(document)):
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}: must be a list of objects, or one object on each line")
+        rows.append(row)
+    _check_pages(path, [page for page in documents if isinstance(page, dict) and isinstance(page.get("data"), list)])
+    summary = next((number for number, row in enumerate(rows, 1) if not _REQUEST_COLUMNS & row.keys()), None)
     if summary is not None:
         raise BadInput(f"{path}: row {summary} is a summary of a day, not a request: {_ALL_ROWS}")
     return rows
 
 
-def _is_page(document: object) -> bool:
-    return isinstance(document, dict) and isinstance(document.get("data"), list)
+def _rows_of(document: object) -> list[object]:
+    rows = document.get("data") if isinstance(document, dict) else document
+    return rows if isinstance(rows, list) else [document]
 
 
-def _rows_of(document: Any) -> Iterator[Any]:
-    if isinstance(document, list):
-        yield from document
-    elif _is_page(document):
-        yield from document["data"]
-    else:
-        yield document
-
-
-def _is_summary(row: Mapping[str, Any]) -> bool:
-    """Return whether a row has none of the columns that a request always has."""
-    return not {"request_id", "call_type", "prompt_tokens", "completion_tokens"} & row.keys()
-
-
-def _check_pages(path: Path, pages: Sequence[Mapping[str, Any]]) -> None:
+def _check_pages(path: Path, pages: Sequence[Mapping[str, object]]) -> None:
     """Raise BadInput for pages of a reply that has further pages, or more rows than they hold."""
     last = max((count for page in pages if (count := _whole(page.get("total_pages")))), default=0)
     missing = set(range(1, last + 1)) - {_whole(page.get("page")) or 1 for page in pages}
@@ -364,7 +360,7 @@ def _check_pages(path: Path, pages: Sequence[Mapping[str, Any]]) -> None:
             f"put all pages into it, one on each line, or {_ALL_ROWS}"
         )
     total = max((count for page in pages if (count := _whole(page.get("total")))), default=0)
-    held = sum(len(page["data"]) for page in pages)
+    held = sum(len(_rows_of(page)) for page in pages)
     if total > held:
         raise BadInput(f"{path}: holds {held} of {total} rows of the reply: {_ALL_ROWS}")
 
@@ -373,14 +369,14 @@ def _whole(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-def _lines(path: Path, text: str) -> list[Any]:
+def _lines(path: Path, text: str) -> list[object]:
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not valid JSON: {error}") from None
 
 
-def _labels(row: Mapping[str, Any]) -> dict[str, str]:
+def _labels(row: Mapping[str, object]) -> dict[str, str]:
     """Return what a row names, under the labels that the gateway's metrics have for the same."""
     about = _object(row.get("metadata"))
     named = {
@@ -395,7 +391,7 @@ def _labels(row: Mapping[str, Any]) -> dict[str, str]:
     return {label: value for label, value in named.items() if isinstance(value, str) and value}
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, object]:
     """Return an object, or the one that a text holds; an empty one for anything else."""
     if isinstance(value, str):
         try:
@@ -405,7 +401,7 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _count(where: str, row: Mapping[str, Any], column: str) -> int:
+def _count(where: str, row: Mapping[str, object], column: str) -> int:
     value = row.get(column, 0)
     if value is None:
         return 0
@@ -414,7 +410,7 @@ def _count(where: str, row: Mapping[str, Any], column: str) -> int:
     return value
 
 
-def _milliseconds(where: str, row: Mapping[str, Any], column: str) -> int:
+def _milliseconds(where: str, row: Mapping[str, object], column: str) -> int:
     value = row.get(column)
     if value is None:
         return 0
@@ -423,7 +419,7 @@ def _milliseconds(where: str, row: Mapping[str, Any], column: str) -> int:
     return round(1000.0 * float(value))
 
 
-def _time(where: str, row: Mapping[str, Any]) -> int:
+def _time(where: str, row: Mapping[str, object]) -> int:
     """Return when a request ended, which is when a gateway counts it."""
     text = row.get("endTime") or row.get("startTime")
     try:

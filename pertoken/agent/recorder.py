@@ -165,8 +165,8 @@ class Recorder:
 
     def apply(self, settings: Settings) -> None:
         """Apply new settings, a changed password or certificate of the central server included."""
-        before, self._watch = self._watch, _watch(settings, self._watch.endpoints)
-        before.close()
+        previous_watch, self._watch = self._watch, _watch(settings, self._watch.endpoints)
+        previous_watch.close()
         self._gateways.close()
         self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
         self._plug.close()
@@ -354,7 +354,7 @@ class Recorder:
             if len(engines) > 1
             else {}
         )
-        known = {key: ms for key, ms in times.items() if ms is not None}
+        cpu_time_by_engine = {key: ms for key, ms in times.items() if ms is not None}
         self._owners.look()
         engines = tuple(self._with_owner(engine) for engine in engines)
         unavailable = (
@@ -366,7 +366,7 @@ class Recorder:
         return Readings(
             probe,
             engines,
-            known,
+            cpu_time_by_engine,
             unavailable,
             events,
             self._identity.known,
@@ -411,8 +411,8 @@ class Recorder:
         return Shipping(self._where.folder, server)
 
 
-def _watch(settings: Settings, known: Iterable[Endpoint] = ()) -> Watch:
-    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings), known=known)
+def _watch(settings: Settings, endpoints: Iterable[Endpoint] = ()) -> Watch:
+    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings), endpoints=endpoints)
 
 
 def _own_cpu_ms() -> int:

@@ -96,8 +96,8 @@ class Upkeep:
         """Return what to report of ticks that were not stored, once there is room again at `ts`."""
         if not self._refused:
             return ()
-        first, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}" for at in (self._refused_ts, ts))
-        text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {now} were not stored"
+        first, last = (f"{datetime.fromtimestamp(edge, UTC):%Y-%m-%d %H:%M:%SZ}" for edge in (self._refused_ts, ts))
+        text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {last} were not stored"
         return (Event("store_full", text, state=f"refused from {first}"),)
 
     def _report_high_water_mark(self) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations, count
-from typing import Any
 
 from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.knobs import InvalidEdit
@@ -109,8 +108,8 @@ class Fleet:
             return
         seen: dict[int, Deployment] = {}
         for deployment in listed:
-            other = seen.setdefault(deployment.deployment_id, deployment)
-            if other is not deployment and other != deployment:
+            first = seen.setdefault(deployment.deployment_id, deployment)
+            if first is not deployment and first != deployment:
                 raise InvalidEdit(f"{deployment.name} differs between the services it serves")
 
     # -- looking up ------------------------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ class Fleet:
                 places[device_id].append(position)
         return places
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out what is computed from the rest."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -263,8 +262,8 @@ class Fleet:
         """
         devices = {device.device_id: device for device in map(self.device, device_ids)}.values()
         slowest = -1
-        for one, other in combinations(devices, 2):
-            link = "network" if one.host_id != other.host_id else dict(one.links).get(other.device_id)
+        for first, second in combinations(devices, 2):
+            link = "network" if first.host_id != second.host_id else dict(first.links).get(second.device_id)
             if link not in LINKS:
                 return None
             slowest = max(slowest, LINKS.index(link))
@@ -348,8 +347,8 @@ class Fleet:
         (made,) = self._numbered([replace(into, serves=tuple((name, None) for name in names))])
         edited = {}
         for service in map(self.service, names):
-            left = [deployment for deployment in service.deployments if deployment.deployment_id not in gone]
-            edited[service.name] = replace(service, deployments=(*left, made))
+            remaining = [deployment for deployment in service.deployments if deployment.deployment_id not in gone]
+            edited[service.name] = replace(service, deployments=(*remaining, made))
         return self._of(edited)
 
     def release(self, host: Host | int) -> Fleet:
@@ -389,9 +388,10 @@ class Fleet:
         """Return this fleet with one more commitment."""
         return replace(self, commitments=(*self.commitments, commitment))
 
-    def _same(self, now: Deployment) -> None:
-        if self.deployment(now.deployment_id) != now:
-            raise InvalidEdit(f"{now.name} was edited before it was named: name the deployment as the fleet has it")
+    def _same(self, deployment: Deployment) -> None:
+        if self.deployment(deployment.deployment_id) != deployment:
+            name = deployment.name
+            raise InvalidEdit(f"{name} was edited before it was named: name the deployment as the fleet has it")
 
     def _others_with(self, changed: dict[int, Deployment]) -> dict[str, Service]:
         """Return the services that list changed deployments, with these, by name."""
@@ -409,16 +409,16 @@ class Fleet:
         return [replace(deployment, deployment_id=next(free)) for deployment in deployments]
 
 
-def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
-    """Return the services that `other` does not share. An edit shares with its original what it does not change."""
-    present = other.service_of
+def services_unlike(fleet: Fleet, reference: Fleet) -> tuple[Service, ...]:
+    """Return the services that `reference` does not share. An edit shares with its original what it does not change."""
+    present = reference.service_of
     return tuple(service for service in fleet.services if present.get(service.name) is not service)
 
 
-def deployments_unlike(fleet: Fleet, other: Fleet) -> tuple[Deployment, ...]:
-    """Return the deployments that `other` does not share, each once, in the order of the services."""
-    present = other.deployment_of
-    listed = (deployment for service in services_unlike(fleet, other) for deployment in service.deployments)
+def deployments_unlike(fleet: Fleet, reference: Fleet) -> tuple[Deployment, ...]:
+    """Return the deployments that `reference` does not share, each once, in the order of the services."""
+    present = reference.deployment_of
+    listed = (deployment for service in services_unlike(fleet, reference) for deployment in service.deployments)
     return tuple({e.deployment_id: e for e in listed if present.get(e.deployment_id) is not e}.values())
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, pairwise
-from typing import Any
 
 from pertoken import __version__
 from pertoken.agent.host.identity import HostIdentity
@@ -66,6 +65,8 @@ from pertoken.store.schema.shared import GATEWAY, OTHER, stable_id
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 
 DAY = 24 * HOUR
+Timed = DeploymentSample | DeviceSample | DeviceShare | HostSample
+"""Samples that are divided where they cover several buckets."""
 _WORK = ("busy_ms", "split_ms", "prefill_ms", "decode_ms")
 MAX_SPLIT_S = 31 * DAY
 """Time before this is filed under the oldest bucket within it, so that the work of one tick stays bounded."""
@@ -79,7 +80,9 @@ class Part:
     duration_ms: int
 
 
-def spread(samples: Sequence[Any], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
+def spread(
+    samples: Sequence[object], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]
+) -> list[object]:
     """Return the samples of a tick, those that cover a long time in parts; `epochs` by deployment.
 
     The durations, the times observed and busy, and the energy of the parts of a row add up to those of the row.
@@ -89,7 +92,7 @@ def spread(samples: Sequence[Any], tick_state: TickState, moment: Moment, epochs
         return list(samples)
     deployments = {epoch.epoch_id: deployment_id for deployment_id, epoch in epochs.items()}
     observed = {sample.epoch_id: sample.observed_ms for sample in samples if isinstance(sample, DeploymentSample)}
-    rows: list[Any] = []
+    rows: list[object] = []
     for sample in samples:
         if getattr(sample, "duration_ms", 0) <= limit_ms:
             rows.append(sample)
@@ -129,7 +132,7 @@ def parts(ts: int, duration_ms: int, after_ts: int) -> tuple[Part, ...]:
     return tuple(Part(end, duration) for end, duration in zip((*ends, ts), durations, strict=True))
 
 
-def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int]) -> list[Any]:
+def _split(sample: Timed, buckets: Sequence[Part], observed_of: Mapping[int, int]) -> Sequence[Timed]:
     if len(buckets) == 1:
         return [sample]
     durations = [bucket.duration_ms for bucket in buckets]
@@ -137,56 +140,52 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
         return _split_device(sample, buckets, durations)
     if isinstance(sample, HostSample):
         observed = _latest(sample.observed_ms, durations)
-        hosts: list[Any] = [
+        hosts = [
             HostSample(sample.host_id, part.ts, part.duration_ms, seen)
             for part, seen in zip(buckets[:-1], observed, strict=False)
         ]
         return [*hosts, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1])]
-    observed_ms = observed_of.get(sample.epoch_id, 0)
-    observed = _latest(observed_ms, durations)
+    observed = _latest(observed_of.get(sample.epoch_id, 0), durations)
     if isinstance(sample, DeviceShare):
         return [
             replace(sample, ts=part.ts, duration_ms=part.duration_ms, busy_ms=busy_ms)
             for part, busy_ms in zip(buckets, _busy(sample.busy_ms, durations, observed), strict=True)
         ]
-    worked = [
-        dict(zip(_WORK, parts_ms, strict=True))
-        for parts_ms in zip(*(_busy(getattr(sample, name), durations, observed) for name in _WORK), strict=True)
+    times = [
+        [None] * len(buckets) if (ms := getattr(sample, name)) is None else _busy(ms, durations, observed)
+        for name in _WORK
     ]
-    rows: list[Any] = [
+    work = [dict(zip(_WORK, part_ms, strict=True)) for part_ms in zip(*times, strict=True)]
+    provenance = sample.busy_provenance
+    rows = [
         DeploymentSample(
-            sample.epoch_id,
-            part.ts,
-            part.duration_ms,
-            seen,
-            complete=True,
-            busy_provenance=sample.busy_provenance,
-            **work,
+            sample.epoch_id, part.ts, part.duration_ms, seen, complete=True, busy_provenance=provenance, **part_work
         )
-        for part, seen, work in zip(buckets[:-1], observed, worked, strict=False)
+        for part, seen, part_work in zip(buckets[:-1], observed, work, strict=False)
     ]
-    return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], **worked[-1])]
+    return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], **work[-1])]
 
 
-def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequence[int]) -> list[Any]:
-    values = [
-        {
-            "ts": part.ts,
-            "duration_ms": part.duration_ms,
-            "observed_ms": observed_ms,
-            "energy_counter_mj": counter_mj,
-            "energy_integral_mj": integral_mj,
-        }
-        for part, observed_ms, counter_mj, integral_mj in zip(
-            buckets,
-            _latest(sample.observed_ms, durations),
-            _evenly(sample.energy_counter_mj, durations),
-            _evenly(sample.energy_integral_mj, durations),
-            strict=True,
+def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequence[int]) -> Sequence[DeviceSample]:
+    counters, integrals = (
+        [None] * len(buckets) if energy_mj is None else _evenly(energy_mj, durations)
+        for energy_mj in (sample.energy_counter_mj, sample.energy_integral_mj)
+    )
+    observed = _latest(sample.observed_ms, durations)
+    rows = [
+        DeviceSample(
+            sample.device_id, part.ts, part.duration_ms, seen, energy_counter_mj=counter, energy_integral_mj=integral
         )
+        for part, seen, counter, integral in zip(buckets[:-1], observed, counters, integrals, strict=False)
     ]
-    *earlier, last = values
-    return [*(DeviceSample(sample.device_id, **key) for key in earlier), sample._replace(**last)]
+    last = sample._replace(
+        ts=buckets[-1].ts,
+        duration_ms=durations[-1],
+        observed_ms=observed[-1],
+        energy_counter_mj=counters[-1],
+        energy_integral_mj=integrals[-1],
+    )
+    return [*rows, last]
 
 
 def _latest(amount: int, durations: Sequence[int]) -> list[int]:
@@ -198,20 +197,16 @@ def _latest(amount: int, durations: Sequence[int]) -> list[int]:
     return shares[::-1]
 
 
-def _busy(busy_ms: int | None, durations: Sequence[int], observed: Sequence[int]) -> list[Any]:
+def _busy(busy_ms: int, durations: Sequence[int], observed: Sequence[int]) -> list[int]:
     """Return the busy time of each part: what was observed is the latest; any other is spread evenly over the rest."""
-    if busy_ms is None:
-        return [None] * len(durations)
     latest = _latest(min(busy_ms, sum(observed)), observed)
     unobserved = [duration - seen for duration, seen in zip(durations, observed, strict=True)]
     rest = _evenly(busy_ms - sum(latest), unobserved)
     return [a + b for a, b in zip(latest, rest, strict=True)]
 
 
-def _evenly(amount: int | None, durations: Sequence[int]) -> list[Any]:
-    """Return how much of an amount each part has if it is spread evenly over these times; all None if not known."""
-    if amount is None:
-        return [None] * len(durations)
+def _evenly(amount: int, durations: Sequence[int]) -> list[int]:
+    """Return the share of each part of an amount that is spread evenly over these times."""
     total = max(1, sum(durations))
     marks = [0, *(amount * reached // total for reached in accumulate(durations))]
     shares = [until - since for since, until in pairwise(marks)]
@@ -264,8 +259,8 @@ def _with(
         restarted=False,
         ts=moment.ts,
     )
-    known, since_page_ms = tick_state.counters.get(engine_id, {}), tick_state.since_page_ms(engine_id, moment)
-    lives = {state.life for state in known.values()}
+    states, since_page_ms = tick_state.counters.get(engine_id, {}), tick_state.since_page_ms(engine_id, moment)
+    lives = {state.life for state in states.values()}
     events = rows.events
     if (
         lives
@@ -276,10 +271,10 @@ def _with(
         # It ran already when another process answered: each counts a part of the requests, and nothing adds them up.
         reason = f"{reading.base_url}: several processes of the gateway answer in turn, so that none is counted"
         events = (*events, Event("gateway_in_turn", f"{reason}; let them share PROMETHEUS_MULTIPROC_DIR", engine_id))
-        taken = rebase(known, reading.counters, owner_id=engine_id, life=life, ts=moment.ts, reason=reason)
+        taken = rebase(states, reading.counters, owner_id=engine_id, life=life, ts=moment.ts, reason=reason)
     else:
         taken = advance(
-            known,
+            states,
             reading.counters,
             owner_id=engine_id,
             life=life,
@@ -349,10 +344,12 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     baseline = cost is None
     probe = readings.probe
     host_id, boot_id = host_id_of(probe), probe.host.boot_id
-    before = {device.uuid: device for device in tick_state.probe.devices} if tick_state.probe else {}
-    device_readings = (*probe.devices, *vanished(before, probe))
+    previous_devices = {device.uuid: device for device in tick_state.probe.devices} if tick_state.probe else {}
+    device_readings = (*probe.devices, *vanished(previous_devices, probe))
     devices = [
-        device_step(tick_state, before.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline)
+        device_step(
+            tick_state, previous_devices.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline
+        )
         for reading in device_readings
     ]
     engines, repeated, repeated_now = engine_steps(tick_state, readings.engines, host_id, boot_id, moment, baseline)
@@ -494,8 +491,8 @@ def _jobs(devices: Sequence[DeviceStep], jobs_by_gpu: Mapping[str, str]) -> dict
 
 def _only(values: Iterable[str | None]) -> str | None:
     """Return the one value that all devices with a value have; None where they differ."""
-    known = set(values) - {None}
-    return known.pop() if len(known) == 1 else None
+    distinct = set(values) - {None}
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _shares(
@@ -558,16 +555,16 @@ def _conditions(
     engines: Sequence[EngineStep],
 ) -> tuple[Conditions, list[Event]]:
     """Return the conditions that hold after this tick, and the events of what began and ended with it."""
-    now = [*readings.conditions]
+    conditions = [*readings.conditions]
     judged = {host_id}
     for device in devices:
-        now += device.conditions
+        conditions += device.conditions
         judged.add(device.row.device_id)
     for engine in engines:
-        now += engine.conditions
+        conditions += engine.conditions
         if not engine.gone:
             judged.add(engine.engine.engine_id)
-    return followed(tick_state.conditions, now, judged)
+    return followed(tick_state.conditions, conditions, judged)
 
 
 def _capabilities(
@@ -603,10 +600,10 @@ def _kept(
     row_ends, row_ts = dict(tick_state.row_ends), dict(tick_state.row_ts)
     owners = {owner: moment for owner in (tick.host.host_id, *(device.device_id for device in tick.devices))}
     owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
-    for owner, at in owners.items():
+    for owner, read_moment in owners.items():
         # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
         if not baseline:
-            row_ends[owner], row_ts[owner] = at.monotonic_ms, moment.ts
+            row_ends[owner], row_ts[owner] = read_moment.monotonic_ms, moment.ts
         elif owner in tick_state.known_owners:
             row_ends[owner] = moment.monotonic_ms - tick_state.away_ms
             row_ts[owner] = tick_state.last_ts or 0
@@ -644,16 +641,16 @@ def _set_back_ts(tick_state: TickState, ts: int) -> int:
 
 
 def _counted(
-    known: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
+    states_by_owner: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
 ) -> Mapping[int, Mapping[str, CounterState]]:
     """Return states of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as
     before."""
     forgotten = [(owner, series) for owner, series in tick.forgotten if is_bucket(series) is buckets]
     moved = [state for state in tick.counters if is_bucket(state.series) is buckets]
     owners = {owner for owner, _ in forgotten} | {state.owner_id for state in moved}
-    changed = {owner: dict(known.get(owner, {})) for owner in owners}
+    changed = {owner: dict(states_by_owner.get(owner, {})) for owner in owners}
     for owner, series in forgotten:
         del changed[owner][series]
     for state in moved:
         changed[state.owner_id][state.series] = state
-    return {**known, **changed}
+    return {**states_by_owner, **changed}

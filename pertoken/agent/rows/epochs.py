@@ -40,12 +40,12 @@ def follow(
     knobs = knobs if driver_version is None else {**knobs, DRIVER: driver_version}
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
-    known, reported = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
-    owners = {name for name in known.keys() | knobs.keys() if is_owner_knob(name)}
-    lost = known.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}
+    stored, reported = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
+    owners = {name for name in stored.keys() | knobs.keys() if is_owner_knob(name)}
+    lost = stored.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}
     changed = (
-        any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - KEPT_UP_TO_DATE - owners)
-        or changed_owner(known, knobs)
+        any(stored[name] != knobs[name] for name in (stored.keys() & knobs.keys()) - KEPT_UP_TO_DATE - owners)
+        or changed_owner(stored, knobs)
         or (restarted and bool(lost - owners | lost & {JOB, SLICE}))
         or (previous.engine_version and engine_version and previous.engine_version != engine_version)
         or (previous.device_ids and device_ids and previous.device_ids != device_ids)
@@ -53,11 +53,11 @@ def follow(
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
-    if WORKLOAD in known and owner_of(knobs, "workload") is None:
+    if WORKLOAD in stored and owner_of(knobs, "workload") is None:
         reported.pop(WORKLOAD, None)  # less of it can be read now
-    now = {**known, **reported}
-    if now != known or (version, devices) != (previous.engine_version, previous.device_ids):
-        return replace(previous, knobs=canonical(now), engine_version=version, device_ids=devices)
+    merged = {**stored, **reported}
+    if merged != stored or (version, devices) != (previous.engine_version, previous.device_ids):
+        return replace(previous, knobs=canonical(merged), engine_version=version, device_ids=devices)
     return previous
 
 

@@ -54,9 +54,9 @@ def find_owners(
     by_device = _by_processes(tick_state, accelerators, engines, refused)
     gpu, hidden = _with_partitions(accelerators, by_device, refused)
     unknown = hidden.keys() | refused
-    known = gpu.keys() - unknown
+    complete = gpu.keys() - unknown
     cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
-    if cpu is None or not all(step.row.device_id in known for step in accelerators if step.reading.kind == "gpu"):
+    if cpu is None or not all(step.row.device_id in complete for step in accelerators if step.reading.kind == "gpu"):
         return DeviceOwners(gpu, {}, hidden)
     return DeviceOwners(gpu, {cpu: _on_cpu(tick_state, engines, gpu, cpu_time_ms)}, hidden)
 
@@ -98,9 +98,9 @@ def _with_partitions(
     together = dict(by_device)
     for gpu_id, steps in partitions.items():
         parts = [(step.row.part_1e6, by_device.get(step.row.device_id)) for step in steps]
-        known = [(part_1e6, held) for part_1e6, held in parts if part_1e6 is not None and held is not None]
-        together[gpu_id] = partition_allocations(known)
-        if len(known) < len(parts) or any(step.row.device_id in refused for step in steps):
+        known_parts = [(part_1e6, held) for part_1e6, held in parts if part_1e6 is not None and held is not None]
+        together[gpu_id] = partition_allocations(known_parts)
+        if len(known_parts) < len(parts) or any(step.row.device_id in refused for step in steps):
             hidden[gpu_id] = _PARTITION_HIDDEN
         if not together[gpu_id] and (gpu_id in hidden or gpu_id in refused):
             del together[gpu_id]
@@ -116,9 +116,11 @@ def _on_cpu(
         for step in engines
         if not step.gone and step.reading.endpoint.pids and step.engine.engine_id not in on_gpu
     ]
-    now, before = cpu_time_ms or {}, tick_state.cpu_time_ms
+    time_by_engine, previous_time = cpu_time_ms or {}, tick_state.cpu_time_ms
     used = {
-        engine_id: max(0, now[engine_id] - before[engine_id]) if engine_id in now and engine_id in before else None
+        engine_id: max(0, time_by_engine[engine_id] - previous_time[engine_id])
+        if engine_id in time_by_engine and engine_id in previous_time
+        else None
         for engine_id in local
     }
     return cpu_allocations(used)

@@ -79,10 +79,10 @@ def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[Allocation, ...]:
     if len(owners) <= 1:
         return tuple(Allocation(owner, SHARE, Provenance.REPORTED) for owner in owners)
     used = [cpu_ms[owner] for owner in owners]
-    known = [ms for ms in used if ms is not None]
-    if len(known) < len(owners) or not any(known):
+    known_ms = [ms for ms in used if ms is not None]
+    if len(known_ms) < len(owners) or not any(known_ms):
         return _split(owners, [1] * len(owners), Provenance.ASSUMED)
-    return _split(owners, known, Provenance.COUNTER)
+    return _split(owners, known_ms, Provenance.COUNTER)
 
 
 def _split(owners: Sequence[int], weights: Sequence[int], provenance: Provenance) -> tuple[Allocation, ...]:
@@ -182,7 +182,7 @@ def busy(
         return (deltas.get(word) or 0) * part
 
     steps = max(0.0, delta("generated_tokens") - delta("spec_accepted_tokens"))
-    now = replace(
+    work = replace(
         stretch,
         possible_ms=stretch.possible_ms + observed_ms,
         engine_ms=stretch.engine_ms + delta("engine_ms"),
@@ -193,41 +193,41 @@ def busy(
     )
     timed = {word for word in ("engine_ms", "prefill_ms", "decode_ms") if deltas.get(word) is not None}
     # Prefill time alone is all the work there is as long as nothing was generated.
-    counts_time = bool(timed - {"prefill_ms"}) or (bool(timed) and not now.request_steps)
+    counts_time = bool(timed - {"prefill_ms"}) or (bool(timed) and not work.request_steps)
     if not exact and any(map(delta, timed)):
-        now = replace(now, provenance=Provenance.BOUND)
+        work = replace(work, provenance=Provenance.BOUND)
     signs = (running, deltas.get("computed_tokens"), deltas.get("generated_tokens"))
     if not counts_time and (any(signs) or all(sign is None for sign in signs)):
-        return Busy(None, Provenance.BOUND, now)
-    unreported_ms = min(now.possible_ms, now.worked_ms) - now.reported_ms
+        return Busy(None, Provenance.BOUND, work)
+    unreported_ms = min(work.possible_ms, work.worked_ms) - work.reported_ms
     ms = max(0, min(floor(unreported_ms), observed_ms))
-    prefill_ms, decode_ms = now.split(now.reported_ms + ms)
-    prefill_ms = max(0, min(ms, prefill_ms - now.reported_prefill_ms))
-    decode_ms = max(0, min(ms, decode_ms - now.reported_decode_ms))
+    prefill_ms, decode_ms = work.split(work.reported_ms + ms)
+    prefill_ms = max(0, min(ms, prefill_ms - work.reported_prefill_ms))
+    decode_ms = max(0, min(ms, decode_ms - work.reported_decode_ms))
     idle = not (any(signs) if running is None else running or waiting)
-    if idle and now.settled:
+    if idle and work.settled:
         owed_ms = max(0.0, unreported_ms - ms)
-        origin = now.provenance if owed_ms else Provenance.COUNTER
-        worked_ms = now.reported_ms + ms + owed_ms
-        prefill_end_ms, decode_end_ms = now.split(ceil(worked_ms))
-        left = Stretch(
+        origin = work.provenance if owed_ms else Provenance.COUNTER
+        worked_ms = work.reported_ms + ms + owed_ms
+        prefill_end_ms, decode_end_ms = work.split(ceil(worked_ms))
+        next_stretch = Stretch(
             possible_ms=owed_ms,
             owed_ms=owed_ms,
-            owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - now.reported_prefill_ms - prefill_ms)),
-            owed_decode_ms=min(owed_ms, max(0, decode_end_ms - now.reported_decode_ms - decode_ms)),
+            owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - work.reported_prefill_ms - prefill_ms)),
+            owed_decode_ms=min(owed_ms, max(0, decode_end_ms - work.reported_decode_ms - decode_ms)),
             provenance=origin,
         )
     else:
-        left = replace(
-            now,
-            reported_ms=now.reported_ms + ms,
-            reported_prefill_ms=now.reported_prefill_ms + prefill_ms,
-            reported_decode_ms=now.reported_decode_ms + decode_ms,
+        next_stretch = replace(
+            work,
+            reported_ms=work.reported_ms + ms,
+            reported_prefill_ms=work.reported_prefill_ms + prefill_ms,
+            reported_decode_ms=work.reported_decode_ms + decode_ms,
         )
-    provenance = now.provenance if ms else Provenance.COUNTER
+    provenance = work.provenance if ms else Provenance.COUNTER
     if not {"prefill_ms", "decode_ms"} <= timed:
-        return Busy(ms, provenance, left)
-    return Busy(ms, provenance, left, prefill_ms, decode_ms)
+        return Busy(ms, provenance, next_stretch)
+    return Busy(ms, provenance, next_stretch, prefill_ms, decode_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,37 +255,37 @@ Key = tuple[int, str]
 Conditions = Mapping[Key, Condition]
 
 
-def followed(before: Conditions, now: Collection[Condition], judged: Collection[int]) -> tuple[Conditions, list[Event]]:
+def followed(
+    previous: Conditions, conditions: Collection[Condition], judged: Collection[int]
+) -> tuple[Conditions, list[Event]]:
     """Return the conditions to remember after a tick, and the events of what began and ended.
 
     `judged` are the owners of which this tick knows all conditions; those of other owners stay as they were.
     """
-    allocation = {key.key: key for key in now}
-    if not before and not allocation:
-        return before, []
+    present = {key.key: key for key in conditions}
+    if not previous and not present:
+        return previous, []
     remembered = {
-        key: condition
-        for key, condition in before.items()
-        if key not in allocation and condition.owner_id not in judged
+        key: condition for key, condition in previous.items() if key not in present and condition.owner_id not in judged
     }
-    events = [*_begun(before, allocation), *_ended(before, allocation, remembered)]
-    return remembered | {key: _oldest(before.get(key), condition) for key, condition in allocation.items()}, events
+    events = [*_begun(previous, present), *_ended(previous, present, remembered)]
+    return remembered | {key: _oldest(previous.get(key), condition) for key, condition in present.items()}, events
 
 
-def _oldest(before: Condition | None, now: Condition) -> Condition:
-    return before if before is not None and before.state == now.state else now
+def _oldest(previous: Condition | None, condition: Condition) -> Condition:
+    return previous if previous is not None and previous.state == condition.state else condition
 
 
-def _begun(before: Conditions, allocation: Conditions) -> Iterator[Event]:
-    for key, condition in allocation.items():
-        known = before.get(key)
-        if known is None or known.state != condition.state:
+def _begun(previous: Conditions, present: Conditions) -> Iterator[Event]:
+    for key, condition in present.items():
+        earlier = previous.get(key)
+        if earlier is None or earlier.state != condition.state:
             yield Event(condition.kind, condition.begins, condition.owner_id)
 
 
-def _ended(before: Conditions, allocation: Conditions, remembered: Conditions) -> Iterator[Event]:
-    for key, condition in before.items():
-        if key not in allocation and key not in remembered and condition.ends is not None:
+def _ended(previous: Conditions, present: Conditions, remembered: Conditions) -> Iterator[Event]:
+    for key, condition in previous.items():
+        if key not in present and key not in remembered and condition.ends is not None:
             yield Event(f"{condition.topic}_back", condition.ends, condition.owner_id)
 
 

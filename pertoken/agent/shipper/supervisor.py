@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TypedDict
 
 import pertoken
 from pertoken.errors import StoreError
@@ -33,6 +33,17 @@ LEAVE_S = 2.0
 """How long a child may take to end once its input did."""
 
 
+class _Report(TypedDict, total=False):
+    """One line of the child's output (`child.Report`)."""
+
+    acked: int
+    batch: int
+    kind: str
+    message: str
+    failed: str
+    done: bool
+
+
 class _Child:
     """A shipper process, and what it reported but nobody took yet."""
 
@@ -45,7 +56,7 @@ class _Child:
             cwd=Path(pertoken.__file__).parents[1],
             process_group=0,  # Ctrl-C is for the agent.
         )
-        self.reports: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self.reports: SimpleQueue[_Report | None] = SimpleQueue()
         """None once it ended."""
         threading.Thread(target=self._listen, name="shipping", daemon=True).start()
         # Through a pipe: arguments and environment of a process can be read by others.
