@@ -28,7 +28,7 @@ class Access:
     """Certificate to show, PEM; its key too, if `key_file` does not name it."""
     key_file: str | None = None
     user: str | None = None
-    """User whose password the token is (HTTP Basic), as BMCs want it; without it the token is a bearer token."""
+    """User with the token as password (HTTP Basic), as BMCs want it; without one it is a bearer token."""
     server_name: str | None = None
     """Name its certificate is made out to, where that is not the URL's host."""
 

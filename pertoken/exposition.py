@@ -2,8 +2,7 @@
 
 It needs no client library: the values come from the store, and the format takes forty lines.
 
-Front door: `page` (`Family`, `text_of`), `http_server` (`PageServer`), `server` (`MetricsServer`)
-and `otlp` (`Pusher`).
+Front door: `Family`, `text_of`, `PageServer`, `MetricsServer` and `Pusher` (OTLP).
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class PageServer:
         headers: Mapping[str, str] | None = None,
         may_connect: Callable[[str], bool] = lambda address: True,
     ) -> None:
-        """Bind the port. `headers` are those of every answer. Raises OSError."""
+        """Bind the port. `headers` go with every answer. Raises OSError."""
         self._server = _Server(address, answer, context, {**HEADERS, **(headers or {})}, may_connect)
         self._thread = threading.Thread(target=self._server.serve_forever, name=name, daemon=True)
 
@@ -191,7 +190,7 @@ class _Clients:
             self._deadlines.pop(client, None)
 
     def cut(self, now_s: float) -> None:
-        """Cut the clients whose time has passed."""
+        """Cut the clients that are past their time."""
         with self._lock:
             for client in [client for client, end in self._deadlines.items() if end is not None and end < now_s]:
                 self._cut(client)
@@ -253,7 +252,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log what is not the fault of a client that disconnected."""
+        """Log a fault, unless it is a client that disconnected."""
         import sys
 
         if not isinstance(sys.exception(), OSError):
@@ -400,7 +399,7 @@ class Pusher:
     """OTLP client that pushes when called: the program's own scheduler decides when.
 
     The SDK's periodic reader would start a thread of its own, and another one in each fork of the process, such as the
-    workers in which rules run.
+    workers of rules.
     """
 
     def __init__(self, endpoint: str, all_families: Iterable[Family], families: Families) -> None:

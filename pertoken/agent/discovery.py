@@ -1,6 +1,6 @@
 """The inference servers of this host: found among its processes, and each read beside the tick.
 
-Front door: `watch`. How servers are found is its own business.
+Front door: `Watch`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Discovery:
 
     endpoints: tuple[Endpoint, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
-    """Engines that are there but cannot be read, and what this agent has no right to see."""
+    """Engines that are there but cannot be read, and rights that this agent lacks."""
 
 
 def discover(host: HostProcesses, identify_kind: IdentifyKind, previous: Iterable[Endpoint] = ()) -> Discovery:
@@ -170,7 +170,7 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, previous: Iterabl
     unavailable: list[Unavailable] = []
     claimed: set[int] = set()
     led: set[int] = set()
-    """Processes of servers that were found; what such a server starts for itself is no other one."""
+    """Processes of servers that were found: a server is no other one because another started it."""
     for adapter, root in _roots(host):
         if root.pid in led:
             continue  # the engine around it counts what it does
@@ -225,7 +225,7 @@ def _roots(host: HostProcesses) -> list[tuple[Adapter, Process]]:
 def _servers_missing(
     host: HostProcesses, adapter: Adapter, root: Process, topology: Topology, found_servers: tuple[Server, ...]
 ) -> Iterator[Unavailable]:
-    """Yield what is missing where a process starts servers and some of them are not there."""
+    """Yield the servers that a process should have started and that are not there."""
     started = any(adapter.recognises(child.argv) for child in host.children(root.pid))
     ports = rank_ports(adapter, root) if topology.children is Children.RANK_SERVERS else range(len(found_servers))
     if found_servers and len(found_servers) < len(ports):
@@ -240,7 +240,7 @@ def _servers_missing(
 
 
 def _unread(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
-    """Yield inference servers and routers that are recognised and cannot be read, by what was seen of them."""
+    """Yield inference servers and routers that are recognised but cannot be read."""
     for process in host.processes.values():
         server = unread_server(process.argv)
         parent = host.processes.get(process.ppid)
@@ -350,7 +350,7 @@ def _asked(
 
 
 def _listener(kind: str, address: Address, host: HostProcesses, group: Collection[int], tls: bool = False) -> Endpoint:
-    """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
+    """Return an endpoint at `address`, a socket of the processes of `group`, without its process yet."""
     ip, port = address.reached or (address.ip, address.port)
     local = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
     contested = host.rivals(group, address) > 0
@@ -400,7 +400,7 @@ class Questions(Generic[_T]):
             self._answers.clear()
 
     def close(self) -> None:
-        """Ask nothing more; what is under way is not waited for."""
+        """Ask nothing more, without waiting for questions under way."""
         self._workers.close()
         with self._changed:
             self._under_way.clear()
@@ -422,7 +422,7 @@ log = logging.getLogger("pertoken.agent")
 MAX_READERS = 64
 """Engines read at the same time: as many may hang before another one has to wait."""
 MAX_QUESTIONS = 16
-"""Ports and URLs asked at the same time what they are."""
+"""Ports and URLs identified at the same time."""
 LIST_WAIT_S = 5.0
 """Longest wait for the processes of this host, which no server can hold up."""
 LOOK_WAIT_S = 10.0
@@ -487,9 +487,9 @@ class Watch:
             self._looked.set()
 
     def look(self) -> tuple[Endpoint, ...]:
-        """Find the servers there are now. One that does not answer but whose process lives is kept.
+        """Find the servers there are now. One that does not answer is kept while its process lives.
 
-        Servers that need not be asked what they are count at once, others within `LOOK_WAIT_S`.
+        Servers that need not be identified count at once, others within `LOOK_WAIT_S`.
         """
         with self._looking:
             processes = _once(host_processes)
@@ -506,7 +506,7 @@ class Watch:
     def _servers(
         self, processes: Callable[[], HostProcesses], *, final: bool
     ) -> tuple[tuple[Endpoint, ...], tuple[Unavailable, ...]]:
-        """Return the servers known by now and what is missing; not `final`: more answers are waited for."""
+        """Return the servers known by now, and the missing ones; without `final`, more answers are waited for."""
         endpoints: dict[str, Endpoint] = {}
         unavailable: list[Unavailable] = []
 
@@ -599,8 +599,8 @@ class Watch:
     def take(self, *, wait_s: float = READ_WAIT_S) -> tuple[EngineReading, ...]:
         """Return the newest reading of every server; never raises for one of them. One of several models has several.
 
-        One that was read before this tick has the time at which it was read. One of which nothing is there after
-        `wait_s` has a reading with the fault `LATE`; the next call returns what came meanwhile.
+        A reading from before this tick has the time at which it was read. A server without any after `wait_s` has one
+        with the fault `LATE`; the next call returns the reading that came meanwhile.
         """
         self.wait_read(wait_s)
         while not self._done.empty():
@@ -610,7 +610,7 @@ class Watch:
         return tuple(chain.from_iterable(engine.take(self._ticks, fresh_ms) for engine in engines))
 
     def read(self, *, latencies: bool = True, wait_s: float = READ_WAIT_S) -> tuple[EngineReading, ...]:
-        """Begin to read and take what is there within `wait_s`."""
+        """Begin to read, and take the readings that are there within `wait_s`."""
         self.start_read(latencies=latencies, patience_s=wait_s)
         return self.take(wait_s=wait_s)
 
@@ -626,7 +626,7 @@ class _Engine:
 
     reader: EngineReader
     endpoint: Endpoint
-    """What the last look found, which the reader began with or agrees with."""
+    """The server by the last look: the one that the reader began with, or agrees with."""
     under_way: bool = False
     reads_well: bool = False
     """Whether all of it could be read the last time."""
@@ -658,9 +658,9 @@ class _Engine:
         return read
 
     def take(self, tick: int, fresh_ms: float) -> tuple[EngineReading, ...]:
-        """Return what was read since the last call, or that it is late.
+        """Return the readings since the last call, or that they are late.
 
-        What an earlier tick began, or was there before `fresh_ms`, has the time at which it was read.
+        Those that an earlier tick began, or that were there before `fresh_ms`, have the time at which they were read.
         """
         result, self.result = self.result, None
         if result is None:
@@ -684,7 +684,7 @@ def cpu_time_ms(endpoint: Endpoint) -> int | None:
 
 
 def _once(call: Callable[[], HostProcesses]) -> Callable[[], HostProcesses]:
-    """Return `call` made once for all threads that need it, with what is mapped into a process looked up once."""
+    """Return `call` made once for all threads that need it; libraries of a process are looked up once too."""
     lock = threading.Lock()
 
     @cache
@@ -700,7 +700,7 @@ def _once(call: Callable[[], HostProcesses]) -> Callable[[], HostProcesses]:
 
 
 def _under(urls: Iterable[str], find: bool, endpoints: Iterable[Endpoint]) -> Iterable[Endpoint]:
-    """Return those of the known endpoints that these settings may find."""
+    """Return the endpoints that these settings may find too."""
     for endpoint in endpoints:
         if find and endpoint.found_by == "process":
             yield endpoint

@@ -1,4 +1,4 @@
-"""Gateways: what stands before engines and knows whom their tokens are for. `reader.GatewayWatch` is the front door."""
+"""Gateways: servers before engines that know the tenants of their tokens. Front door: `GatewayWatch`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class GatewayAdapter:
 
     kind: str
     tested_on: PageOrigin
-    """What the table was tested on."""
+    """Origin of the page that the table was tested on."""
     source: str
     """Where its names come from, and as of when."""
     marks: re.Pattern[str]
-    """What its metrics page has and no other gateway's, also before it has counted anything: searched in all of it."""
+    """Text in its metrics page alone, also before it has counted anything: searched in all of it."""
     paths: tuple[str, ...]
     """Paths of its metrics page, the usual one first."""
     counters: tuple[Counter, ...]
@@ -126,7 +126,7 @@ MAX_SERIES = 10_000
 
 
 def read_gateway(setting: GatewaySettings, limits: Limits) -> GatewayReading:
-    """Return what a gateway counts now. Raises ScrapeError where its page cannot be used."""
+    """Return the counts of a gateway now. Raises ScrapeError where its page cannot be used."""
     kinds = [ADAPTERS[setting.kind]] if setting.kind else list(ADAPTERS.values())
     error: ScrapeError | None = None
     for path in dict.fromkeys(path for adapter in kinds for path in adapter.paths):
@@ -170,7 +170,7 @@ def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: Page) -> G
 
 
 def tenant_of(setting: GatewaySettings, adapter: GatewayAdapter, labels: Labels) -> str:
-    """Return whose tokens a series counts: `{key="...",model="...",...}`, what it does not name left out."""
+    """Return the tenant of a series: `{key="...",model="...",...}`, without labels that it does not name."""
     named = dict(labels)
     values: dict[str, str] = {}
     for name in TENANT_LABELS:
@@ -202,7 +202,7 @@ class GatewayWatch:
             self._workers.submit(lambda setting=gateway: self._read(setting))  # type: ignore[misc]
 
     def take(self) -> tuple[GatewayReading, ...]:
-        """Return what was read since this was last called; of a gateway that was read twice the newest page."""
+        """Return the readings since the last call; of a gateway that was read twice the newest page."""
         with self._lock:
             done: Mapping[str, GatewayReading] = {reading.base_url: reading for reading in self._done}
             self._done = []
@@ -248,9 +248,9 @@ MAX_TOKENS = 10**9
 """Tokens of one request: more is no count."""
 _ALL_ROWS = "export it again as `GET /spend/logs?summarize=false`, which returns a row for each request"
 _REQUEST_COLUMNS = frozenset({"request_id", "call_type", "prompt_tokens", "completion_tokens"})
-"""Columns of which a row of a request has at least one."""
+"""Columns: a row of a request has at least one."""
 _STORED_ANSWER = re.compile(r"a?(get|retrieve|list|delete|cancel)_")
-"""Types of calls that handle an answer of an earlier request, whose tokens its own row has."""
+"""Types of calls that handle an answer of an earlier request: its own row has the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class SpendLog:
 def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
     """Return the tokens of a log: JSON (a list, or an object with `data`), or one of these or a row on each line.
 
-    Raises BadInput naming the file, the row and what is wrong with it.
+    Raises BadInput naming the file, the row and its fault.
     """
     tokens: dict[int, collections.Counter[str]] = defaultdict(collections.Counter)
     requests = cached = repeated = failed = 0
@@ -377,7 +377,7 @@ def _lines(path: Path, text: str) -> list[object]:
 
 
 def _labels(row: Mapping[str, object]) -> dict[str, str]:
-    """Return what a row names, under the labels that the gateway's metrics have for the same."""
+    """Return the names in a row, under the labels of the gateway's metrics."""
     about = _object(row.get("metadata"))
     named = {
         "model": row.get("model"),

@@ -68,7 +68,7 @@ IDENTITY = (
     "energy_source",
     "links",
 )
-"""Fields of a `DeviceReading` that identify the device and what its values measure."""
+"""Fields of a `DeviceReading` that identify the device and the sources of its values."""
 _VALUES = (*(metric.reading for metric in DEVICE), "energy_wraps_mj")
 
 if TYPE_CHECKING:
@@ -90,11 +90,11 @@ if TYPE_CHECKING:
         parent_uuid: str | None
         """The GPU that a MIG device or partition is a part of."""
         part_1e6: int | None
-        """What part of that GPU's compute slices it is."""
+        """Its part of that GPU's compute slices."""
         power_source: str | None
-        """What `power_mw` is, and of what: `average, gpu`; `instant, gpu`; `usage, module`."""
+        """Kind and scope of `power_mw`: `average, gpu`; `instant, gpu`; `usage, module`."""
         energy_source: str | None
-        """What `energy_mj` counts: `gpu`, or `module` with the CPU beside it."""
+        """Scope of `energy_mj`: `gpu`, or `module` with the CPU beside it."""
         links: str | None
         """JSON: how it reaches the other devices of its host (`state.fleet.LINKS` -> their UUIDs); None: not known."""
         energy_wraps_mj: int | None
@@ -162,16 +162,16 @@ class PlugReading:
 
     power_mw: int
     source: str
-    """Kind of what measures it: one of `settings.fleet.KINDS`."""
+    """Kind of the meter: one of `settings.fleet.KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriversReading:
-    """Readings of all drivers at one instant, with what they cost the sampler."""
+    """Readings of all drivers at one instant, with their cost to the sampler."""
 
     devices: tuple[DeviceReading, ...]
     unavailable: tuple[Unavailable, ...] = ()
-    """What is missing for the whole host: no NVIDIA driver, no ROCm."""
+    """Gaps of the whole host: no NVIDIA driver, no ROCm."""
     driver_events: tuple[DriverEvent, ...] = ()
     driver_calls: int = 0
     cpu_ms: int = 0
@@ -181,11 +181,11 @@ class DriversReading:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReading:
-    """All devices and the host at one instant, with what asking the drivers cost."""
+    """All devices and the host at one instant, with the cost of reading them."""
 
     host: HostReading
     devices: tuple[DeviceReading, ...]
-    """Those of the drivers, then the CPUs."""
+    """Devices of the drivers, then the CPUs."""
     unavailable: tuple[Unavailable, ...] = ()
     driver_events: tuple[DriverEvent, ...] = ()
     driver_calls: int = 0
@@ -234,7 +234,7 @@ class HistogramReading:
 
 @dataclass(frozen=True, slots=True)
 class GatewayReading:
-    """One page of a gateway: absolute counts by series, and whose tokens each series counts."""
+    """One page of a gateway: absolute counts by series, and the tenant of each."""
 
     kind: str
     """Key of `agent.gateways.ADAPTERS`."""
@@ -247,7 +247,7 @@ class GatewayReading:
 
 
 SLEEP_AFTER = "sleep_after_s"
-"""Name, beside those of knobs, of the seconds without a request after which a server unloads its model."""
+"""Name, beside knobs, of the seconds without a request after which a server unloads its model."""
 LATE = "late"
 """`fault_kind` of a reading that is still under way: its engine has no row in this tick, and the next one covers it."""
 
@@ -257,7 +257,7 @@ class EngineReading:
     """One scrape of one engine: absolute counters by series, gauges by word, or why there are none.
 
     Counters are keyed `word` or `word{label="value"}`: one key for every series on the page, so that a label set
-    that appears late is a counter of its own. Words are those of `metrics`; how a request ended is
+    that appears late is a counter of its own. Words are names of `metrics`; how a request ended is
     its label `reason`, whatever the engine calls it.
     """
 
@@ -268,7 +268,7 @@ class EngineReading:
     model_facts: dict[str, object] = field(default_factory=dict)
     """Fields of `Model` that the engine itself reported, or the files of its model."""
     knobs: dict[str, object] = field(default_factory=dict)
-    """Endpoint's knobs plus what the engine's API and page report."""
+    """Endpoint's knobs, and the knobs that the engine's API and page report."""
     counters: dict[str, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
@@ -279,7 +279,7 @@ class EngineReading:
     life_ms: int | None = None
     """The same, or another positive number that its page gives each life of its process."""
     unavailable: tuple[Unavailable, ...] = ()
-    """Metrics that this engine never exposes, and what could not be read beside its page."""
+    """Metrics that this engine never exposes, and gaps beside its page."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
@@ -292,7 +292,7 @@ class EngineReading:
 
 @dataclass(frozen=True, slots=True)
 class LastMeter:
-    """Energy values of a device whose counter and power were not read together."""
+    """Energy values of a device, read at two moments."""
 
     energy_mj: int | None
     power_mw: int | None
@@ -309,7 +309,7 @@ class EnergyStep:
     """Energy between two readings, millijoules, never negative. None: not known."""
 
     counter_mj: int | None
-    """What the device's counter grew by."""
+    """Increase of the device's counter."""
     integral_mj: int | None
     """Trapezoid of the two power readings."""
     fault: str | None = None
@@ -347,9 +347,9 @@ def energy_step(earlier: DeviceReading | LastMeter, later: DeviceReading, elapse
 MAX_PID = 2**22
 """PID_MAX_LIMIT of the Linux kernel (include/linux/threads.h)."""
 MAX_NETWORK_BYTES_S = 10**13
-"""80 Tbit/s: twenty times what eight network adapters of 400 Gbit/s carry together."""
+"""80 Tbit/s: twenty times the sum of eight network adapters of 400 Gbit/s."""
 MAX_TRAFFIC_BYTES_S = 10**14
-"""100 TB/s: a hundred times what two sockets of a server move to and from memory."""
+"""100 TB/s: a hundred times the memory traffic of two sockets of a server."""
 
 
 def _unavailable(metric: str, bound: Plausible) -> Unavailable:
@@ -488,7 +488,7 @@ def _bounded(device: DeviceReading, previous: DeviceReading | None) -> DeviceRea
 
 
 def _hidden(device: DeviceReading, unavailable: Sequence[Unavailable]) -> DeviceReading:
-    """Return the reading without the metrics of these gaps, which replace what gaps those metrics had."""
+    """Return the reading without the metrics of these gaps, which replace the gaps of the same metrics."""
     metrics = dict.fromkeys(missing.metric for missing in unavailable)
     kept = tuple(missing for missing in device.unavailable if missing.metric not in metrics)
     return device._replace(**metrics, unavailable=(*kept, *unavailable))
@@ -512,7 +512,7 @@ def _works(device: DeviceReading, previous: DeviceReading | None) -> bool:
 
 
 def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceReading, ...]:
-    """Return the devices, with the part unknown of those whose parts add up to more than their GPU."""
+    """Return the devices; parts that add up to more than their GPU are unknown."""
     parts: dict[str, int] = defaultdict(int)
     for device in devices:
         if device.parent_uuid is not None and not device.lost:

@@ -1,6 +1,6 @@
 """Pages of inference servers: fetched over HTTP within a time and a size, and parsed.
 
-Front door: `http` (one request), `page` (the Prometheus text format).
+Front door: `get`, `fetch` (one request), `Parser`, `parse` (the Prometheus text format).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Incoming:
             yield part
 
     def rest(self) -> Iterator[bytes]:
-        """Yield what comes until the connection ends."""
+        """Yield the bytes until the connection ends."""
         while self._buffer or self._receive():
             yield bytes(self._buffer)
             self._buffer.clear()
@@ -131,7 +131,7 @@ class Head:
 def read_head(incoming: Incoming) -> Head:
     """Return the status and headers of the reply that comes next, interim replies left out.
 
-    Raises ValueError for what is not HTTP/1, ConnectionError for a connection that ends before its first byte.
+    Raises ValueError for a reply that is not HTTP/1, ConnectionError for a connection that ends before its first byte.
     """
     incoming.begin()
     while True:
@@ -284,7 +284,7 @@ class _Target:
 
 @lru_cache(256)
 def _target(url: str) -> _Target:
-    """Return what a URL names: the same few are asked in every tick."""
+    """Return the parts of a URL: the same few are asked in every tick."""
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     port, authority = parts.port or (443 if secure else 80), parts.netloc.rpartition("@")[2]
@@ -465,7 +465,7 @@ class Page:
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
         """Return upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
 
-        Raises PageError for a set of buckets without +Inf or whose cumulative counts fall.
+        Raises PageError for a set of buckets without +Inf or with cumulative counts that fall.
         """
         bucket = f"{name}_bucket"
         series = self.samples.get(bucket, {})
@@ -487,7 +487,7 @@ _Series = tuple[str, Labels]
 
 
 class Parser:
-    """Reads successive pages of one server, and takes the samples whose names are in `wanted`.
+    """Reads successive pages of one server, and takes the samples with names in `wanted`.
 
     A page usually has the lines of the previous page with other numbers: then only those are read.
     """
@@ -519,7 +519,7 @@ class Parser:
         return Page(samples, page.layout)
 
     def _with_new_numbers(self, lines: list[str]) -> Page | None:
-        """Return the page if its lines are those of the previous page with other numbers."""
+        """Return the page if it has the lines of the previous page with other numbers."""
         if len(lines) != len(self._lines):
             return None
         numbers: list[str] = []
@@ -615,7 +615,7 @@ _SAMPLE = re.compile(
 _PLAIN_HEAD = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)({_BRACES})?").fullmatch
 _PLAIN_NUMBER = re.compile(_NUMBER).fullmatch
 _PLAIN_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
-"""Each on a line: hundreds at once cost a fifth of what they cost one by one."""
+"""Each on a line: hundreds at once cost a fifth of their cost one by one."""
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")

@@ -119,14 +119,14 @@ class Patience:
 
     @property
     def hung(self) -> frozenset[object]:
-        """The items whose calls have not returned."""
+        """The items with calls that have not returned."""
         with self._moved:
             return frozenset(self._hung)
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
-        """`function` of each item, in their order; None for one that hangs, now or still.
+        """Return `function` of each item, in their order; None for one that hangs, now or still.
 
-        An item is what hangs, so it must be hashable. Raises what `function` raises; nothing is asked after that.
+        Items must be hashable. Raises the errors of `function`; nothing is asked after one.
         """
         hung = self.hung
         answers: dict[Item, Result] = {}
@@ -142,7 +142,7 @@ class Patience:
         return [answers.get(item) for item in items]
 
     def close(self) -> None:
-        """Wait, without end, for what hangs: a process must not end inside a driver call."""
+        """Wait, without end, for calls that hang: a process must not end inside a driver call."""
         if self._queue is not None:
             self._queue.put(None)
             self._queue = None

@@ -49,7 +49,7 @@ class Placement:
     def over(self, present: Placement) -> Placement:
         """Return this placement completed by the present one.
 
-        A proposal names what changes: the provider, region and purchase it leaves out stay. The instance (type, size,
+        A proposal names its changes: the provider, region and purchase it leaves out stay. The instance (type, size,
         offer) stays only while accelerator and provider do.
         """
         if self.purchase == "per_token":  # an API has no devices, and its regions are its own
@@ -77,7 +77,7 @@ class Commitment:
     count: int
     nano_usd_per_instance_hour: int
     end_ts: int | None = None
-    """Epoch seconds, UTC; None of one that is proposed, whose term starts when it is bought."""
+    """Epoch seconds, UTC; None if it is only proposed: its term starts when it is bought."""
     years: int | None = None
     """Term of one that is proposed."""
 
@@ -167,7 +167,7 @@ class Deployment:
     device_ids: tuple[int, ...] = ()
     placement: Placement = field(default_factory=Placement)
     serves: tuple[tuple[str, float | None], ...] = ()
-    """(service, share of its demand); None: an even part of what the service's other deployments leave."""
+    """(service, share of its demand); None: an even part of the demand that other deployments leave."""
     share_source: str | None = None
     """Source of the measured share of a demand that a proposal gives it; None while that is a guess."""
     restart: bool = False
@@ -288,7 +288,7 @@ def parsed(text: object) -> Workload | None:
 
 
 def is_owner_knob(name: str) -> bool:
-    """Return whether a knob of an epoch names an owner: it changes nothing of what runs."""
+    """Return whether a knob of an epoch names an owner: it changes nothing of the engine."""
     return name in (WORKLOAD, JOB, *JOB_FACTS, SLICE) or name.startswith(LABEL)
 
 

@@ -72,7 +72,7 @@ class Diff:
 
     @property
     def _identity(self) -> str:
-        """Return the difference as JSON with sorted keys, without what it costs or promises.
+        """Return the difference as JSON with sorted keys, without `_NOT_IDENTITY`.
 
         It equals that of `plain`, and the values that replicas have in common are written once: a third of the time.
         """
@@ -220,7 +220,7 @@ def _changed(deployment: Deployment, to: Deployment) -> Iterator[str]:
 
 
 _NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", "confirmed", "share_source")
-"""Fields that state what a change costs or promises, or who vouches for it, not what it is."""
+"""Fields of the cost, the promise or the source of a change, which do not identify it."""
 
 
 _json = json.JSONEncoder(sort_keys=True).encode
@@ -244,7 +244,7 @@ def _identity(kind: type) -> tuple[str, ...] | None:
 
 
 def plain(value: object) -> object:
-    """Return a state value as JSON values, without what it costs or promises; a model is its name."""
+    """Return a state value as JSON values, without `_NOT_IDENTITY`; a model is its name."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Model):

@@ -44,7 +44,7 @@ class Device:
     accelerator: str | None = None
     """Catalog name; None if the catalog does not know it."""
     kind: str = "gpu"
-    """`gpu` or `cpu`: the CPUs of a host are one device, whose price GPUs usually include."""
+    """`gpu` or `cpu`: the CPUs of a host are one device. The price of GPUs usually includes it."""
     partitions: tuple[Partition, ...] = ()
     links: tuple[tuple[int, str], ...] = ()
     """(id of another device of this host, one of `LINKS`), as far as its driver reports them."""
@@ -65,7 +65,7 @@ class Host:
 def divided(device: Device, profiles: Sequence[str], used: Container[int]) -> Device:
     """Return a device with a partition of each profile, numbered -1, -2, ... without the `used` ids.
 
-    Raises InvalidEdit if it is divided already, for what is no profile, and for more than `MAX_PARTITIONS`.
+    Raises InvalidEdit for a divided device, a text that is no profile, and more than `MAX_PARTITIONS`.
     """
     if device.partitions:
         raise InvalidEdit(f"{device.name} is divided already")
@@ -135,7 +135,7 @@ class Fleet:
 
     @cached_property
     def _device_of(self) -> Mapping[int, Device]:
-        """Devices by their id and by those of their partitions."""
+        """Devices by their id and the ids of their partitions."""
         parts = {part.partition_id: device for device in reversed(self.devices) for part in reversed(device.partitions)}
         return parts | {device.device_id: device for device in self.devices}
 
@@ -172,12 +172,12 @@ class Fleet:
 
     @cached_property
     def used_devices(self) -> frozenset[int]:
-        """Ids of the devices on which, or on partitions of which, something runs."""
+        """Ids of the devices that run something, also on their partitions."""
         return frozenset().union(*self.used_by.values())
 
     @cached_property
     def used_by(self) -> Mapping[str, frozenset[int]]:
-        """Ids of the devices that each service runs on, by its name; those of partitions are the devices divided."""
+        """Ids of the devices that each service runs on, by its name; a partition counts as its device."""
         parts = self.partition_of
         return {
             service.name: frozenset(
@@ -219,7 +219,7 @@ class Fleet:
         return places
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out what is computed from the rest."""
+        """Leave out values that are computed from the rest."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def deployment(self, deployment_id: int) -> Deployment:
@@ -370,7 +370,7 @@ class Fleet:
         """Return this fleet with a device divided into partitions of these profiles.
 
         Deployments move onto them by `on_devices`, as onto any device. Raises InvalidEdit if the device is not part of
-        the fleet, is divided already or in use, or for what is no profile.
+        the fleet, is divided already or in use, or for a text that is no profile.
         """
         known_device = self.device(device if isinstance(device, int) else device.device_id)
         used = {part.partition_id for device in self.devices for part in device.partitions}
@@ -410,7 +410,7 @@ class Fleet:
 
 
 def services_unlike(fleet: Fleet, reference: Fleet) -> tuple[Service, ...]:
-    """Return the services that `reference` does not share. An edit shares with its original what it does not change."""
+    """Return the services that `reference` does not share. An edit shares unchanged values with its original."""
     present = reference.service_of
     return tuple(service for service in fleet.services if present.get(service.name) is not service)
 
@@ -433,7 +433,7 @@ def _refuse_duplicates(what: str, ids: Sequence[int | str]) -> None:
 
 
 def _with(service: Service, changed: dict[int, Deployment]) -> Service:
-    """Return the service itself where nothing of it changed: what is the same value need not be compared."""
+    """Return the service itself where nothing of it changed: the same value need not be compared."""
     if all(changed.get(deployment.deployment_id, deployment) is deployment for deployment in service.deployments):
         return service
     return replace(

@@ -93,7 +93,7 @@ _INSTEAD = {
     ),
     "devices": ": use on_devices(ids)",
 }
-"""What to use for names that are no knobs, but that a rule may look for."""
+"""Remedies for names that are no knobs, but that a rule may look for."""
 
 
 def checked(changes: Mapping[str, object]) -> dict[str, Any]:

@@ -155,10 +155,10 @@ class Exporter:
     uuid: str
     """Label that holds the UUID."""
     uuid_prefix: str
-    """What the driver's UUIDs have before those of the label."""
+    """Text before the label's UUID in that of the driver."""
     series: tuple[DeviceSeries, ...]
     memory: tuple[str, ...]
-    """Series whose sum is the memory of a device, in units of `memory_scale` bytes."""
+    """Series that add up to the memory of a device, in units of `memory_scale` bytes."""
     memory_scale: int
     name: str = ""
     """Label with the product's name, on the series or on `info`."""
@@ -241,7 +241,7 @@ _PAGE_LABELS = frozenset(
     {"model_name", "engine", "engine_type", "finished_reason", "le", "quantile", "source", "reason", "mode", "category"}
     | {"tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "is_streaming", "position", "kind", "model", "pid"}
 )
-"""Labels of engines' own pages, for a target whose process reports no start time."""
+"""Labels of engines' own pages, for a target without a start time of its process."""
 _COUNTERS = ("_total", "_sum", "_count")
 LAG_STEPS = 3
 """Steps by which two scrapes of one process may differ: one is late, or fills a gap by the sample before."""
@@ -273,7 +273,7 @@ class Scrape:
 
 
 class Targets:
-    """Split of the labels of series in those of the page and those of the target."""
+    """Split of the labels of series by page and target."""
 
     def __init__(self, series: Iterable[Series]) -> None:
         self._starts: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
@@ -290,7 +290,7 @@ class Targets:
         }
 
     def split(self, labels: Mapping[str, str]) -> tuple[Mapping[str, str], Labels]:
-        """Return the labels of a series' target, and those of its page."""
+        """Return the labels of a series' target, and of its page."""
         series_labels = _without_name(labels)
         starts = [start for start in self._starts[_scraped(series_labels)] if start.items() <= series_labels.items()]
         if starts:
@@ -327,7 +327,7 @@ def processes(scrapes: Iterable[Scrape]) -> list[list[Scrape]]:
 
 
 def merged(process: Sequence[Scrape]) -> dict[Row, Sequence[float | None]]:
-    """Return the rows of a process: at each step those of its first scrape that has any.
+    """Return the rows of a process: at each step, of its first scrape that has any.
 
     A counter that falls only because another scrape is a little behind stays where it was.
     """
@@ -379,7 +379,7 @@ def _is_same(first: Scrape, second: Scrape) -> bool:
 
 
 def _agree(first: Scrape, second: Scrape) -> bool:
-    """Return whether the counters of two scrapes are those of one process, read at about the same time."""
+    """Return whether the counters of two scrapes are of one process, read at about the same time."""
     compared = agreeing = 0
     for row in first.rows.keys() & second.rows.keys():
         if row[0].endswith(_COUNTERS):

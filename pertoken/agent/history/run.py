@@ -1,4 +1,4 @@
-"""Import of what a Prometheus server recorded: hours at a time, into a folder that no agent writes meanwhile.
+"""Import of the records of a Prometheus server: hours at a time, into a folder that no agent writes meanwhile.
 
 Roll-ups are computed from the replayed minutes by the store itself. An import goes on from where the one before it
 ended, host by host, and ends where an agent's own telemetry of that host begins: no minute is stored twice, and no
@@ -131,7 +131,7 @@ def replay(host: ImportedHost, chunk: Chunk, steps: range) -> Iterator[Tick]:
 
 
 def _imported(tick: Tick, assumed: set[str]) -> Tick:
-    """Return the tick without what only an agent has, its shares as sure as what names the holders."""
+    """Return the tick without the columns of an agent; shares without a known holder are assumed."""
     unsure = {device.device_id for device in tick.devices if device.uuid in assumed}
     samples = tuple(
         replace(sample, provenance=Provenance.ASSUMED)
@@ -317,7 +317,7 @@ class Imported:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     note: str | None = None
-    """Why a part of what was asked for was left out."""
+    """Why a part of the import was left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +399,7 @@ class _Run:
         self._totals: dict[str, Imported] = {}
         self._missing: dict[tuple[str, str, str | None], set[int]] = defaultdict(set)
         self.engines: set[tuple[str, str, str]] = set()
-        """(kind, host, address) of each engine whose counters are known."""
+        """(kind, host, address) of each engine with known counters."""
 
     def hosts(self, chunk: Chunk, url: str, store: Store) -> Iterator[ImportedHost]:
         """Yield the hosts of a chunk, each with the state that its steps before left."""
@@ -453,7 +453,7 @@ class _Run:
         return replace(tick, devices=tuple(device for device in tick.devices if device.uuid not in taken))
 
     def report(self) -> ImportReport:
-        """Return what was imported, and what is missing most often first."""
+        """Return the totals by host, and the missing metrics, most frequent first."""
         blocked = [
             Blocked(label_of(metric), len(owners), reason, remedy)
             for (metric, reason, remedy), owners in self._missing.items()
@@ -469,7 +469,7 @@ def _recorded_before(ts: int, host: str, chunk: Chunk) -> bool:
 
 
 _LOG = "spend log"
-"""Part of the ids of what is imported: a gateway whose page is read, too, has ids of its own."""
+"""Part of the ids of imported rows: a gateway that is read too has ids of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +481,7 @@ class ImportedLog:
     """Minutes that were stored; None for none."""
     tokens: int
     left_out_minutes: int
-    """Minutes that are not newer than what was imported before."""
+    """Minutes that are not newer than the previous import."""
 
 
 def import_spend_log(log: SpendLog, url: str, store: Store, location: StoreLocation) -> ImportedLog:

@@ -1,8 +1,8 @@
-"""Series of a Prometheus server, by the engine or device they are of.
+"""Series of a Prometheus server, by engine and by device.
 
-Engines are distinguished by their process (see `targets`), devices by UUID. Host names come from a label that a person
-named, from the exporter, from the labels that Kubernetes discovery adds, from a GPU that names the engine's pod, else
-from the address.
+Engines are distinguished by their process (`prometheus.processes`), devices by UUID. A host's name comes from a label
+that a person named, from the exporter, or from the labels that Kubernetes discovery adds. Without these it comes from
+a GPU that names the engine's pod, else from the address.
 """
 
 import re
@@ -35,16 +35,16 @@ from pertoken.agent.scrape import Labels, Layout, Page
 from pertoken.state.deployment import WORKLOAD
 
 ENGINES = ("vllm", "sglang")
-"""Engines whose pages name the model in a label: all that is known of the others comes from their API."""
+"""Engines that name the model in a label of their page: of others it is known from their API alone."""
 PREFIXES = ("", "kserve_", "ray_")
-"""What relabelling rules put before the names of engines: KServe's and Ray's, else any that is found."""
+"""Prefixes of relabelling rules before the names of engines: KServe's and Ray's, else any that is found."""
 MAX_QUERY = 4000
 """Characters of a query that proxies pass on in a URL."""
 _EXPORTER_POD = re.compile(r"dcgm-exporter(-\w+)?-[a-z0-9]{5}$")
 """Names of pods of dcgm-exporter, which reports its pod as the host where it has no other name."""
 HISTOGRAMS_S = 600
-"""Time between two readings of histograms, which have ten times as many series as all else: what was observed between
-the last of them and a restart is lost."""
+"""Time between two readings of histograms, which have ten times as many series as all else: observations between the
+last one and a restart are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def read_chunk(source: Source, steps: Steps, counted_engines: Collection[tuple[s
 
 
 def found_names(source: Source, steps: Steps) -> list[str]:
-    """Return names that look like counts of tokens under any name, of what a server has at these steps."""
+    """Return the names on a server at these steps that look like counts of tokens."""
     series = source.api.ranges(f'count by (__name__) ({{__name__=~".*[Tt]okens?_total"{_and(source.match)}}})', steps)
     return sorted({item.labels.get("__name__", "") for item in series} - {""})
 
@@ -235,7 +235,7 @@ class _Hosts:
 
 
 def _on_hosts_of_pods(devices: Sequence[DeviceSeries], engines: Sequence[EngineSeries]) -> list[DeviceSeries]:
-    """Return the devices, those whose exporter names no host on the host of the engine whose pod they name."""
+    """Return the devices; one without a host by its exporter is on the host of the engine in its pod."""
     hosts: dict[str, set[str]] = defaultdict(set)
     for device in devices:
         if not device.host_named:
@@ -321,7 +321,7 @@ def _literal(text: str) -> str:
 
 
 def _union(process: Sequence[Scrape]) -> dict[str, str]:
-    """Return the labels of a process's target: those of its first scrape go first."""
+    """Return the labels of a process's target: its first scrape goes first."""
     return {name: value for scrape in reversed(process) for name, value in scrape.target.items()}
 
 

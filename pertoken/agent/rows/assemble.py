@@ -1,10 +1,11 @@
-"""From readings to rows: what changed since the tick before, as one `Tick`, and what to remember for the next.
+"""From readings to rows: the changes since the tick before as one `Tick`, and the state to keep for the next.
 
 Pure: clocks, readings and the memory of the tick before come in, values go out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, pairwise
@@ -83,9 +84,9 @@ class Part:
 def spread(
     samples: Sequence[object], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]
 ) -> list[object]:
-    """Return the samples of a tick, those that cover a long time in parts; `epochs` by deployment.
+    """Return the samples of a tick, long ones in parts; `epochs` by deployment.
 
-    The durations, the times observed and busy, and the energy of the parts of a row add up to those of the row.
+    Duration, observed time, busy time and energy of the parts add up to the row.
     """
     limit_ms = OBSERVED_TICKS * 1000 * moment.interval_s
     if moment.ts <= tick_state.set_back_ts or all(getattr(sample, "duration_ms", 0) <= limit_ms for sample in samples):
@@ -115,8 +116,8 @@ def spread(
 def parts(ts: int, duration_ms: int, after_ts: int) -> tuple[Part, ...]:
     """Return the parts of a row that covers the `duration_ms` until `ts`, in order; all end after `after_ts`.
 
-    The bucket in which a long absence begins has rows of its owner already, of which the older may be deleted: were it
-    computed again, they would be missing. Its part is filed under the next one.
+    The bucket in which a long absence begins has rows of its owner already, and the older may be deleted: computed
+    again, the bucket would lack them. Its part is filed under the next one.
     """
     start_ms = 1000 * ts - duration_ms
     oldest = max(start_ms // 1000, after_ts, ts - MAX_SPLIT_S)
@@ -198,7 +199,7 @@ def _latest(amount: int, durations: Sequence[int]) -> list[int]:
 
 
 def _busy(busy_ms: int, durations: Sequence[int], observed: Sequence[int]) -> list[int]:
-    """Return the busy time of each part: what was observed is the latest; any other is spread evenly over the rest."""
+    """Return the busy time of each part: observed time is the latest; any other is spread evenly over the rest."""
     latest = _latest(min(busy_ms, sum(observed)), observed)
     unobserved = [duration - seen for duration, seen in zip(durations, observed, strict=True)]
     rest = _evenly(busy_ms - sum(latest), unobserved)
@@ -215,38 +216,24 @@ def _evenly(amount: int, durations: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayRows:
-    """Rows of all gateways that were read for a tick."""
+class GatewayStep:
+    """Rows of one gateway that was read for a tick."""
 
-    engines: tuple[EngineRow, ...] = ()
-    deployments: tuple[DeploymentRow, ...] = ()
-    epochs: Mapping[int, EpochRow] = field(default_factory=dict)
-    """By deployment."""
-    samples: tuple[EngineCounterSample, ...] = ()
-    states: tuple[CounterState, ...] = ()
-    forgotten: tuple[tuple[int, str], ...] = ()
-    taken: tuple[int, ...] = ()
-    """Ids of the gateways whose counters were taken."""
-    events: tuple[Event, ...] = ()
+    engine: EngineRow
+    deployment: DeploymentRow
+    epoch: EpochRow
+    samples: tuple[EngineCounterSample, ...]
+    states: tuple[CounterState, ...]
+    forgotten: tuple[tuple[int, str], ...]
+    events: tuple[Event, ...]
 
 
-def gateway_rows(
-    tick_state: TickState, readings: Iterable[GatewayReading], host_id: int, moment: Moment, *, baseline: bool
-) -> GatewayRows:
-    """Return the rows of these pages. With `baseline`, counters are left for the first real tick to take.
+def _gateway_step(tick_state: TickState, reading: GatewayReading, host_id: int, moment: Moment) -> GatewayStep:
+    """Return the rows of a page.
 
-    Counters of the first page are only remembered; a series that appears on a later one counts from 0. What a page
-    cannot count for certain is not counted: it stays unattributed.
+    Counters of the first page are only remembered; a series that appears on a later one counts from 0. Tokens that a
+    page does not count for certain stay unattributed.
     """
-    rows = GatewayRows()
-    for reading in () if baseline else readings:
-        rows = _with(rows, tick_state, reading, host_id, moment)
-    return rows
-
-
-def _with(
-    rows: GatewayRows, tick_state: TickState, reading: GatewayReading, host_id: int, moment: Moment
-) -> GatewayRows:
     engine_id = stable_id("gateway", host_id, reading.base_url)
     deployment_id = stable_id("deployment", engine_id, GATEWAY)
     life = None if reading.life_ms is None else counters.page_life(reading.life_ms)
@@ -261,7 +248,7 @@ def _with(
     )
     states, since_page_ms = tick_state.counters.get(engine_id, {}), tick_state.since_page_ms(engine_id, moment)
     lives = {state.life for state in states.values()}
-    events = rows.events
+    events: tuple[Event, ...] = ()
     if (
         lives
         and life not in lives
@@ -270,7 +257,7 @@ def _with(
     ):
         # It ran already when another process answered: each counts a part of the requests, and nothing adds them up.
         reason = f"{reading.base_url}: several processes of the gateway answer in turn, so that none is counted"
-        events = (*events, Event("gateway_in_turn", f"{reason}; let them share PROMETHEUS_MULTIPROC_DIR", engine_id))
+        events = (Event("gateway_in_turn", f"{reason}; let them share PROMETHEUS_MULTIPROC_DIR", engine_id),)
         taken = rebase(states, reading.counters, owner_id=engine_id, life=life, ts=moment.ts, reason=reason)
     else:
         taken = advance(
@@ -282,26 +269,18 @@ def _with(
             from_zero=engine_id in tick_state.pages,  # its page was seen before it had counted anything
             elapsed_s=since_page_ms / 1000,
         )
-    deltas: dict[str, int] = {}
+    deltas = Counter[str]()
     for series, delta in taken.deltas.items():
         if delta:
-            metric = reading.metric_of[series]
-            deltas[metric] = deltas.get(metric, 0) + delta
-    return GatewayRows(
-        engines=(
-            *rows.engines,
-            EngineRow(engine_id, host_id, reading.kind, reading.base_url, None, None, None, None, GATEWAY, life),
-        ),
-        deployments=(*rows.deployments, DeploymentRow(deployment_id, engine_id, host_id, reading.kind)),
-        epochs={**rows.epochs, deployment_id: epoch},
-        samples=(
-            *rows.samples,
-            *(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in deltas.items()),
-        ),
-        states=(*rows.states, *taken.moved),
-        forgotten=(*rows.forgotten, *((engine_id, series) for series in taken.forgotten)),
-        taken=(*rows.taken, engine_id),
-        events=events,
+            deltas[reading.metric_of[series]] += delta
+    return GatewayStep(
+        EngineRow(engine_id, host_id, reading.kind, reading.base_url, None, None, None, None, GATEWAY, life),
+        DeploymentRow(deployment_id, engine_id, host_id, reading.kind),
+        epoch,
+        tuple(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in deltas.items()),
+        taken.moved,
+        tuple((engine_id, series) for series in taken.forgotten),
+        events,
     )
 
 
@@ -327,11 +306,11 @@ class Readings:
     events: tuple[Event, ...] = ()
     identity: HostIdentity = field(default_factory=HostIdentity)
     conditions: tuple[Condition, ...] = ()
-    """Those of the whole host."""
+    """Conditions of the whole host."""
     gateways: tuple[GatewayReading, ...] = ()
     """Those that were read since the tick before."""
     jobs_by_gpu: Mapping[str, str] = field(default_factory=dict)
-    """Batch job of each GPU by its number, of the deployments whose processes name none."""
+    """Batch job of each GPU by its number, for deployments with processes that name none."""
     plug: PlugReading | None = None
     """Power of the server at its plug; None where nothing measures it."""
 
@@ -358,8 +337,12 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
         readings = replace(readings, unavailable=gaps_now, conditions=conditions_now)
     owners = find_owners(tick_state, devices, engines, readings.cpu_time_ms)
     allocations = {**owners.gpu, **owners.cpu}
-    gateways = gateway_rows(tick_state, readings.gateways, host_id, moment, baseline=baseline)
-    epochs = {**_epochs(tick_state, devices, engines, allocations, readings.jobs_by_gpu, moment.ts), **gateways.epochs}
+    # At the baseline, counters of gateways are left for the first real tick to take.
+    gateways = [] if baseline else [_gateway_step(tick_state, page, host_id, moment) for page in readings.gateways]
+    servers: list[EngineStep | GatewayStep] = [*engines, *gateways]
+    steps: list[DeviceStep | EngineStep | GatewayStep] = [*devices, *servers]
+    epochs = _epochs(tick_state, devices, engines, allocations, readings.jobs_by_gpu, moment.ts)
+    epochs |= {step.deployment.deployment_id: step.epoch for step in gateways}
 
     samples: list[object] = []
     if cost is not None:
@@ -375,7 +358,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
-        samples += gateways.samples
+        samples += chain.from_iterable(step.samples for step in gateways)
         samples += _shares(present, engines, allocations, epochs, moment.ts)
     unavailable = _unavailable(readings, host_id, devices, engines, owners.unavailable)
     capabilities = (
@@ -389,33 +372,29 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     events = [
         readings.events,
         reported_events,
-        *(step.events for step in devices),
-        *(step.events for step in engines),
-        gateways.events,
+        *(step.events for step in steps),
         changes,
     ]
     tick = Tick(
         ts=moment.ts,
         host=host_row(probe, readings.identity, __version__, tick_state.boot_ms, moment, readings.plug),
         devices=tuple(step.row for step in devices),
-        engines=(*(step.engine for step in engines), *gateways.engines),
-        deployments=(*(step.deployment for step in engines if step.deployment), *gateways.deployments),
+        engines=tuple(step.engine for step in servers),
+        deployments=tuple(step.deployment for step in servers if step.deployment),
         epochs=tuple(epoch for key, epoch in epochs.items() if tick_state.epochs.get(key) != epoch),
         samples=tuple(spread(samples, tick_state, moment, epochs)),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
         counters=(
-            *chain.from_iterable(step.states for step in devices),
-            *chain.from_iterable(step.states for step in engines),
-            *gateways.states,
+            *chain.from_iterable(step.states for step in steps),
             *host_states(tick_state, host_id, boot_id, moment, baseline),
         ),
-        forgotten=(*(owner_id for step in engines for owner_id in step.forgotten), *gateways.forgotten),
+        forgotten=tuple(chain.from_iterable(step.forgotten for step in servers)),
         capabilities=tuple(
             capability for key, capability in capabilities.items() if tick_state.capabilities.get(key) != capability
         )
         if capabilities is not tick_state.capabilities
         else (),
-        events=tuple(event for item in events for event in item),
+        events=tuple(chain.from_iterable(events)),
     )
     kept = _kept(
         tick_state, readings, tick, moment, engines, gateways, epochs, unavailable, capabilities, owners.gpu, baseline
@@ -502,7 +481,7 @@ def _shares(
     epochs: Mapping[int, EpochRow],
     ts: int,
 ) -> list[DeviceShare]:
-    """Return rows of who had how much of which device; an engine whose model is not known yet is foreign work."""
+    """Return the shares of each device by epoch; an engine without a known model is foreign work."""
     step_of = {step.engine.engine_id: step for step in engines}
     rows: dict[tuple[int, int], DeviceShare] = {}
     for device in devices:
@@ -540,7 +519,7 @@ def _unavailable(
     engines: Sequence[EngineStep],
     hidden: Mapping[int, Unavailable],
 ) -> dict[int, tuple[Unavailable, ...]]:
-    """Return what cannot be read now, by owner: everyone asked is there."""
+    """Return the gaps of this tick by owner: every owner that was read is there."""
     owners = {host_id: (*readings.probe.unavailable, *readings.unavailable)}
     owners |= {step.row.device_id: step.unavailable for step in devices}
     owners |= {device_id: (*owners.get(device_id, ()), missing) for device_id, missing in hidden.items()}
@@ -554,7 +533,7 @@ def _conditions(
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
 ) -> tuple[Conditions, list[Event]]:
-    """Return the conditions that hold after this tick, and the events of what began and ended with it."""
+    """Return the conditions that hold after this tick, and the events of their begin and end."""
     conditions = [*readings.conditions]
     judged = {host_id}
     for device in devices:
@@ -570,7 +549,7 @@ def _conditions(
 def _capabilities(
     tick_state: TickState, unavailable: Mapping[int, tuple[Unavailable, ...]]
 ) -> dict[tuple[int, str], Capability]:
-    """Return what cannot be read now and why; what could not be and now can turns `ok`."""
+    """Return the present gaps with their reasons; a gap that ended turns `ok`."""
     capabilities = {
         (owner, missing.metric): Capability(owner, missing.metric, missing.status, missing.reason, missing.remedy)
         for owner, reasons in unavailable.items()
@@ -590,7 +569,7 @@ def _kept(
     tick: Tick,
     moment: Moment,
     engines: Sequence[EngineStep],
-    gateways: GatewayRows,
+    gateways: Sequence[GatewayStep],
     epochs: Mapping[int, EpochRow],
     unavailable: Mapping[int, tuple[Unavailable, ...]],
     capabilities: Mapping[tuple[int, str], Capability],
@@ -609,13 +588,14 @@ def _kept(
             row_ts[owner] = tick_state.last_ts or 0
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if not step.gone}
+    newest_ts = tick_state.newest_ts or 0
     taken = {step.engine.engine_id: step.at for step in engines if step.counts_taken}
-    taken |= dict.fromkeys(gateways.taken, moment)
+    taken |= {step.engine.engine_id: moment for step in gateways}
     return replace(
         tick_state,
         last_ts=tick_state.last_ts if baseline else moment.ts,
-        newest_ts=tick_state.newest_ts if baseline else max(moment.ts, tick_state.newest_ts or 0),
-        set_back_ts=tick_state.set_back_ts if baseline else _set_back_ts(tick_state, moment.ts),
+        newest_ts=tick_state.newest_ts if baseline else max(moment.ts, newest_ts),
+        set_back_ts=newest_ts if not baseline and moment.ts <= newest_ts else tick_state.set_back_ts,
         monotonic_ms=moment.monotonic_ms,
         row_ends=row_ends,
         row_ts=row_ts,
@@ -635,16 +615,10 @@ def _kept(
     )
 
 
-def _set_back_ts(tick_state: TickState, ts: int) -> int:
-    newest_ts = tick_state.newest_ts or 0
-    return newest_ts if ts <= newest_ts else tick_state.set_back_ts
-
-
 def _counted(
     states_by_owner: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
 ) -> Mapping[int, Mapping[str, CounterState]]:
-    """Return states of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as
-    before."""
+    """Return the states of counters, or of buckets, after a tick by owner; the same mapping where none moved."""
     forgotten = [(owner, series) for owner, series in tick.forgotten if is_bucket(series) is buckets]
     moved = [state for state in tick.counters if is_bucket(state.series) is buckets]
     owners = {owner for owner, _ in forgotten} | {state.owner_id for state in moved}

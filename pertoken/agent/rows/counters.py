@@ -51,7 +51,7 @@ def _positive(*parts: str | int) -> int:
 
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
 _REMEMBERED = 4096
-"""Series whose names are parsed once."""
+"""Series names that are parsed once."""
 MAX_GENERATED_TOKENS_PER_S = 1_000_000
 """Tokens that no server generates in a second: an assumption, far above any published rate of one server."""
 MAX_PROMPT_TOKENS_PER_S = 100_000_000
@@ -81,9 +81,9 @@ class Advance:
     deltas: dict[str, int | None]
     """Delta by series of this reading; None where it is not known, or not ours to count."""
     states: dict[str, CounterState]
-    """Every state to keep for the owner, those of series that vanished included."""
+    """Every state to keep for the owner, also of series that vanished."""
     moved: tuple[CounterState, ...]
-    """Those of them that are new: all that has to be stored."""
+    """The new ones among them: all that has to be stored."""
     complete: bool
     """False if something was counted that no reading saw."""
     reason: str | None = None
@@ -99,14 +99,14 @@ class Advance:
 
 
 class Peak(NamedTuple):
-    """Value of a living process's counter before it fell, or jumped beyond what can be counted.
+    """Value of a living process's counter before it fell, or jumped beyond any possible count.
 
     Neither number changes while the counter counts on, so that storing them costs nothing then.
     """
 
     value: int
     fallen: int
-    """By how much it fell since; less than 0 after a jump. Counted is what it shows now, and so much beyond that."""
+    """Size of its fall since; less than 0 after a jump. The count is its present value, and so much beyond that."""
 
     def after(self, change: int) -> Peak:
         """Return the peak after a change that is not counted."""
@@ -127,7 +127,7 @@ def advance(
 ) -> Advance:
     """Return the delta of every series in `values` (absolute counts) since `states`, all of one owner.
 
-    `life`: id of the counting process (`life_ids`), None if nothing reveals it. `ts`: epoch seconds of the reading.
+    `life`: id of the counting process (see `process_life`), None if nothing reveals it. `ts`: epoch seconds of the reading.
     `from_zero`: whether an owner without states counts from 0, because its process began while this host was watched;
     else its values are only remembered. `elapsed_s`: time since the reading before, or since the process began.
     `unseen_s`: how long no page was seen, where one was missed. `peaks`: of the reading before.
@@ -257,8 +257,7 @@ def word(series: str) -> str:
 
 
 def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Return growth by word over all its series, buckets left out; None where no series of the word could be
-    counted."""
+    """Return growth by word over all its series without buckets; None where none of them could be counted."""
     totals: dict[str, int | None] = {}
     for series, delta in deltas.items():
         if not is_bucket(series):
@@ -315,7 +314,7 @@ def _has_counted(states: Mapping[str, CounterState], deltas: Mapping[str, int | 
 
 
 def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:
-    """Return whether a server could have generated from 0 what it shows now while it was not seen."""
+    """Return whether a server could have generated from 0 to its present count while it was not seen."""
     generated = sum(value for series, value in values.items() if word(series) == "generated_tokens")
     return generated <= MAX_GENERATED_TOKENS_PER_S * unseen_s
 

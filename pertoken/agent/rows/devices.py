@@ -1,4 +1,4 @@
-"""Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
+"""Devices and the host as rows: identity, work since the tick before, and gaps."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def host_row(
 def host_sample(
     tick_state: TickState, probe: ProbeReading, moment: Moment, plug: PlugReading | None = None
 ) -> HostSample:
-    """Return what the host did since the tick before; network counters start at 0 with a boot.
+    """Return the work of the host since the tick before; network counters start at 0 with a boot.
 
     Energy at the plug is the present power over the time that was watched.
     """
@@ -159,7 +159,7 @@ def device_step(
     moment: Moment,
     baseline: bool,
 ) -> DeviceStep:
-    """Return what changed for one device since its row before. Its energy counter has the life of the host's boot."""
+    """Return the changes of one device since its row before. Its energy counter has the life of the host's boot."""
     row = _device_row(host_id, identity_of(reading))
     device_id = row.device_id
     span = tick_state.span(device_id, moment)
@@ -223,7 +223,7 @@ def vanished(previous_devices: Mapping[str, DeviceReading], probe: ProbeReading)
 
 
 def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
-    """Return the UUIDs of lost devices at whose PCI address another GPU answers: they are not in this host any more.
+    """Return the UUIDs of lost devices with another GPU at their PCI address: they are not in this host any more.
 
     A lost device that nothing replaced may still be there, and is paid for.
     """
@@ -283,7 +283,7 @@ def _energy_condition(
 
 
 def _more(previous: int | None, present: int | None) -> int | None:
-    """Return what a counter grew by; a driver that was loaded again counts from 0."""
+    """Return the increase of a counter; a driver that was loaded again counts from 0."""
     if previous is None or present is None:
         return None
     return present - previous if present >= previous else present

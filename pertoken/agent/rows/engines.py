@@ -1,4 +1,4 @@
-"""One engine's reading as its step: which engine it is, what its counters grew by, and what could not be seen."""
+"""One engine's reading as its step: identity, increases of its counters, and gaps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EngineStep:
     reading: EngineReading
     span: Span
     at: Moment
-    """When it was read: what its row reaches to."""
+    """When it was read: its row reaches to it."""
     usable: bool
     filed: bool = True
     """Whether it has a row in this tick; the next one covers this tick's time too where it has none."""
@@ -56,11 +56,11 @@ class EngineStep:
     restarted: bool = False
     words: Mapping[str, int | None] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
-    """What its other counters grew by, those that did."""
+    """Increases of its other counters, without zeros."""
     busy: Busy = NO_WORK
     """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
-    """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
+    """(metric, upper bounds, increase of each bucket) of its histograms that grew."""
     counts_taken: bool = False
     """Whether the counters of its page were taken."""
     states: tuple[CounterState, ...] = ()
@@ -115,7 +115,7 @@ class EngineStep:
 
 
 def _scaled(value: float | None, scale: float) -> int | None:
-    """Return a gauge in the integer scale of its column; None for what no gauge can be, or the store not hold."""
+    """Return a gauge in the integer scale of its column; None outside the range of gauges."""
     return None if value is None or not 0 <= value <= MAX_GAUGE else round(value * scale)
 
 
@@ -137,10 +137,10 @@ def prefills_for_another(words: Words, knobs: Mapping[str, object]) -> bool:
 
 
 def counted_once(words: Words, knobs: Mapping[str, object]) -> dict[str, int | None]:
-    """Return increases without what the server of the other half counts.
+    """Return increases without the counts of the server of the other half.
 
     The output of a prefill is the first token of the decode server, also where only some requests end there. A server
-    that decodes only, and does not count what it received, received all its prompts.
+    that decodes only, and counts no transfers, received all its prompts.
     """
     counts = dict(words)
     if prefills_for_another(words, knobs):
@@ -155,10 +155,10 @@ def counted_once(words: Words, knobs: Mapping[str, object]) -> dict[str, int | N
 
 
 def load(tick_state: TickState, reading: EngineReading, engine: EngineRow, moment: Moment) -> Mapping[str, int]:
-    """Return the counts of one load where this is the first page of a process whose start this agent watched.
+    """Return the counts of one load where this is the first page of a process that started while this agent watched.
 
-    The time is an upper bound: a server is found some seconds after it answers. Nothing of a process that began before
-    this agent did, of one that only listens for a server, and of one that serves several models.
+    The time is an upper bound: a server is found some seconds after it answers. A process that only listens for a
+    server, or serves several models, has none.
     """
     endpoint, start_ms = reading.endpoint, reading.endpoint.process_start_ms
     if start_ms is None or not endpoint.certain or endpoint.model is not None or not reading.counters:
@@ -182,9 +182,9 @@ def engine_steps(
     moment: Moment,
     baseline: bool,
 ) -> tuple[list[EngineStep], list[Unavailable], list[Condition]]:
-    """Return the step of every engine known now, and what to report of readings that are of an engine already read.
+    """Return the step of every engine known now, and the gaps and conditions of engines that were read twice.
 
-    `boot_id`: of the host they were read on. Two readings with one id are one server named twice where its process
+    `boot_id`: of the host they were read on. Two readings with one id are one server named twice, with a process that
     cannot be seen: the first is taken.
     """
     steps: dict[int, EngineStep] = {}
@@ -213,7 +213,7 @@ def engine_steps(
 def engine_step(
     tick_state: TickState, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
 ) -> EngineStep:
-    """Return what changed for one engine since its last usable page. `boot_id`: of the host it was read on.
+    """Return the changes of one engine since its last usable page. `boot_id`: of the host it was read on.
 
     With `baseline`, counters already known are left for the first real tick to take.
     """
@@ -302,7 +302,7 @@ def _advance(
     moment: Moment,
     peaks: Mapping[str, counters.Peak],
 ) -> counters.Advance:
-    """Return what its counters increased by since the last page that was taken, the reading `previous`."""
+    """Return the increases of its counters since the last page that was taken, the reading `previous`."""
     engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
     states, values = tick_state.counters.get(engine_id, {}), reading.counters
     buckets = tick_state.buckets.get(engine_id, {})
@@ -382,7 +382,7 @@ def late_step(
 def gone_step(
     engine_id: int, previous: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
-    """Return the last row of an engine whose process ended: what it counted after its last page, nobody saw."""
+    """Return the last row of an engine that ended: its counts after its last page are lost."""
     endpoint = previous.endpoint
     engine = _engine(engine_id, host_id, boot_id, endpoint, previous.version)
     deployment = _deployment(engine, previous, previous)
@@ -443,7 +443,7 @@ def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
 
 
 def _unfinished(tick_state: TickState, engine_id: int) -> Busy:
-    """Return no busy time, and what is not reported in full yet: for a tick without a page."""
+    """Return no busy time, with the stretch that goes on: for a tick without a page."""
     return Busy(None, Provenance.COUNTER, tick_state.stretches.get(engine_id, Stretch()))
 
 

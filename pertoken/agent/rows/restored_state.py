@@ -57,7 +57,7 @@ class Restored:
 def restored(
     stored: RestoredState, probe: ProbeReading, starts_ms: Collection[int], *, wall_ms: int, since_boot_ms: int
 ) -> Restored:
-    """Return what an agent starting now goes on from, on the host of `probe`.
+    """Return the state that an agent starting now goes on from, on the host of `probe`.
 
     `starts_ms`: starts of the engines' processes seen now, since boot; `wall_ms`, `since_boot_ms`: the clocks now.
     """

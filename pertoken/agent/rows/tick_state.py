@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor
 
@@ -56,9 +56,9 @@ def gpu_allocations(
 
 
 def partition_allocations(slices: Sequence[tuple[int, Sequence[Allocation]]]) -> tuple[Allocation, ...]:
-    """Return shares of a GPU by its MIG devices: of each, what part of the GPU it is (millionths) and who holds it.
+    """Return shares of a GPU by its MIG devices: (part of the GPU in millionths, owners) of each.
 
-    What no MIG device takes, and what nobody holds, is nobody's.
+    A part that no MIG device takes, or nobody holds, has no owner.
     """
     shares: dict[int, tuple[int, Provenance]] = {}
     for part_1e6, allocations in slices:
@@ -151,7 +151,7 @@ class Busy:
     ms: int | None
     provenance: Provenance
     stretch: Stretch
-    """What the next reading continues."""
+    """Stretch that the next reading continues."""
     prefill_ms: int | None = None
     decode_ms: int | None = None
     """Of `ms`, at most; None where the engine does not count both."""
@@ -174,7 +174,7 @@ def busy(
 
     `deltas`: increases of the engine's counters by word since its last usable page, `elapsed_ms` ago. Only
     `observed_ms` of that time count: work is taken to be spread evenly over it. `running`, `waiting`: requests at this
-    reading. `exact`: whether what the counters add up to cannot overlap.
+    reading. `exact`: whether the counted times cannot overlap.
     """
     part = min(1.0, observed_ms / elapsed_ms) if elapsed_ms > 0 else 1.0
 
@@ -236,7 +236,7 @@ class Condition:
 
     owner_id: int
     topic: str
-    """What it is about: an owner has one condition of a topic at a time. The event of its end is `{topic}_back`."""
+    """An owner has one condition of a topic at a time. The event of its end is `{topic}_back`."""
     kind: str
     """Kind of the event of its begin."""
     state: str
@@ -247,7 +247,7 @@ class Condition:
 
     @property
     def key(self) -> Key:
-        """Whose condition it is, and what about."""
+        """Its owner and topic."""
         return self.owner_id, self.topic
 
 
@@ -258,35 +258,22 @@ Conditions = Mapping[Key, Condition]
 def followed(
     previous: Conditions, conditions: Collection[Condition], judged: Collection[int]
 ) -> tuple[Conditions, list[Event]]:
-    """Return the conditions to remember after a tick, and the events of what began and ended.
+    """Return the conditions to remember after a tick, and the events of their begin and end.
 
-    `judged` are the owners of which this tick knows all conditions; those of other owners stay as they were.
+    `judged` are the owners that this tick knows in full; the conditions of other owners stay.
     """
-    present = {key.key: key for key in conditions}
-    if not previous and not present:
-        return previous, []
-    remembered = {
-        key: condition for key, condition in previous.items() if key not in present and condition.owner_id not in judged
-    }
-    events = [*_begun(previous, present), *_ended(previous, present, remembered)]
-    return remembered | {key: _oldest(previous.get(key), condition) for key, condition in present.items()}, events
-
-
-def _oldest(previous: Condition | None, condition: Condition) -> Condition:
-    return previous if previous is not None and previous.state == condition.state else condition
-
-
-def _begun(previous: Conditions, present: Conditions) -> Iterator[Event]:
-    for key, condition in present.items():
-        earlier = previous.get(key)
-        if earlier is None or earlier.state != condition.state:
-            yield Event(condition.kind, condition.begins, condition.owner_id)
-
-
-def _ended(previous: Conditions, present: Conditions, remembered: Conditions) -> Iterator[Event]:
+    remembered = {key: condition for key, condition in previous.items() if condition.owner_id not in judged}
+    events = []
+    for key, condition in {condition.key: condition for condition in conditions}.items():
+        if key in previous and previous[key].state == condition.state:
+            remembered[key] = previous[key]
+        else:
+            remembered[key] = condition
+            events.append(Event(condition.kind, condition.begins, condition.owner_id))
     for key, condition in previous.items():
-        if key not in present and key not in remembered and condition.ends is not None:
-            yield Event(f"{condition.topic}_back", condition.ends, condition.owner_id)
+        if key not in remembered and condition.ends is not None:
+            events.append(Event(f"{condition.topic}_back", condition.ends, condition.owner_id))
+    return remembered, events
 
 
 OBSERVED_TICKS = 2
@@ -332,7 +319,7 @@ class TickState:
     away_ms: int = 0
     """Time between the last stored row and this agent's start, while the host was up."""
     begun: Mapping[int, int] = field(default_factory=dict)
-    """Engines noted before this start whose process began while the host was recorded: engine id -> its life."""
+    """Engines noted before this start that began while the host was recorded: engine id -> its life."""
     last_ts: int | None = None
     """`ts` of the last row of this host."""
     newest_ts: int | None = None
@@ -347,7 +334,7 @@ class TickState:
     probe: ProbeReading | None = None
     counters: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
     buckets: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
-    """Those of buckets of histograms, which are read less often."""
+    """States of buckets of histograms, which are read less often."""
     pages: Mapping[int, Moment] = field(default_factory=dict)
     """When the counters of each engine were last taken, since this start."""
     known_owners: frozenset[int] = frozenset()
@@ -355,7 +342,7 @@ class TickState:
     epochs: Mapping[int, EpochRow] = field(default_factory=dict)
     """The open epoch of each deployment."""
     unavailable: Mapping[int, tuple[Unavailable, ...]] | None = None
-    """What could not be read, by owner: the capabilities were made of it."""
+    """Gaps by owner: the capabilities were made of them."""
     capabilities: Mapping[tuple[int, str], Capability] = field(default_factory=dict)
     engine_urls: Mapping[int, str] = field(default_factory=dict)
     """Base URLs of this host's engines as they were stored before this start, by engine id."""
@@ -364,15 +351,14 @@ class TickState:
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
     stretches: Mapping[int, Stretch] = field(default_factory=dict)
-    """Work of each engine whose time is not reported in full yet."""
+    """Work of each engine that is not reported in full yet."""
     gpu_allocations: Mapping[int, tuple[Allocation, ...]] = field(default_factory=dict)
     """By device, since the processes were last listed."""
     cpu_time_ms: Mapping[int, int] = field(default_factory=dict)
     """CPU time of each engine's processes so far."""
 
     def since_page_ms(self, engine_id: int, moment: Moment) -> int:
-        """Return the time since the last page whose counters were taken; since they last moved, for one of an agent
-        before this one."""
+        """Return the time since counters of a page were last taken; by an earlier agent, since they moved."""
         last = self.pages.get(engine_id)
         if last is not None:
             return moment.monotonic_ms - last.monotonic_ms
@@ -380,7 +366,7 @@ class TickState:
         return max(1000 * moment.ts - moved, moment.monotonic_ms - self.watching_since_ms)
 
     def span(self, owner_id: int, moment: Moment, since_ms: int | None = None, page_ms: int | None = None) -> Span:
-        """Return what a row of `owner_id` covers now: back to its row before, or to the tick before for a new owner.
+        """Return the time that a row of `owner_id` covers: since its last row, or for a new owner since the last tick.
 
         `since_ms` (since the host's boot) cuts it to the life of a process. Observed is the time since the tick before,
         or since `page_ms`, the time of the last page of an engine: its counters cover all the time between two pages.

@@ -86,9 +86,9 @@ class Shipper:
         self._differed: dict[tuple[str, int], Sum] = {}
 
     def round(self) -> None:
-        """Ship what is there, compare what is due, answer what is asked.
+        """Ship the rows that are there, compare the days that are due, and answer requests.
 
-        Raises StoreError in one line; what was stored by then stays stored.
+        Raises StoreError in one line; rows stored by then stay stored.
         """
         state = self._local.state()
         if state is None:
@@ -138,7 +138,7 @@ class Shipper:
         return session
 
     def _send_open_hour(self, session: Session, state: LocalState) -> None:
-        """Send the rows that are too new to be compared, whose marks may be deleted."""
+        """Send the rows that are too new to be compared: their marks may be deleted."""
         for source in ROLLED:
             ((table, owner),) = source.tables
             rows = self._local.between(table, owner, state.owners[owner], closed_until(state), state.newest_ts + 1)
@@ -146,7 +146,7 @@ class Shipper:
                 self._send(session, Batch({table: part}, self._acked, again=True))
 
     def _went_back(self, state: LocalState, standing: Standing) -> bool:
-        """Return whether this database or the server is an older copy of itself: then neither is what the other knew.
+        """Return whether this database or the server is an older copy of itself: neither is then as the other knew it.
 
         Raises StoreError where another machine is shipping a copy of this database.
         """
