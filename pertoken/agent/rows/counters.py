@@ -127,7 +127,7 @@ def advance(
 ) -> Advance:
     """Return the delta of every series in `values` (absolute counts) since `states`, all of one owner.
 
-    `life`: id of the counting process (see `process_life`), None if nothing reveals it. `ts`: epoch seconds of the reading.
+    `life`: id of the counting process, None if nothing reveals it. `ts`: epoch seconds of the reading.
     `from_zero`: whether an owner without states counts from 0, because its process began while this host was watched;
     else its values are only remembered. `elapsed_s`: time since the reading before, or since the process began.
     `unseen_s`: how long no page was seen, where one was missed. `peaks`: of the reading before.
