@@ -495,7 +495,8 @@ def _case(claim: Claim, service: Service, context: Context) -> tuple[Case, float
     except (Abstained, ValueError) as reason:
         return Case(service.name, None, missing=str(reason)), load.load.running
     case = forecast_case(_from_present(claim), service.name, deployment, load.load, context.market, calibration)
-    if load.load.running >= claim.after.get("running", math.inf):
+    batched = claim.after.get("running")
+    if isinstance(batched, int | float) and load.load.running >= batched:
         case = Case(service.name, None, missing="it batches as many already")
     return case, load.load.running
 
