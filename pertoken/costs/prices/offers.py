@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pertoken.catalog.coverage import Fault, faults, priced_names
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
@@ -142,7 +142,7 @@ def difference(
     return Difference(tuple(new), tuple(changed), tuple(confirmed), outdated, refused, gone)
 
 
-def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
+def _json(path: Path, text: str) -> list[Mapping[str, object]]:
     try:
         rows = json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
@@ -152,7 +152,7 @@ def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
     return rows
 
 
-def _offer(where: str, row: Mapping[str, Any], market: Market) -> Offer:
+def _offer(where: str, row: Mapping[str, object], market: Market) -> Offer:
     unknown = [name for name in row if name not in (*REQUIRED, *OPTIONAL)]
     if unknown:
         raise BadInput(
