@@ -512,7 +512,8 @@ def _case(claim: Claim, service: Service, context: Context) -> tuple[Case, float
     start = {name: setting for name, setting in claim.before.items() if name != "running"}
     from_present = replace(claim, before=start)
     case = forecast_case(from_present, service.name, deployment, load.load, context.market, calibration)
-    if load.load.running >= claim.after.get("running", math.inf):
+    batched = claim.after.get("running")
+    if isinstance(batched, int | float) and load.load.running >= batched:
         case = Case(service.name, None, missing="it batches as many already")
     return case, load.load.running
 
