@@ -35,9 +35,8 @@ from pertoken.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pertoken.advisor.rules.discovery import Plugin
+    from pertoken.advisor.rules.discovery import Plugin, Source
     from pertoken.advisor.run import Advice
-    from pertoken.advisor.worker.child import Source
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.recommendation import Recommendation

@@ -243,8 +243,8 @@ def cost_tables(opened: LakeSession, by: str | None) -> list[LakeTable]:
     by = by or "model"
     tables = [LakeTable(f"Dollars by {by}", _named(opened.rows(partial(questions.dollars, by=[by])), by))]
     if by in TOKENS_BY or is_basis(by):
-        rows = _named(opened.rows(partial(questions.per_mtok, by=by)), by)
-        tables.insert(0, LakeTable(f"Dollars per Mtok by {by}", [with_per_mtok(row) for row in rows]))
+        named = _named(opened.rows(partial(questions.per_mtok, by=by)), by)
+        tables.insert(0, LakeTable(f"Dollars per Mtok by {by}", [with_per_mtok(row) for row in named]))
     return tables
 
 
@@ -260,7 +260,7 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
 
     tables = []
     for name, view in VIEWS.items():
-        rows: list[dict[str, object]] = opened.rows(view.question)
+        rows: Sequence[Mapping[str, object]] = opened.rows(view.question)
         if name in ("mtok", "kinds"):
             rows = [(with_per_mtok if name == "mtok" else with_kind_prices)(row) for row in rows]
         note = view.note

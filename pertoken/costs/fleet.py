@@ -238,7 +238,7 @@ def _knobs(row: KnownEpoch, held: Sequence[KnownDevice]) -> dict[str, Any]:
     for name in undetermined(seen):
         if name in knobs() and "other" in knobs()[name].values:
             values.setdefault(name, "other")  # without it, 16 bits would be taken for the default
-    sizes = [values[name] for name in _SIZES if name in values]
+    sizes = [size for name in _SIZES if isinstance(size := values.get(name), int)]
     # Ranks on several hosts may have GPUs that no agent sees, and ranks on parts of a GPU or on CPUs share a device.
     whole_gpus = bool(held) and all(device.kind == "gpu" for device in held) and "rendezvous" not in row.knobs
     contradict = bool(sizes) and whole_gpus and math.prod(sizes) != len(held)

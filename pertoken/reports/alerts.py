@@ -36,8 +36,6 @@ from pertoken.units import format_utc
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from pertoken.store.query.fast_rows import SqlRow
-
 
 class Phase(StrEnum):
     """Phase of an alert. An alert with a false condition has no state."""
@@ -538,7 +536,7 @@ def _row(alert: AlertSettings, target: str, state: AlertState, value: float | No
     }
 
 
-def standing_alerts(store: Store) -> Sequence[SqlRow]:
+def standing_alerts(store: Store) -> Sequence[repository.AlertRow]:
     """Return the stored states of alerts; none without an advice database. Raises StoreError."""
     if store.advice is None:
         return ()

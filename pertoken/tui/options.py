@@ -20,8 +20,8 @@ from pertoken.settings.values import USD
 from pertoken.text.keys import KEY_OF, KEYS, WINDOWS_S, Key
 
 if TYPE_CHECKING:
+    from pertoken.agent.doctor import Finding
     from pertoken.config import Settings
-    from pertoken.text.fleet_sheets import Finding
 
 
 T = TypeVar("T")

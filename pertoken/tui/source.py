@@ -11,13 +11,13 @@ from pertoken.text.study import Detail, RuleList, ShownPlan
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import PlanRequest
+    from pertoken.agent.doctor import Finding
     from pertoken.costs.hours import ModelHours
     from pertoken.costs.report.lines import FleetReport
     from pertoken.costs.spend import Spend
     from pertoken.proof.judging.receipts import Banked
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
-    from pertoken.text.fleet_sheets import Finding
     from pertoken.window.course import Course, Subject
     from pertoken.window.figures import Progress
     from pertoken.window.timeline import Timeline

@@ -16,7 +16,8 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from pertoken.advisor.worker.child import Loaded, Source
+from pertoken.advisor.worker.child import Loaded
+from pertoken.advisor.worker.child import Source as Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
