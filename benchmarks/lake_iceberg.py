@@ -44,7 +44,7 @@ def manifests(folder: Path, days: Sequence[Cells], again: Tables) -> Iterator[Ro
     def ask() -> int:
         start = start_of(FIRST)
         with LakeSession(str(folder), Range(start, start + len(days) * DAY), "duckdb") as session:
-            return sum(row["nano_usd"] for row in session.rows(lambda t: questions.dollars(t, ["model"])))
+            return sum(int(row["nano_usd"] or 0) for row in session.rows(lambda t: questions.dollars(t, ["model"])))
 
     yield from measured(US, folder, days, again, publish, ask)
 

@@ -28,7 +28,7 @@ class Access:
     """Certificate to show, PEM; its key too, if `key_file` does not name it."""
     key_file: str | None = None
     user: str | None = None
-    """User whose password the token is (HTTP Basic), as BMCs want it; without it the token is a bearer token."""
+    """User with the token as password (HTTP Basic), as BMCs want it; without one it is a bearer token."""
     server_name: str | None = None
     """Name its certificate is made out to, where that is not the URL's host."""
 
@@ -77,14 +77,14 @@ def read_access(rows: object) -> tuple[Access, ...]:
 
     Raises ValueError, in which no value is repeated.
     """
-    known = [field.name for field in fields(Access)]
+    names = [field.name for field in fields(Access)]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"must be a list of tables with {', '.join(known)}")
+        raise ValueError(f"must be a list of tables with {', '.join(names)}")
     accesses = []
     for row in rows:
-        wrong = [name for name, value in row.items() if name not in known or not isinstance(value, str) or not value]
+        wrong = [name for name, value in row.items() if name not in names or not isinstance(value, str) or not value]
         if wrong:
-            raise ValueError(f"{wrong[0]} is not text or not one of {', '.join(known)} (a secret belongs in a file)")
+            raise ValueError(f"{wrong[0]} is not text or not one of {', '.join(names)} (a secret belongs in a file)")
         if "url" not in row:
             raise ValueError("each table needs the url it is for")
         if "token_file" in row and "token_env" in row:

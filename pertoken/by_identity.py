@@ -7,8 +7,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MAX_KNOWN = 8192
-"""Maximum kept results of one function: those of the proposals that are priced together."""
+MAX_KEPT = 8192
+"""Maximum kept results of one function: enough for the proposals that are priced together."""
 
 
 def by_identity(function: Callable[P, T]) -> Callable[P, T]:
@@ -17,16 +17,16 @@ def by_identity(function: Callable[P, T]) -> Callable[P, T]:
     The arguments are kept alive beside a result, so that no identity is reused. Measured: pricing asks for the kinds of
     the same change about five times, and comparing two deployments takes fifteen times as long as finding the result.
     """
-    known: dict[tuple[int, ...], tuple[object, T]] = {}
+    results: dict[tuple[int, ...], tuple[object, T]] = {}
 
     @wraps(function)
     def once(*arguments: P.args, **none: P.kwargs) -> T:
         key = tuple(map(id, arguments))
-        found = known.get(key)
-        if found is None:
-            if len(known) >= MAX_KNOWN:
-                known.clear()
-            found = known[key] = arguments, function(*arguments, **none)
-        return found[1]
+        kept = results.get(key)
+        if kept is None:
+            if len(results) >= MAX_KEPT:
+                results.clear()
+            kept = results[key] = arguments, function(*arguments, **none)
+        return kept[1]
 
     return once

@@ -1,6 +1,6 @@
 """Claims of the field, checked with the catalog and the forecast, on a reference or on a fleet.
 
-Front door: `checking.checked` (verdicts), `fleet.on_fleet` (figures of services) and `fleet.claims_text` (text).
+Front door: `checked` (verdicts), `on_fleet` (figures of services) and `claims_text` (text).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pertoken.advisor.planning import Ground
 from pertoken.arrivals import typical
@@ -53,7 +53,7 @@ class Uncertain:
 
 
 Facts = Mapping[str, Callable[..., float | Uncertain]]
-_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+_OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -82,9 +82,9 @@ def value(expression: str, market: Market) -> Figure:
     facts = _named(tree, _facts(market))
     uncertain = {call: fact for call, fact in facts.items() if isinstance(fact, Uncertain)}
     middle = {call: fact.range[1] if isinstance(fact, Uncertain) else fact for call, fact in facts.items()}
-    likely = float(_value(tree, middle))
+    likely = _number(tree, middle)
     changes = [
-        [float(_value(tree, {**middle, call: fact.range[end]})) - likely for end in (0, 2)]
+        [_number(tree, {**middle, call: fact.range[end]}) - likely for end in (0, 2)]
         for call, fact in uncertain.items()
     ]
     below, above = (math.hypot(*(side(0.0, *pair) for pair in changes)) for side in (min, max))
@@ -95,25 +95,30 @@ def value(expression: str, market: Market) -> Figure:
 def _named(tree: ast.expr, facts: Facts) -> dict[str, float | Uncertain]:
     """Return the facts that an expression names, by the text of their calls."""
     named: dict[str, float | Uncertain] = {}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    for node in reversed(calls):  # arguments before their call
-        middle = {call: fact.range[1] if isinstance(fact, Uncertain) else fact for call, fact in named.items()}
-        name = node.func.id  # type: ignore[attr-defined]  # a Name, by the condition above
-        call = ast.unparse(node)
-        if call not in named:
-            named[call] = facts[name](*(_value(argument, middle) for argument in node.args))
+    for node in reversed([*ast.walk(tree)]):  # arguments before their call
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if (call := ast.unparse(node)) not in named:
+                middle = {call: fact.range[1] if isinstance(fact, Uncertain) else fact for call, fact in named.items()}
+                named[call] = facts[name](*(_value(argument, middle) for argument in node.args))
     return named
 
 
-def _value(node: ast.expr, facts: Mapping[str, float]) -> Any:
+def _number(node: ast.expr, facts: Mapping[str, float]) -> float:
+    number = _value(node, facts)
+    if isinstance(number, str):
+        raise ValueError(f"not a number: {ast.unparse(node)}")
+    return number
+
+
+def _value(node: ast.expr, facts: Mapping[str, float]) -> str | float:
     """Return the value of a node; `facts` are the values of calls by their text."""
     match node:
-        case ast.Constant(value=str() | int() | float()):
-            return node.value
+        case ast.Constant(value=str() | int() | float() as constant):
+            return constant
         case ast.Name(id=name):
             return _UNITS[name]
         case ast.BinOp(left=left, op=operation, right=right):
-            return _OPERATORS[type(operation)](_value(left, facts), _value(right, facts))
+            return _OPERATORS[type(operation)](_number(left, facts), _number(right, facts))
         case ast.Call(func=ast.Name(), keywords=[]):
             return facts[ast.unparse(node)]
     raise ValueError(f"not an expression over the catalog: {ast.unparse(node)}")
@@ -219,8 +224,8 @@ ROUNDING = 0.05
 """Part of a claimed figure by which ours may miss it: articles round to one or two digits."""
 CENTRAL_HALF = 0.526
 """Width of the central 50 % of a normal distribution over that of the central 80 %, which intervals state."""
-LOAD_FIELDS: Mapping[str, str] = {"running": "running", "prompt": "prompt_len", "output": "generated_len"}
-"""Names of a load in the table -> fields of `Load`."""
+LOAD_NAMES = ("running", "prompt", "output")
+"""Names of a load in the table of claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,27 +342,38 @@ def forecast_case(
 
 
 def _served(reference: Reference, market: Market) -> tuple[Deployment, Load]:
-    shape = market.model(reference.model)
-    if shape is None:
-        raise KeyError(f"{reference.model}: not in the catalog of models")
+    shape = _listed(market.model(reference.model), reference.model)
     placement = Placement(accelerator=reference.accelerator)
     deployment = Deployment(shape, "vllm", placement=placement, tp=reference.tp, weight_dtype=reference.weights)
     acceptance = reference.acceptance
     return deployment, Load(1.0, reference.prompt, reference.output, reference.running, acceptance=acceptance)
 
 
-def _changed(deployment: Deployment, load: Load, changes: Mapping[str, Any], market: Market) -> tuple[Deployment, Load]:
+def _changed(
+    deployment: Deployment, load: Load, changes: Mapping[str, object], market: Market
+) -> tuple[Deployment, Load]:
     """Return a deployment and its load with the changes of one side of a claim."""
-    sizes: dict[str, Any] = {LOAD_FIELDS[name]: float(size) for name, size in changes.items() if name in LOAD_FIELDS}
-    load = replace(load, **sizes)
-    knobs = {name: setting for name, setting in changes.items() if name not in (*LOAD_FIELDS, "accelerator", "model")}
+    load = replace(
+        load,
+        running=_size(changes, "running", load.running),
+        prompt_len=_size(changes, "prompt", load.prompt_len),
+        generated_len=_size(changes, "output", load.generated_len),
+    )
+    knobs = {name: setting for name, setting in changes.items() if name not in (*LOAD_NAMES, "accelerator", "model")}
     if "model" in changes:
-        knobs["model"] = market.model(changes["model"])
-    if deployment.max_num_seqs is not None and deployment.max_num_seqs < changes.get("running", 0):
+        knobs["model"] = market.model(str(changes["model"]))
+    if deployment.max_num_seqs is not None and deployment.max_num_seqs < _size(changes, "running", 0):
         knobs["max_num_seqs"] = changes["running"]
     if "accelerator" in changes:
-        deployment = deployment.on(Placement(accelerator=changes["accelerator"]))
+        deployment = deployment.on(Placement(accelerator=str(changes["accelerator"])))
     return deployment.but(**knobs) if knobs else deployment, load
+
+
+def _size(changes: Mapping[str, object], name: str, present: float) -> float:
+    size = changes.get(name, present)
+    if not isinstance(size, int | float):
+        raise ValueError(f"{name}: not a number: {size!r}")
+    return float(size)
 
 
 Served = tuple[Deployment, Load]
@@ -398,7 +414,9 @@ def _price_ratio(present: Deployment, changed: Deployment, market: Market) -> fl
     return ratios[1] * devices
 
 
-def price_ratios(present_knobs: Mapping[str, Any], changed_knobs: Mapping[str, Any], market: Market) -> Range | None:
+def price_ratios(
+    present_knobs: Mapping[str, object], changed_knobs: Mapping[str, object], market: Market
+) -> Range | None:
     """Return the lowest, median and highest ratio of offers after over before, of one provider and region.
 
     Two purchases of one accelerator are compared on the same instance. None where no provider lists both.
@@ -418,10 +436,10 @@ def _spread(figures: Sequence[float]) -> Range | None:
     return (min(figures), statistics.median(figures), max(figures)) if figures else None
 
 
-def _offers(where: Mapping[str, Any], market: Market) -> list[Offer]:
+def _offers(where: Mapping[str, object], market: Market) -> list[Offer]:
     return [
         offer
-        for offer in market.offers(where["accelerator"], where.get("purchase", "on_demand"))
+        for offer in market.offers(str(where["accelerator"]), str(where.get("purchase", "on_demand")))
         if where.get("provider") in (None, offer.provider)
     ]
 
@@ -449,10 +467,7 @@ class OnService:
 
 def on_fleet(claim: Claim, ground: Ground) -> tuple[OnService, ...]:
     """Return the claim on each service that it is forecast for or that advice would realise it on."""
-    return tuple(_on_services(claim, ground))
-
-
-def _on_services(claim: Claim, ground: Ground) -> Iterator[OnService]:
+    rows: list[OnService] = []
     for service in ground.gathered.fleet.services:
         ids = {deployment.deployment_id for deployment in service.deployments}
         realising = tuple(
@@ -464,10 +479,11 @@ def _on_services(claim: Claim, ground: Ground) -> Iterator[OnService]:
         )
         if claim.check == "forecast" and (claim.figure != "tokens/s" or _as_referenced(claim, service)):
             case, running = _case(claim, service, ground.gathered.context)
-            yield OnService(service.name, case, running, realising)
+            rows.append(OnService(service.name, case, running, realising))
         elif realising:
             missing = "this claim is not forecast for a service"
-            yield OnService(service.name, Case(service.name, None, missing=missing), None, realising)
+            rows.append(OnService(service.name, Case(service.name, None, missing=missing), None, realising))
+    return tuple(rows)
 
 
 def _as_referenced(claim: Claim, service: Service) -> bool:
@@ -479,34 +495,27 @@ def _as_referenced(claim: Claim, service: Service) -> bool:
 def _case(claim: Claim, service: Service, context: Context) -> tuple[Case, float | None]:
     """Return the figure on the deployment of a service with the most requests at once."""
     missing = "it has no deployment"
-    load_by_deployment: dict[int, float] = {}
+    measured = []
     for deployment in service.deployments:
         try:
-            load = context.forecasts.load(context.evidence(deployment.deployment_id))
-            load_by_deployment[deployment.deployment_id] = load.load.running
+            measured.append((deployment, context.forecasts.load(context.evidence(deployment.deployment_id))))
         except NotMeasured as reason:
             missing = str(reason)
-    if not load_by_deployment:
+    if not measured:
         return Case(service.name, None, missing=missing), None
-    deployment = _busiest(service, load_by_deployment)
-    load = context.forecasts.load(context.evidence(deployment.deployment_id))
+    deployment, load = max(measured, key=lambda pair: pair[1].load.running)
     try:
         calibration = context.forecasts.calibration(deployment, load, context.market)
     except (Abstained, ValueError) as reason:
         return Case(service.name, None, missing=str(reason)), load.load.running
-    case = forecast_case(_from_present(claim), service.name, deployment, load.load, context.market, calibration)
-    if load.load.running >= claim.after.get("running", math.inf):
+    # From the present batch of the service instead of a stated one.
+    start = {name: setting for name, setting in claim.before.items() if name != "running"}
+    from_present = replace(claim, before=start)
+    case = forecast_case(from_present, service.name, deployment, load.load, context.market, calibration)
+    batched = claim.after.get("running")
+    if isinstance(batched, int | float) and load.load.running >= batched:
         case = Case(service.name, None, missing="it batches as many already")
     return case, load.load.running
-
-
-def _from_present(claim: Claim) -> Claim:
-    """Return a claim that starts from the present batch of a service instead of a stated one."""
-    return replace(claim, before={name: value for name, value in claim.before.items() if name != "running"})
-
-
-def _busiest(service: Service, running_by_deployment: Mapping[int, float]) -> Deployment:
-    return max(service.deployments, key=lambda deployment: running_by_deployment.get(deployment.deployment_id, -1.0))
 
 
 WIDTH = 100
@@ -521,7 +530,7 @@ def claims_text(rows: Iterable[Row]) -> str:
     return "\n\n".join(["\n".join(_paragraph(*row)) for row in shown] + ["\n".join(errors)] * bool(errors))
 
 
-def claims_values(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def claims_values(rows: Iterable[Row]) -> list[dict[str, object]]:
     """Return checked claims as JSON values; an open end of a claimed range is null."""
     return [_values(row, services) for row, services in rows]
 
@@ -559,7 +568,7 @@ def number(figure: float, unit: str) -> str:
 
 def _paragraph(row: Checked, services: Sequence[OnService]) -> Iterator[str]:
     claim = row.claim
-    yield from wrap(f"{claim.text}", WIDTH)
+    yield from wrap(claim.text, WIDTH)
     for line in (f"{row.verdict}. {claim.why}", *(case_text(row, case) for case in row.cases)):
         yield from wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
     for on in services:
@@ -581,7 +590,7 @@ def _worth(advice: Recommendation) -> str:
     return f"{short_id(advice)} {advice.change}: {', '.join(dollars) or 'no dollars yet'}"
 
 
-def _values(row: Checked, services: Sequence[OnService]) -> dict[str, Any]:
+def _values(row: Checked, services: Sequence[OnService]) -> dict[str, object]:
     claim = row.claim
     return {
         "id": claim.id,
@@ -616,6 +625,6 @@ def _values(row: Checked, services: Sequence[OnService]) -> dict[str, Any]:
     }
 
 
-def _case_values(case: Case) -> dict[str, Any]:
+def _case_values(case: Case) -> dict[str, object]:
     forecast = next((asdict(tier) for tier in tiers().values() if tier.name == case.tier), None)
     return {"case": case.words, "figure": case.figure, "tier": case.tier, "forecast": forecast, "missing": case.missing}

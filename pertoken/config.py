@@ -10,10 +10,10 @@ import inspect
 import itertools
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
@@ -24,6 +24,7 @@ from pertoken.settings.keys import APP, RuleSettings, Setting, parsed, read_rule
 from pertoken.settings.pages import is_loopback, read_listen
 from pertoken.settings.values import USD, Currency, Rate, read_code, read_rates, toml
 
+T = TypeVar("T")
 MAX_FILE_BYTES = 4 * 2**20
 GATEWAYS = ("litellm", "sgl-router", "llm-d")
 """Gateways that the agent can read."""
@@ -35,8 +36,8 @@ SERVICE_SETTINGS = Path("/etc/pertoken/pertoken.toml")
 """Settings of both services."""
 
 
-def _setting(section: str, parse: Any, default: Any, example: str, **kwargs: Any) -> Any:
-    return field(default=default, metadata={"section": section, "parse": parse, "example": example, **kwargs})
+def _setting(section: str, parse: Callable[[object], T], default: T, example: str, **option: str) -> T:
+    return field(default=default, metadata={"section": section, "parse": parse, "example": example, **option})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ class Settings:
     store_max_mb: float | None = _setting("store", lambda v: values.at_least(v, 4), None, "2000")
     """Most megabytes the telemetry file may take; beyond it the oldest ticks go before their age, then the oldest
     1-min roll-ups. Without it only a full disk is the limit, where the same is done."""
-    store_check_every: float = _setting("store", values.check_pause, 3600.0, '"1h"')
+    store_check_every: float = _setting("store", lambda v: values.seconds(v, 1), 3600.0, '"1h"')
     """Pause between two passes that read all that is stored again and hold it against its checksums; one takes
     ten minutes or less."""
     advisor_since: float = _setting("advisor", values.window, 604_800.0, '"7d"')
@@ -387,7 +388,7 @@ def default_file() -> Path:
     return Path(platformdirs.user_config_dir(APP)) / FILE_NAME
 
 
-def load(path: str | Path | None = None, environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:
+def load(path: str | Path | None = None, environment: Mapping[str, str] = os.environ, **options: object) -> Settings:
     """Return settings from, in rising precedence: defaults, the file, the environment, command-line options.
 
     The file is `path`, else `PERTOKEN_CONFIG`, else the platform's; only a named one has to exist. Options that are
@@ -395,7 +396,7 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     """
     named = path or environment.get("PERTOKEN_CONFIG")
     file = Path(named) if named else default_file()
-    table: dict[str, Any] = {}
+    table: dict[str, object] = {}
     exists = file.is_file()
     if exists:
         try:
@@ -414,21 +415,21 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     values: dict[str, Any] = {"source": file if exists else None}
     set_by: dict[str, str] = {}
     for key in keys:
-        place = table.get(key.section, {}) if key.section else table
-        given: list[tuple[str, Any]] = []
-        if key.key in place:
-            given.append((f"{file}: {key.name}", place[key.key]))
+        section = table.get(key.section, {}) if key.section else table
+        given: list[tuple[str, object]] = []
+        if isinstance(section, dict) and key.key in section:
+            given.append((f"{file}: {key.name}", section[key.key]))
         if key.environment in environment:
             given.append((key.environment, environment[key.environment]))
         if options.get(key.attribute) is not None:
             given.append((key.option, options[key.attribute]))
         for where, value in given:
             values[key.attribute], set_by[key.attribute] = parsed(key, value, where), where
-    for section in ("agent", "advisor"):
-        listen = values.get(f"{section}_metrics_listen")
-        if listen is not None and not is_loopback(listen[0]) and not values.get(f"{section}_metrics_token_file"):
-            where = set_by[f"{section}_metrics_listen"]
-            raise BadInput(f"{where}: {listen[0]} is no loopback address: set {section}.metrics_token_file, too")
+    for service in ("agent", "advisor"):
+        listen = values.get(f"{service}_metrics_listen")
+        if listen is not None and not is_loopback(listen[0]) and not values.get(f"{service}_metrics_token_file"):
+            where = set_by[f"{service}_metrics_listen"]
+            raise BadInput(f"{where}: {listen[0]} is no loopback address: set {service}.metrics_token_file, too")
     settings = Settings(**values, set_by=set_by)
     if settings.advisor_pages_listen is not None:
         readers, proxies = settings.advisor_pages_readers, settings.advisor_pages_proxies

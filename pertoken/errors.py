@@ -66,9 +66,12 @@ class FullStore(StoreError):
     """There is no room for what was to be stored."""
 
 
+_NO_MEMORY = ("cannot allocate memory", "failed to map segment")
+_LOST_ERROR = ("without exception set", "without setting an exception")
+
+
 def limit_reached(error: BaseException) -> LimitReached | None:
-    """Return the limit of this process that an error is about, with its value and what to do; None if it is about
-    none."""
+    """Return the reached limit behind an error, with its value and the next step; None if no limit is behind it."""
     import resource
 
     def now(limit: int, unit: str) -> str:
@@ -83,13 +86,9 @@ def limit_reached(error: BaseException) -> LimitReached | None:
                 f"too many open files: this process may have {now(resource.RLIMIT_NOFILE, 'open')}; raise the limit "
                 "(`ulimit -n 1024`, LimitNOFILE= of a service)"
             )
-        no_memory = (
-            number == errno.ENOMEM or "cannot allocate memory" in text.lower() or "failed to map segment" in text
-        )
+        no_memory = number == errno.ENOMEM or any(words in text.lower() for words in _NO_MEMORY)
         # An import that runs out of memory may lose its own MemoryError.
-        lost = isinstance(cause, SystemError) and (
-            "without exception set" in text or "without setting an exception" in text
-        )
+        lost = isinstance(cause, SystemError) and any(words in text for words in _LOST_ERROR)
         if isinstance(cause, MemoryError) or no_memory or lost:
             return LimitReached(
                 f"out of memory: this process may use {now(resource.RLIMIT_AS, 'bytes of address space')}; raise the "

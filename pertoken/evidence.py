@@ -1,4 +1,4 @@
-"""Measured series that remember being read, so that what a recommendation shows is what its rule used."""
+"""Measured series that remember being read, so that a recommendation shows the series that its rule used."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -21,7 +21,7 @@ class NotMeasured(Exception):
 
     @property
     def sentence(self) -> str:
-        """Label of the series and what would measure it, for people; the text of the exception has its name."""
+        """Label of the series and how to measure it, for people; the text of the exception has its name."""
         return f"{label_of(self.series)} was not measured: {self.remedy}"
 
     def __reduce__(self) -> tuple[type["NotMeasured"], tuple[str, str]]:
@@ -99,8 +99,8 @@ class Series:
             return self.distribution.quantile(q)
         if self.buckets:
             return _of_buckets(self.buckets, q)
-        known = ((0.0, self.p50), (0.5, self.p50), (0.95, self.p95), (1.0, self.max))
-        (low, below), (high, above) = next(pair for pair in pairwise(known) if q <= pair[1][0])
+        points = ((0.0, self.p50), (0.5, self.p50), (0.95, self.p95), (1.0, self.max))
+        (low, below), (high, above) = next(pair for pair in pairwise(points) if q <= pair[1][0])
         return below + (above - below) * (q - low) / (high - low)
 
     @property
@@ -110,7 +110,7 @@ class Series:
 
 
 def _of_buckets(buckets: Sequence[tuple[float, float]], q: float) -> float:
-    """Return a quantile, linear within the bucket; what lies above the last finite bound counts as that bound."""
+    """Return a quantile, linear within the bucket; values above the last finite bound count as that bound."""
     rank, below, lower = q * sum(count for _, count in buckets), 0.0, 0.0
     for bound, count in buckets:
         if bound == inf:
@@ -140,7 +140,7 @@ class Comparison:
     reason: str | None = None
     """The same for people."""
     not_matched: tuple[str, ...] = ()
-    """What could not be matched, since the engine does not expose it in either epoch."""
+    """Properties that could not be matched, since the engine does not expose them in either epoch."""
 
     @property
     def earlier_s_per_mtok(self) -> float | None:
@@ -252,13 +252,12 @@ class Evidence:
         epochs: Sequence[Epoch] | LazyEpochs = (),
         points: Sequence[OperatingPoint] | LazyPoints = (),
     ) -> None:
-        """`hours` are of series made by hand, which have no `distribution`. `points` are what a forecast is calibrated
-        on."""
+        """`hours` are of series made by hand, which have no `distribution`. `points` calibrate a forecast."""
         unknown = sorted(set(series) - set(SERIES))
         if unknown:
             raise ValueError(f"not a series: {', '.join(unknown)}; known: {', '.join(SERIES)}")
-        self._series = {name: one for name, one in series.items() if isinstance(one, Series)}
-        self._lazy = {name: one for name, one in series.items() if not isinstance(one, Series)}
+        self._series = {name: measured for name, measured in series.items() if isinstance(measured, Series)}
+        self._lazy = {name: lazy for name, lazy in series.items() if not isinstance(lazy, Series)}
         self._remedies = dict(remedies or {})
         self._hours = dict(hours or {})
         self._epochs = epochs
@@ -312,7 +311,7 @@ class Evidence:
         return tuple(self._epochs)
 
     def operating_points(self) -> tuple[OperatingPoint, ...]:
-        """Return what a forecast of the deployment is calibrated on, oldest first. Asking does not count as reading."""
+        """Return the points that calibrate a forecast of the deployment, oldest first, without counting as reading."""
         if not isinstance(self._points, Sequence):
             self._points = self._points.points()
         return tuple(self._points)
@@ -326,11 +325,11 @@ class Evidence:
 
     @property
     def measured(self) -> "Evidence":
-        """What was measured, where this is evidence of an assumed load; else itself."""
+        """The measured evidence, where this is evidence of an assumed load; else itself."""
         return self._measured or self
 
     def at_load(self, series: Mapping[str, Series]) -> "Evidence":
-        """Return evidence of an assumed load with other values of some series; `measured` stays what it is."""
+        """Return evidence of an assumed load with other values of some series; `measured` stays."""
         assumed = Evidence({**dict(self.items()), **series}, self._remedies, epochs=self.peek_epochs())
         assumed._measured = self.measured
         return assumed
@@ -363,7 +362,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """Operating points of a window beside those of probes."""
+    """Operating points of a window and of probes."""
 
     measured: Sequence[OperatingPoint] | LazyPoints
     probed: tuple[OperatingPoint, ...]

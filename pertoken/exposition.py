@@ -2,8 +2,7 @@
 
 It needs no client library: the values come from the store, and the format takes forty lines.
 
-Front door: `page` (`Family`, `text_of`), `http_server` (`PageServer`), `server` (`MetricsServer`)
-and `otlp` (`Pusher`).
+Front door: `Family`, `text_of`, `PageServer`, `MetricsServer` and `Pusher` (OTLP).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pertoken import __version__
@@ -127,7 +126,7 @@ class PageServer:
         headers: Mapping[str, str] | None = None,
         may_connect: Callable[[str], bool] = lambda address: True,
     ) -> None:
-        """Bind the port. `headers` are those of every answer. Raises OSError."""
+        """Bind the port. `headers` go with every answer. Raises OSError."""
         self._server = _Server(address, answer, context, {**HEADERS, **(headers or {})}, may_connect)
         self._thread = threading.Thread(target=self._server.serve_forever, name=name, daemon=True)
 
@@ -172,7 +171,7 @@ class _Clients:
         """Add a client, in place of the one that waits longest if there are `MAX_CLIENTS`; False if none waits."""
         with self._lock:
             if len(self._deadlines) >= MAX_CLIENTS:
-                waiting = [(end, other) for other, end in self._deadlines.items() if end is not None]
+                waiting = [(end, waiting_client) for waiting_client, end in self._deadlines.items() if end is not None]
                 if not waiting:
                     return False
                 self._cut(min(waiting, key=lambda entry: entry[0])[1])
@@ -190,16 +189,20 @@ class _Clients:
         with self._lock:
             self._deadlines.pop(client, None)
 
-    def cut(self, now: float) -> None:
-        """Cut the clients whose time has passed."""
+    def cut(self, now_s: float) -> None:
+        """Cut the clients that are past their time."""
         with self._lock:
-            for client in [client for client, end in self._deadlines.items() if end is not None and end < now]:
+            for client in [client for client, end in self._deadlines.items() if end is not None and end < now_s]:
                 self._cut(client)
 
     def _cut(self, client: socket.socket) -> None:
         del self._deadlines[client]
         with suppress(OSError):  # the client has left
             socket.socket.shutdown(client, socket.SHUT_RDWR)  # the one of TLS would change what its thread reads
+
+
+_Accepted = socket.socket | tuple[bytes, socket.socket]
+"""A client as `socketserver` types it; of a TCP server always a socket."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -225,7 +228,7 @@ class _Server(ThreadingHTTPServer):
         socket.socket.bind(self.socket, self.server_address)
         self.server_address = self.socket.getsockname()
 
-    def get_request(self) -> tuple[socket.socket, Any]:
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
         """Accept a client."""
         client, address = super().get_request()
         if self._context is not None:
@@ -233,21 +236,23 @@ class _Server(ThreadingHTTPServer):
             client = self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
         return client, address
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
+    def verify_request(self, request: _Accepted, client_address: tuple[str, int]) -> bool:
         """Return whether a client may connect, and there is a place for it."""
+        assert isinstance(request, socket.socket)
         return self._may_connect(client_address[0]) and self.clients.add(request, time.monotonic() + READ_S)
 
     def service_actions(self) -> None:
         """Cut clients that are too slow; called twice a second."""
         self.clients.cut(time.monotonic())
 
-    def shutdown_request(self, request: Any) -> None:
+    def shutdown_request(self, request: _Accepted) -> None:
         """Close a connection."""
+        assert isinstance(request, socket.socket)
         self.clients.remove(request)
         super().shutdown_request(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what is not the fault of a client that disconnected."""
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log a fault, unless it is a client that disconnected."""
         import sys
 
         if not isinstance(sys.exception(), OSError):
@@ -375,8 +380,8 @@ _ATTRIBUTES = {"model": "gen_ai.request.model", "uuid": "hw.id", "device": "hw.n
 
 def exported(family: Family) -> tuple[str, str, list[tuple[float, dict[str, str]]]]:
     """Return name, unit and (value, attributes) of a metric as it is exported."""
-    own = family.name.removesuffix("_total").replace("pertoken_", "pertoken.", 1)
-    name, unit = NAMES.get(family.name, (own, "1"))
+    default_name = family.name.removesuffix("_total").replace("pertoken_", "pertoken.", 1)
+    name, unit = NAMES.get(family.name, (default_name, "1"))
     samples = []
     for labels, value in family.samples:
         attributes = {_ATTRIBUTES.get(key, key): text for key, text in labels.items() if key != "kind"}
@@ -394,13 +399,13 @@ class Pusher:
     """OTLP client that pushes when called: the program's own scheduler decides when.
 
     The SDK's periodic reader would start a thread of its own, and another one in each fork of the process, such as the
-    workers in which rules run.
+    workers of rules.
     """
 
-    def __init__(self, endpoint: str, known: Iterable[Family], families: Families) -> None:
+    def __init__(self, endpoint: str, all_families: Iterable[Family], families: Families) -> None:
         """Prepare the exporter; nothing is sent yet. Raises BadInput if OpenTelemetry is not installed.
 
-        `endpoint`: URL of an OTLP/HTTP collector's metrics path. `known`: every possible metric, with or without
+        `endpoint`: URL of an OTLP/HTTP collector's metrics path. `all_families`: every possible metric, with or without
         samples.
         """
         try:
@@ -411,7 +416,7 @@ class Pusher:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # a failed push is reported here
         self._endpoint = endpoint
         self._reader = InMemoryMetricReader()
-        self._provider = provider_of(self._reader, known, families)
+        self._provider = provider_of(self._reader, all_families, families)
         self._exporter = OTLPMetricExporter(endpoint=endpoint, timeout=PUSH_S)
         self._pushing: threading.Thread | None = None
         self._is_taken = False
@@ -447,7 +452,7 @@ class Pusher:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def provider_of(reader: MetricReader, known: Iterable[Family], families: Families) -> MeterProvider:
+def provider_of(reader: MetricReader, all_families: Iterable[Family], families: Families) -> MeterProvider:
     """Return the provider that gives metrics to a reader, with their names by the conventions."""
     from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.sdk.metrics import MeterProvider
@@ -465,7 +470,7 @@ def provider_of(reader: MetricReader, known: Iterable[Family], families: Familie
 
         return values
 
-    for family in known:
+    for family in all_families:
         name, unit, _ = exported(family)
         make = meter.create_observable_counter if family.kind == "counter" else meter.create_observable_gauge
         make(name, [observe(family.name)], unit, family.help)

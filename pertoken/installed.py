@@ -1,4 +1,4 @@
-"""Commands that install more of this pertoken, from what it was installed from."""
+"""Commands that install more of this pertoken, from the source of its installation."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ def install_command(extra: str, installed: Distribution | None = None) -> str:
 
 
 def install_source(installed: Distribution | None = None) -> str:
-    """Return what pip installs this pertoken from: its checkout, its wheel, or its name in a package index."""
+    """Return the source of this pertoken for pip: its checkout, its wheel, or its name in a package index."""
     try:
         record = (installed or distribution(PACKAGE)).read_text("direct_url.json")  # of PEP 610; an index writes none
     except PackageNotFoundError:

@@ -358,7 +358,7 @@ def _declared(rule_id: str, window: str | None, series: Iterable[str]) -> tuple[
     return names
 
 
-def _default_options(rule_id: str, function: Callable[..., Iterable[Any]]) -> Any:
+def _default_options(rule_id: str, function: Callable[..., Iterable[object]]) -> object:
     kind = inspect.signature(function).parameters["options"].annotation
     try:
         if isinstance(kind, str):  # `from __future__ import annotations`
@@ -369,7 +369,7 @@ def _default_options(rule_id: str, function: Callable[..., Iterable[Any]]) -> An
     return kind()
 
 
-def _named(annotation: str, names: Mapping[str, Any]) -> Any:
+def _named(annotation: str, names: Mapping[str, object]) -> object:
     """Return the value of a dotted name among the names of a module. Raises NameError for an unknown name."""
     first, *rest = annotation.strip("'\"").split(".")
     if first not in names:

@@ -17,7 +17,8 @@ import pytest
 
 from pertoken.advisor.worker import child
 from pertoken.advisor.worker import run as worker_run
-from pertoken.advisor.worker.child import PIPE, Limits, Task, send, trace
+from pertoken.advisor.worker.child import PIPE, Limits, Task
+from pertoken.advisor.worker.wire import send, trace
 
 
 def share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

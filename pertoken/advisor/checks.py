@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pertoken.advisor.changes.title import shown
 from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
 from pertoken.catalog.model_facts import quantized_note
+from pertoken.forecast.served import Abstained
 from pertoken.proof.recommendation import LatencyLine, Refusal
 from pertoken.rule import Proposal
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate
+from pertoken.savings.saving import LIKELY
 from pertoken.settings.fleet import QUALITY_FIELDS
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff, diff
@@ -46,7 +48,7 @@ def refuse_other_changes(present: Fleet, proposed: Fleet) -> None:
     """Raise InvalidEdit for a change that no edit of `state` makes: settings, prices, names, ids."""
     for proposed_service in services_unlike(proposed, present):
         service = present.service(proposed_service.name)
-        if replace(proposed_service, **_fields(service, _SERVICE_EDITS)) != service:
+        if replace(proposed_service, **{name: getattr(service, name) for name in _SERVICE_EDITS}) != service:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
@@ -94,14 +96,10 @@ def _differing(present: Iterable[T], proposed: Iterable[T]) -> tuple[T, ...]:
 
 
 @cache
-def _settled() -> Callable[[Deployment], tuple[Any, ...]]:
+def _settled() -> Callable[[Deployment], tuple[object, ...]]:
     """Return a getter of the fields of a deployment that no edit changes."""
     edits = {*knobs(), *_DEPLOYMENT_EDITS}
     return attrgetter(*(field.name for field in fields(Deployment) if field.compare and field.name not in edits))
-
-
-def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
 
 
 def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market: Market) -> None:
@@ -119,10 +117,9 @@ def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market:
             if getattr(added, name) is not None:
                 _refuse_impossible_knob(name, getattr(added, name), present, market)
     same_devices = proposed.devices is present.devices
+    fleet = present if same_devices else proposed
     for deployment in deployments_unlike(proposed, present) if same_devices else proposed.deployments:
-        if not all(
-            _has_device(present if same_devices else proposed, device_id) for device_id in deployment.device_ids
-        ):
+        if set(deployment.device_ids) - fleet.device_ids - fleet.partition_of.keys():
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
     services = services_unlike(proposed, present)
     names = _listed_by(present, services)
@@ -139,10 +136,6 @@ def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market:
         _refuse_impossible_service(service)
 
 
-def _has_device(fleet: Fleet, device_id: int) -> bool:
-    return device_id in fleet.device_ids or device_id in fleet.partition_of
-
-
 def _listed_by(present: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:
     """Return, by deployment id, the names of the services that list it after the change."""
     services = {service.name: service for service in changed}
@@ -157,7 +150,7 @@ def _listed_by(present: Fleet, changed: Iterable[Service]) -> dict[int, list[str
     return names
 
 
-def _refuse_impossible_knob(name: str, value: Any, present: Fleet, market: Market) -> None:
+def _refuse_impossible_knob(name: str, value: object, present: Fleet, market: Market) -> None:
     knobs()[name].check(value)
     if not isinstance(value, Model):
         return
@@ -383,8 +376,6 @@ def _not_passed(service: Service, changes: Iterable[Change]) -> Refusal | None:
 
 
 def _value(after: object) -> str:
-    if isinstance(after, Model):
-        return after.name
     return f"{after.value:.4g}" if isinstance(after, Quantity) else shown(after)
 
 
@@ -459,10 +450,6 @@ def _too_few(service: Service, changes: Iterable[Change]) -> Refusal | None:
     return None
 
 
-LIKELY = 1
-"""Index of the likely figure of a range."""
-
-
 def full_batch_factor(difference: Diff, money: Estimate, context: Context) -> float | None:
     """Return the time per token at the lowered batch limit over the present time per token.
 
@@ -476,6 +463,19 @@ def full_batch_factor(difference: Diff, money: Estimate, context: Context) -> fl
             if running is not None and running.mean > change.after:
                 return float(change.after) / running.mean / ratio[LIKELY]
     return None
+
+
+def held(price: Estimate) -> Estimate | str:
+    """Return an estimate with known latency that keeps the objectives; else the reason why it does not."""
+    try:
+        word, sentence = price.verdict
+    except Abstained as reason:
+        return f"whether the SLO is kept is unknown: {reason}"
+    if word == "fail":
+        return f"it would miss the SLO: {sentence}"
+    if word == "unknown":
+        return f"whether the SLO is kept is unknown: {sentence or 'its latency is not forecast'}"
+    return price
 
 
 def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str | None:

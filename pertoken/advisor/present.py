@@ -1,4 +1,4 @@
-"""Input of an advice run: the present fleet, the evidence of each part, and its prices."""
+"""Input of an advice run: the present fleet, the evidence of each part, and its prices; both as lines of advice."""
 
 import json
 from collections import defaultdict
@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from itertools import islice
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
+from pertoken.advisor.changes.title import FLEET, Target
 from pertoken.advisor.probed import cpu_accelerator, measured_rates, probe_points
 from pertoken.advisor.worker.child import Measured, SubjectKey
+from pertoken.advisor.worker.run import Call
 from pertoken.catalog.coverage import CPU
 from pertoken.catalog.market import Market, MeasuredRates, cpu_name
 from pertoken.config import Settings
@@ -20,16 +22,19 @@ from pertoken.costs.prices.book import Price, PriceBook, Priced, accelerators, r
 from pertoken.costs.prices.offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
-from pertoken.evidence import Evidence, OperatingPoint
+from pertoken.evidence import EPOCHS, Epoch, Evidence, OperatingPoint
+from pertoken.metrics import SERIES
 from pertoken.proof.judging.receipts import proven_verdicts, realised_by
+from pertoken.proof.recommendation import EvidenceLine
+from pertoken.rule import subject_key
 from pertoken.savings.context import Context, EnergyPrice, Forecasts
-from pertoken.state.deployment import WORKLOAD, Deployment, Workload, parsed
+from pertoken.state.deployment import WORKLOAD, Deployment, parsed
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD, SHARE, format_duration, format_usd
 from pertoken.window.figures import Progress, no_progress, ticking
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownEpoch
 from pertoken.window.reading import Window
 
 
@@ -151,7 +156,7 @@ def present(
             )
             for length_s, series in (series_by_window or {}).items()
         }
-    epochs: dict[str, list[Any]] = defaultdict(list)
+    epochs = defaultdict[str, list[KnownEpoch]](list)
     for row in inventory.served:
         epochs[service_name(row.served_model, settings)].append(row)
     demands = {
@@ -185,7 +190,12 @@ def present(
         for device_id, row in inventory.devices.items()
         if row.parent_id is None
     }
-    listed = _listed(whole_devices, prices, now_ts)
+    prices_in_force = {
+        device_id: price
+        for device_id, device in whole_devices.items()
+        if (price := prices.at(device, now_ts)) is not None
+    }
+    listed = {device_id: price for device_id, price in prices_in_force.items() if price.listed}
     extended_market = extended_market.having(
         set_offers(present_fleet, whole_devices, named_prices, extended_market, now_ts)
     )
@@ -218,13 +228,17 @@ def present(
         addresses=Addresses(
             {row.deployment_id: row.host_name for row in inventory.running.values()},
             {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in inventory.devices.items()},
-            _workloads(inventory),
+            {
+                row.deployment_id: workload
+                for row in inventory.running.values()
+                if (workload := parsed(json.loads(row.knobs).get(WORKLOAD))) is not None
+            },
         ),
         window_s=window_s,
         configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
         owners={service.name: service.owner for service in settings.services if service.owner is not None},
-        price_texts=_price_texts(whole_devices, prices, now_ts),
+        price_texts=_price_texts(whole_devices, prices_in_force),
         windows={
             length_s: _measured(reader.of_deployments, reader.of_devices, present_fleet, inventory)
             for length_s, reader in readers.items()
@@ -288,12 +302,6 @@ def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory)
     return PriceBook((*prices.prices, *assumed_by_uuid.values()), prices.detected) if assumed_by_uuid else prices
 
 
-def _workloads(inventory: Inventory) -> dict[int, Workload]:
-    """Return the Kubernetes object of each deployment that runs in a pod."""
-    workloads = {row.deployment_id: parsed(json.loads(row.knobs).get(WORKLOAD)) for row in inventory.running.values()}
-    return {deployment_id: workload for deployment_id, workload in workloads.items() if workload is not None}
-
-
 def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) -> int | None:
     """Return the present price of a device, or a partition's share of the price of its device; None if not priced."""
     row = inventory.devices[device_id]
@@ -303,14 +311,13 @@ def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) 
     return None if per_hour is None or share is None else per_hour * share // SHARE
 
 
-def _price_texts(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, str]:
+def _price_texts(devices: Mapping[int, Priced], prices_in_force: Mapping[int, Price]) -> dict[int, str]:
     """Return the price of a device-hour in force with its origin and date, by device id."""
     texts = {}
-    for device_id, device in devices.items():
-        price = prices.at(device, now_ts)
-        if price is not None and price.nano_usd_per_device_hour is not None:
+    for device_id, price in prices_in_force.items():
+        if price.nano_usd_per_device_hour is not None:
+            device, offer = devices[device_id], price.offer
             day = datetime.fromtimestamp(price.set_ts, UTC).date()
-            offer = price.offer
             origin = f"set on {day}" if offer is None else f"list price of {offer.as_of} ({offer.source})"
             texts[device_id] = (
                 f"{device.name or device.kind}: {format_usd(price.nano_usd_per_device_hour)}/hour, {origin}"
@@ -318,7 +325,100 @@ def _price_texts(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) 
     return texts
 
 
-def _listed(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, Price]:
-    """Return the list prices in force by device id, without devices that a person priced."""
-    in_force = {device_id: prices.at(device, now_ts) for device_id, device in devices.items()}
-    return {device_id: price for device_id, price in in_force.items() if price is not None and price.listed}
+# -- lines of a recommendation --------------------------------------------------------------------------------
+
+MAX_EVIDENCE = 200
+"""Maximum series that a recommendation lists: a rule over a fleet may read thousands, which nobody reads."""
+
+
+def owner_of(target: Target, gathered: Present) -> str | None:
+    """Return the owner of the service that a target is or serves; None where nobody is named."""
+    if target.kind == "deployment":
+        names = [name for name, _ in gathered.fleet.deployment(int(target.key)).serves]
+    else:
+        names = [target.key] if target.kind == "service" else []
+    return next((gathered.owners[name] for name in names if name in gathered.owners), None)
+
+
+def prices_of(target: Target, gathered: Present) -> tuple[str, ...]:
+    """Return the present prices of the devices of a target; none for the fleet."""
+    fleet = gathered.fleet
+    device_ids: Iterable[int] = ()
+    if target.kind == "host":
+        device_ids = fleet.host(int(target.key)).device_ids
+    elif target.kind == "deployment":
+        device_ids = fleet.deployment(int(target.key)).device_ids
+    elif target.kind == "service":
+        device_ids = [
+            device_id for replica in fleet.service(target.key).deployments for device_id in replica.device_ids
+        ]
+    texts = (gathered.price_texts[device_id] for device_id in sorted(device_ids) if device_id in gathered.price_texts)
+    return tuple(dict.fromkeys(texts))
+
+
+def evidence_lines(call: Call, target: Target, gathered: Present, measured: Measured) -> tuple[EvidenceLine, ...]:
+    """Return a line for each series that the rule read of a target or its parts, with gathered values.
+
+    Of more than `MAX_EVIDENCE` series, a last line counts the others.
+    """
+    call_key = None if call.target is None else subject_key(call.target)
+    is_part = _parts_of(target, gathered)
+    read = [(subject, names) for subject, names in call.read if subject is None or is_part(subject)]
+    listed = islice(((subject, name) for subject, names in read for name in names), MAX_EVIDENCE)
+    lines = [
+        line
+        for subject, name in listed
+        for line in _lines(
+            f"{_subject_name(subject, gathered)}: " if subject is not None else "",
+            name,
+            measured.get(subject or call_key or ("", "")) or Evidence({}),
+        )
+    ]
+    if (more := sum(len(names) for _, names in read) - MAX_EVIDENCE) > 0:
+        lines.append(EvidenceLine("more that the rule read", "series", None, None, None, more, "not listed"))
+    return tuple(lines)
+
+
+def _parts_of(target: Target, gathered: Present) -> Callable[[SubjectKey], bool]:
+    """Return a function that returns whether a subject is a target or a part of it."""
+    if target == FLEET:
+        return lambda subject: True
+    if target.kind == "host":
+        host = gathered.fleet.host(int(target.key))
+        of_host = {("host", host.host_id), *(("device", device_id) for device_id in host.device_ids)}
+        return lambda subject: subject in of_host
+    deployments = gathered.fleet.service(target.key).deployments if target.kind == "service" else ()
+    ids = {deployment.deployment_id for deployment in deployments}
+    return lambda subject: str(subject[1]) == target.key or (subject[0] == "deployment" and subject[1] in ids)
+
+
+def _subject_name(subject: SubjectKey, gathered: Present) -> str:
+    _, key = subject
+    return key if isinstance(key, str) else gathered.names.get(key, str(key))
+
+
+def _lines(prefix: str, name: str, evidence: Evidence) -> Iterable[EvidenceLine]:
+    """Return the line of a series, or one for each earlier epoch."""
+    if name == EPOCHS:
+        return [_epoch_line(prefix, epoch) for epoch in evidence.peek_epochs()]
+    return [_line(prefix + name, name, evidence)]
+
+
+def _epoch_line(prefix: str, epoch: Epoch) -> EvidenceLine:
+    """Return the line that compares device time per token now with an earlier epoch."""
+    ended = datetime.fromtimestamp(epoch.end, UTC).date()
+    label = f"{prefix}device time per token, now over {epoch.engine_version or 'the epoch'} until {ended}"
+    against = epoch.present
+    if against.ratio is None:
+        return EvidenceLine(label, "ratio", None, None, None, 0, None, missing=against.reason)
+    low, likely, high = against.ratio
+    origin = f"matched hours, 90 % interval {low:.3g} to {high:.3g}"
+    return EvidenceLine(label, "ratio", likely, None, None, against.matched_hours, origin)
+
+
+def _line(label: str, name: str, evidence: Evidence) -> EvidenceLine:
+    spec = SERIES[name]
+    measured = evidence.peek(name)
+    if measured is None:
+        return EvidenceLine(label, spec.unit, None, None, None, 0, None, missing=spec.remedy)
+    return EvidenceLine(label, spec.unit, measured.mean, measured.p50, measured.p95, measured.n, measured.origin)

@@ -6,10 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import partial
-from itertools import chain, islice
-from typing import Any, TypeVar
+from itertools import chain
+from typing import TypeVar
 
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import (
@@ -25,21 +23,20 @@ from pertoken.advisor.changes.title import (
     title,
     touches,
 )
-from pertoken.advisor.checks import Candidate, candidate, full_batch_factor, held_again
+from pertoken.advisor.checks import Candidate, candidate, full_batch_factor, held, held_again
 from pertoken.advisor.checks import notes as published_notes
 from pertoken.advisor.checks import published_refusal as refusal_by_facts
 from pertoken.advisor.checks import refusal as refusal_by_settings
-from pertoken.advisor.plan.states import held
-from pertoken.advisor.present import Present
+from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
 from pertoken.advisor.refusals import RefusedChange, folded
-from pertoken.advisor.worker.child import Measured, SubjectKey, trace
+from pertoken.advisor.worker.child import Inputs
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
-from pertoken.advisor.worker.wire import Refused, encoded, refusal_of
-from pertoken.evidence import EPOCHS, Epoch, Evidence
+from pertoken.advisor.worker.wire import Refused, encoded, refusal_of, trace
+from pertoken.evidence import Evidence
 from pertoken.forecast.tiers import split_tier
-from pertoken.metrics import SERIES, label_of
-from pertoken.proof.recommendation import EvidenceLine, LatencyLine, Recommendation, Refusal, State, Variant, identity
-from pertoken.rule import InvalidEdit, subject_key
+from pertoken.metrics import label_of
+from pertoken.proof.recommendation import LatencyLine, Recommendation, Refusal, State, Variant, identity
+from pertoken.rule import InvalidEdit
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
 from pertoken.savings.saving import LIKELY, Saving
@@ -109,10 +106,13 @@ class Pricing:
     """Prices the proposals of rules."""
 
     gathered: Present
-    context: Context
-    """Context of `gathered`."""
     progress: Callable[[float], None] = lambda share: None
     """Called with the share of the proposals that are priced."""
+
+    @property
+    def context(self) -> Context:
+        """Context of `gathered`."""
+        return self.gathered.context
 
     def proposed(self, rule_id: str, subject: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
         """Validate the values that a rule yielded, as a worker sends them.
@@ -350,19 +350,17 @@ class Pricing:
         names = [touched.partition(":")[2] for touched in changed if touched.startswith("service:")]
         seen = self.context.services.get(names[0], Evidence({})) if len(names) == 1 else Evidence({})
         slo = objectives(self.gathered.fleet.service(names[0]), self.context) if len(names) == 1 else Slo()
-        lines = []
-        for figure, name in FIGURES.items():
-            lines.append(
-                LatencyLine(
-                    figure,
-                    getattr(latencies.before, name),
-                    getattr(latencies.after, name),
-                    _measured_ms(seen, figure),
-                    getattr(slo, name),
-                    latencies.provenance.label,
-                )
+        return tuple(
+            LatencyLine(
+                figure,
+                getattr(latencies.before, name),
+                getattr(latencies.after, name),
+                _measured_ms(seen, figure),
+                getattr(slo, name),
+                latencies.provenance.label,
             )
-        return tuple(lines)
+            for figure, name in FIGURES.items()
+        )
 
 
 def _measured_ms(seen: Evidence, figure: str) -> float | None:
@@ -432,8 +430,6 @@ def _surest(candidate: tuple[Candidate, Estimate]) -> tuple[float, ...]:
 
 T = TypeVar("T")
 
-MAX_EVIDENCE = 200
-"""Maximum series that a recommendation lists: a rule over a fleet may read thousands, which nobody reads."""
 MAX_TOGETHER = 2048
 """Maximum changed deployments and services in one forecast batch, so that progress is visible: a batch takes about a
 second. A quarter of it takes 4 % more time in all."""
@@ -488,25 +484,40 @@ def _shared_hosts(fleet: Fleet, name: str) -> list[Host]:
 
 
 @dataclass(frozen=True, slots=True)
-class PricedRun:
-    """Recommendations of each call of a rule."""
+class PricedCall:
+    """Recommendations of one rule for one target."""
 
-    rows: Sequence[Sequence[Recommendation]]
-    departures: Sequence[Departure]
+    position: int
+    """Position of the target among all targets of the rule."""
+    rows: tuple[Recommendation, ...]
+    ended: bool
+    """Whether the rule is not run for targets after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRun:
+    """Recommendations of one rule for the targets of a shard."""
+
+    calls: tuple[PricedCall, ...]
+    departures: tuple[Departure, ...]
     """Departures that save most, by service."""
     seconds: float
-    """Time to make them."""
+    pricing_seconds: float
 
 
-def priced_runs(runs: Sequence[RuleRun], gathered: Present, progress: Progress) -> list[PricedRun]:
+def priced_runs(runs: Sequence[RuleRun], inputs: Inputs, gathered: Present, progress: Progress) -> list[PricedRun]:
     """Make the rows of each rule."""
     total = sum(len(run.calls) for run in runs)
     pricer = _Pricer(gathered, lambda done: progress("pricing", min(1.0, done / max(1, total))))
     priced = []
     for run in runs:
         began = time.monotonic()
-        rows, departures = list(pricer.rows(run)), tuple(best_by_service(pricer.departures).values())
-        priced.append(PricedRun(rows, departures, time.monotonic() - began))
+        calls = [
+            PricedCall(inputs.position(call.target), tuple(rows), call.ended)
+            for call, rows in zip(run.calls, pricer.rows(run), strict=True)
+        ]
+        departures = tuple(best_by_service(pricer.departures).values())
+        priced.append(PricedRun(tuple(calls), departures, run.seconds, time.monotonic() - began))
     return priced
 
 
@@ -515,13 +526,13 @@ class _Pricer:
 
     def __init__(self, gathered: Present, report: Callable[[float], None]) -> None:
         """`report` is called with the number of priced calls."""
-        self._pricing = Pricing(gathered, gathered.context, self._within_batch)
+        self._pricing = Pricing(gathered, self._within_batch)
         self._measured = gathered.measured
         self._report = report
         self._done, self._batch = 0, 0
         self._reported = 0.0
         self.departures: list[Departure] = []
-        """Calls of the last rule."""
+        """Departures of the last rule."""
 
     def rows(self, run: RuleRun) -> Iterator[list[Recommendation]]:
         """Yield the rows of one rule, call by call. A call that cannot be priced becomes a FAILED row."""
@@ -591,147 +602,64 @@ class _Pricer:
             self._report(self._done + share * self._batch)
 
     def _rows(self, rule: RuleInfo, call: Call, priced: Priced | str | None) -> list[Recommendation]:
-        call_target = self._pricing.target(call.target)
+        target = self._pricing.target(call.target)
         if call.blocked is not None:
             series, remedy = call.blocked
-            reason = f"{label_of(series)} was not measured"
-            return [self._base(rule, call, call_target, state=State.BLOCKED, reason=reason, remedy=remedy)]
+            return [self._row(rule, call, target, State.BLOCKED, f"{label_of(series)} was not measured", remedy)]
         failed = priced if isinstance(priced, str) else None
         if isinstance(priced, Priced):
             try:
-                results = self._pricing.outcomes(priced)
+                outcomes = self._pricing.outcomes(priced)
             except Exception as error:  # only this proposal fails: the others are still priced
                 failed = _failure(error)
             else:
-                return [self._row(rule, call, target, result) for target, result in results.items()]
+                return [self._outcome_row(rule, call, *outcome) for outcome in outcomes.items()]
         assert failed is not None
         remedy = "The rule itself is broken: report it to its author."
-        return [self._base(rule, call, call_target, state=State.FAILED, reason=failed, remedy=remedy)]
+        return [self._row(rule, call, target, State.FAILED, failed, remedy)]
 
-    def _row(self, rule: RuleInfo, call: Call, target: Target, outcome: TargetOutcome) -> Recommendation:
-        base = partial(
-            self._base, rule, call, target, refusals=tuple(outcome.refusals), ignored=outcome.ignored
-        )  # and not `replace`, which makes another row
-        if not outcome.variants:
-            return base(reason="; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals)))
-        variants = tuple(outcome.variants)
-        return base(state=State.OPEN, title=variants[0].title, reason=rule.title, variants=variants)
+    def _outcome_row(self, rule: RuleInfo, call: Call, target: Target, outcome: TargetOutcome) -> Recommendation:
+        if outcome.variants:
+            return self._row(rule, call, target, State.OPEN, rule.title, outcome=outcome)
+        reason = "; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals))
+        return self._row(rule, call, target, State.REFUSED, reason, outcome=outcome)
 
-    def _base(self, rule: RuleInfo, call: Call, target: Target, **result: Any) -> Recommendation:
-        now_ts, gathered = self._pricing.context.now_ts, self._pricing.gathered
+    def _row(
+        self,
+        rule: RuleInfo,
+        call: Call,
+        target: Target,
+        state: State,
+        reason: str,
+        remedy: str | None = None,
+        outcome: TargetOutcome | None = None,
+    ) -> Recommendation:
+        now_ts, gathered, outcome = self._pricing.context.now_ts, self._pricing.gathered, outcome or TargetOutcome()
         measured = self._measured if rule.window_s is None else gathered.windows.get(rule.window_s, self._measured)
-        result = {"state": State.REFUSED, "title": rule.title} | result
         return Recommendation(
             recommendation_id=identity(rule.rule_id, target.kind, target.key),
             rule_id=rule.rule_id,
+            state=state,
+            title=outcome.variants[0].title if outcome.variants else rule.title,
             target=target.label,
             target_kind=target.kind,
             target_key=target.key,
             deployment_id=int(target.key) if target.kind == "deployment" else None,
-            evidence=_evidence(call, target, gathered, measured),
+            reason=reason,
+            remedy=remedy,
+            variants=tuple(outcome.variants),
+            refusals=tuple(outcome.refusals),
+            ignored=outcome.ignored,
+            evidence=evidence_lines(call, target, gathered, measured),
             window_s=rule.window_s or gathered.window_s,
-            owner=_owner(target, gathered),
-            prices=_prices(target, gathered),
+            owner=owner_of(target, gathered),
+            prices=prices_of(target, gathered),
             output=call.output,
             created_ts=now_ts,
             updated_ts=now_ts,
-            **result,
         )
-
-
-def _owner(target: Target, gathered: Present) -> str | None:
-    """Return the owner of the service that a target is or serves; None where nobody is named."""
-    if target.kind == "deployment":
-        names = [name for name, _ in gathered.fleet.deployment(int(target.key)).serves]
-    else:
-        names = [target.key] if target.kind == "service" else []
-    return next((gathered.owners[name] for name in names if name in gathered.owners), None)
-
-
-def _prices(target: Target, gathered: Present) -> tuple[str, ...]:
-    """Return the present prices of the devices of a target; none for the fleet."""
-    fleet = gathered.fleet
-    device_ids: Iterable[int] = ()
-    if target.kind == "host":
-        device_ids = fleet.host(int(target.key)).device_ids
-    elif target.kind == "deployment":
-        device_ids = fleet.deployment(int(target.key)).device_ids
-    elif target.kind == "service":
-        device_ids = [
-            device_id for replica in fleet.service(target.key).deployments for device_id in replica.device_ids
-        ]
-    texts = (gathered.price_texts[device_id] for device_id in sorted(device_ids) if device_id in gathered.price_texts)
-    return tuple(dict.fromkeys(texts))
 
 
 def _failure(error: Exception) -> str:
     """Return why a proposal cannot be priced: its error, or the traceback of a defect of this program."""
     return f"{type(error).__name__}: {error}" if isinstance(error, InvalidEdit) else trace(error)
-
-
-def _evidence(call: Call, target: Target, gathered: Present, measured: Measured) -> tuple[EvidenceLine, ...]:
-    """Return a line for each series that the rule read of a target or its parts, with gathered values.
-
-    Of more than `MAX_EVIDENCE` series, a last line counts the others.
-    """
-    call_key = None if call.target is None else subject_key(call.target)
-    is_part = _parts_of(target, gathered)
-    read = [(subject, names) for subject, names in call.read if subject is None or is_part(subject)]
-    listed = islice(((subject, name) for subject, names in read for name in names), MAX_EVIDENCE)
-    lines = [
-        line
-        for subject, name in listed
-        for line in _lines(
-            f"{_name(subject, gathered)}: " if subject is not None else "",
-            name,
-            measured.get(subject or call_key or ("", "")) or Evidence({}),
-        )
-    ]
-    if (more := sum(len(names) for _, names in read) - MAX_EVIDENCE) > 0:
-        lines.append(EvidenceLine("more that the rule read", "series", None, None, None, more, "not listed"))
-    return tuple(lines)
-
-
-def _parts_of(target: Target, gathered: Present) -> Callable[[SubjectKey], bool]:
-    """Return a function that returns whether a subject is a target or a part of it."""
-    if target == FLEET:
-        return lambda subject: True
-    if target.kind == "host":
-        host = gathered.fleet.host(int(target.key))
-        of_host = {("host", host.host_id), *(("device", device_id) for device_id in host.device_ids)}
-        return lambda subject: subject in of_host
-    deployments = gathered.fleet.service(target.key).deployments if target.kind == "service" else ()
-    ids = {deployment.deployment_id for deployment in deployments}
-    return lambda subject: str(subject[1]) == target.key or (subject[0] == "deployment" and subject[1] in ids)
-
-
-def _name(subject: SubjectKey, gathered: Present) -> str:
-    _, key = subject
-    return key if isinstance(key, str) else gathered.names.get(key, str(key))
-
-
-def _lines(prefix: str, name: str, evidence: Evidence) -> Iterable[EvidenceLine]:
-    """Return the line of a series, or one for each earlier epoch."""
-    if name == EPOCHS:
-        return [_epoch_line(prefix, peek_epoch) for peek_epoch in evidence.peek_epochs()]
-    return [_line(prefix + name, name, evidence)]
-
-
-def _epoch_line(prefix: str, epoch: Epoch) -> EvidenceLine:
-    """Return the line that compares device time per token now with an earlier epoch."""
-    ended = datetime.fromtimestamp(epoch.end, UTC).date()
-    label = f"{prefix}device time per token, now over {epoch.engine_version or 'the epoch'} until {ended}"
-    against = epoch.present
-    if against.ratio is None:
-        return EvidenceLine(label, "ratio", None, None, None, 0, None, missing=against.reason)
-    low, likely, high = against.ratio
-    origin = f"matched hours, 90 % interval {low:.3g} to {high:.3g}"
-    return EvidenceLine(label, "ratio", likely, None, None, against.matched_hours, origin)
-
-
-def _line(label: str, name: str, evidence: Evidence) -> EvidenceLine:
-    spec = SERIES[name]
-    measured = evidence.peek(name)
-    if measured is None:
-        return EvidenceLine(label, spec.unit, None, None, None, 0, None, missing=spec.remedy)
-    return EvidenceLine(label, spec.unit, measured.mean, measured.p50, measured.p95, measured.n, measured.origin)

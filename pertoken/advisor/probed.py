@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, MeasuredRates
@@ -38,11 +37,11 @@ def measured_rates(
 ) -> MeasuredRates | None:
     """Return the memory bandwidth and the rate of matrix products that points of a probe show.
 
-    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token, as far as what it
-    leaves of a prompt's time is not below 0 or above a step and `MAX_REQUEST_S`; the bandwidth is the bytes of active
-    weights over what is left of a step of one request. None where the points or the model show neither. The rate of
-    attention is known where steps of one request were measured at a short and a long context, the rates of rows and
-    tiles of a step where batches were measured: what a step takes in any batch is reading then.
+    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token. The rest of a
+    prompt's time counts only between 0 and a step plus `MAX_REQUEST_S`. The bandwidth is the bytes of active weights
+    over the rest of a step of one request. None where the points or the model show neither.
+    The rate of attention is known where steps of one request were measured at a short and a long context. The rates of
+    rows and tiles of a step are known where batches were measured: the constant part of a step is reading then.
     """
     form = weight_format(stored_format(engine, weight_dtype))
     prompts = sorted((point.prompt_len, point.ttft_s) for point in points if point.ttft_s is not None)
@@ -224,11 +223,10 @@ def probe_points(store: Store, inventory: Inventory, now_ts: int) -> Mapping[int
     for row in rows:
         epoch = inventory.running.get(row.deployment_id)
         if epoch is not None and epoch.start_ts <= row.started_ts and row.ended_ts <= now_ts:
-            by_deployment[row.deployment_id] += _points(json.loads(row.body))
+            by_deployment[row.deployment_id] += _points(row.body)
     return {deployment_id: tuple(points) for deployment_id, points in by_deployment.items()}
 
 
-def _points(body: Mapping[str, Any]) -> list[OperatingPoint]:
-    return [
-        OperatingPoint(**{name: value for name, value in point.items() if name in _FIELDS}) for point in body["points"]
-    ]
+def _points(body: str) -> list[OperatingPoint]:
+    points = json.loads(body)["points"]
+    return [OperatingPoint(**{name: value for name, value in point.items() if name in _FIELDS}) for point in points]

@@ -31,7 +31,15 @@ from pertoken.advisor.checks import candidate
 from pertoken.advisor.configuration import claim, configuration_of
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
-from pertoken.advisor.pricing import Departure, PricedRun, Pricing, best_by_service, priced_runs, services_on
+from pertoken.advisor.pricing import (
+    Departure,
+    PricedCall,
+    PricedRun,
+    Pricing,
+    best_by_service,
+    priced_runs,
+    services_on,
+)
 from pertoken.advisor.worker.child import Inputs, Limits, Shard, Source, end_with_parent
 from pertoken.advisor.worker.run import PluginRun, RuleInfo, RuleRun, ended, run_plugins
 from pertoken.advisor.worker.wire import encoded
@@ -69,7 +77,7 @@ def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Reco
 
 def _rows(parts: Iterable[Departure], host: Host, gathered: Present) -> list[Recommendation]:
     """Return the open recommendation to leave a host; none if it saves nothing or is refused."""
-    pricing = Pricing(gathered, gathered.context)
+    pricing = Pricing(gathered)
     try:
         sent = encoded(_together(parts, host, gathered), gathered.fleet)
     except InvalidEdit:  # two services move one deployment to different places
@@ -161,27 +169,6 @@ class Advice:
     """The fleet and evidence that the rules ran on."""
 
 
-@dataclass(frozen=True, slots=True)
-class PricedCall:
-    """Recommendations of one rule for one target."""
-
-    position: int
-    """Position of the target among all targets of the rule."""
-    rows: tuple[Recommendation, ...]
-    ended: bool
-    """Whether the rule is not run for targets after this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class PricedRule:
-    """Recommendations of one rule for the targets of a shard."""
-
-    calls: tuple[PricedCall, ...]
-    departures: tuple[Departure, ...]
-    seconds: float
-    pricing_seconds: float
-
-
 def advise(
     store: Store,
     sources: Iterable[Source],
@@ -243,7 +230,7 @@ def advice_of(
 
 # -- read ----------------------------------------------------------------------------------------------------------
 def _series_by_window(plugins: Sequence[PluginRun], window_s: int) -> dict[int, Collection[str] | None]:
-    """Return the series that rules read in windows other than that of the run, by length in seconds."""
+    """Return the series that rules read in other windows than the run's, by length in seconds."""
     series: dict[int, Collection[str] | None] = {}
     for rule in (run.rule for plugin in plugins for run in plugin.rules):
         if rule.window_s is not None and rule.window_s != window_s:
@@ -294,7 +281,7 @@ def _of_shard(
     shard: Shard,
     limits: Limits,
     progress: Progress,
-) -> list[list[PricedRule]]:
+) -> list[list[PricedRun]]:
     """Measure the load of the targets of a shard, run the rules for them, and price the proposals.
 
     Return each rule of each plugin.
@@ -302,8 +289,8 @@ def _of_shard(
     inputs = Inputs(gathered.fleet, gathered.context.market, gathered.measured, gathered.windows, shard)
     _measure(gathered, inputs, progress)
     runs = _run_rules(plugins, inputs, limits, progress)
-    priced = iter(priced_runs([*chain.from_iterable(runs)], gathered, progress))
-    return [[_priced(run, next(priced), inputs) for run in runs_of_plugin] for runs_of_plugin in runs]
+    priced = iter(priced_runs([*chain.from_iterable(runs)], inputs, gathered, progress))
+    return [[next(priced) for _ in runs_of_plugin] for runs_of_plugin in runs]
 
 
 def _measure(gathered: Present, inputs: Inputs, progress: Progress) -> None:
@@ -342,17 +329,9 @@ def _run_of(rule: RuleInfo, plugin: PluginRun, inputs: Inputs) -> RuleRun:
     return RuleRun(rule, [ended(rule, targets[0], reason, inputs, plugin.output)])
 
 
-# -- price ---------------------------------------------------------------------------------------------------------
-def _priced(run: RuleRun, priced: PricedRun, inputs: Inputs) -> PricedRule:
-    calls = (
-        PricedCall(inputs.place(call.target), tuple(rows), call.ended)
-        for call, rows in zip(run.calls, priced.rows, strict=True)
-    )
-    return PricedRule(tuple(calls), tuple(priced.departures), run.seconds, priced.seconds)
-
-
+# -- merge ---------------------------------------------------------------------------------------------------------
 def _merged(
-    plugins: Sequence[PluginRun], shards: Sequence[list[list[PricedRule]]], gathered: Present
+    plugins: Sequence[PluginRun], shards: Sequence[list[list[PricedRun]]], gathered: Present
 ) -> tuple[tuple[Recommendation, ...], tuple[RuleRecord, ...]]:
     rows: list[Recommendation] = []
     records: list[RuleRecord] = []
@@ -397,7 +376,7 @@ def _restart_first(rows: Sequence[Recommendation], fleet: Fleet) -> Iterator[Rec
         )
 
 
-def _until_ended(shards: Iterable[PricedRule]) -> Iterator[PricedCall]:
+def _until_ended(shards: Iterable[PricedRun]) -> Iterator[PricedCall]:
     """Yield the calls of a rule in the order of its targets, up to the first that ended it, as in a single shard."""
     for call in sorted(chain.from_iterable(shard.calls for shard in shards), key=lambda call: call.position):
         yield call

@@ -61,14 +61,14 @@ def tick_time(
     return TickTime(newest_ts // interval_s * interval_s + interval_s, 0)
 
 
-def next_tick(now: float, interval_s: int) -> int:
-    """Return when the next tick after `now` is due: the next multiple of the interval by recorded time."""
-    return (int(now) // interval_s + 1) * interval_s
+def next_tick(now_s: float, interval_s: int) -> int:
+    """Return when the next tick after `now_s` is due: the next multiple of the interval by recorded time."""
+    return (int(now_s) // interval_s + 1) * interval_s
 
 
 LATENCY_S = 5
 """Latencies are read by the first tick of each stretch of this length. Buckets are most of a page and go on counting
-while nobody reads them, so a minute has them all; only those of the last seconds of a life are lost."""
+while nobody reads them, so a minute has them all; only the last seconds of a life are lost."""
 
 
 def reads_latencies(ts: int, last_ts: int | None) -> bool:
@@ -128,7 +128,7 @@ class RecordedClock:
         return self.pending is None
 
     def follow(self, wall_ms: int, boot_ms: int) -> tuple[RecordedClock, str | None]:
-        """Return the clock after a look at the wall clock, and what happened to it, for people, if anything did."""
+        """Return the clock after a look at the wall clock, and a message for people about a step of it, if any."""
         offset_ms = wall_ms - boot_ms
         step_ms = offset_ms - self.offset_ms
         if abs(step_ms) <= MAX_SMALL_STEP_MS:

@@ -102,7 +102,7 @@ def migrate(where: StoreLocation) -> None:
 
 
 class _Daemon:
-    """Ticks in the thread that runs it, and between them does what was asked for and what the scheduler hands over."""
+    """Ticks in the thread that runs it, and between them makes the calls of signals and of the scheduler."""
 
     def __init__(self, recorder: Recorder, where: StoreLocation, reread: Callable[[], Settings]) -> None:
         self._recorder, self._where, self._reread = recorder, where, reread

@@ -1,6 +1,6 @@
 """The inference servers of this host: found among its processes, and each read beside the tick.
 
-Front door: `watch`. How servers are found is its own business.
+Front door: `Watch`.
 """
 
 from __future__ import annotations
@@ -154,33 +154,33 @@ class Discovery:
 
     endpoints: tuple[Endpoint, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
-    """Engines that are there but cannot be read, and what this agent has no right to see."""
+    """Engines that are there but cannot be read, and rights that this agent lacks."""
 
 
-def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[Endpoint] = ()) -> Discovery:
+def discover(host: HostProcesses, identify_kind: IdentifyKind, previous: Iterable[Endpoint] = ()) -> Discovery:
     """Return inference servers among the host's processes.
 
     A server whose command line names the port it listens on is taken by its word; other ports of recognised
-    processes are asked. `known`: endpoints of an earlier look; those of the same processes are not asked again.
+    processes are asked. `previous`: endpoints of an earlier look; those of the same processes are not asked again.
     """
-    before = {
-        (endpoint.pid, endpoint.process_start_ms): endpoint for endpoint in known if endpoint.found_by == "process"
+    endpoint_by_process = {
+        (endpoint.pid, endpoint.process_start_ms): endpoint for endpoint in previous if endpoint.found_by == "process"
     }
     endpoints: list[Endpoint] = []
     unavailable: list[Unavailable] = []
     claimed: set[int] = set()
     led: set[int] = set()
-    """Processes of servers that were found; what such a server starts for itself is no other one."""
+    """Processes of servers that were found: a server is no other one because another started it."""
     for adapter, root in _roots(host):
         if root.pid in led:
             continue  # the engine around it counts what it does
-        own = servers(host, adapter, root)
+        found_servers = servers(host, adapter, root)
         topology = topology_of(host, adapter, root)
         if topology is not None:
             claimed.update({root.pid} if topology.children is Children.SERVERS else host.group(root.pid))
-            unavailable += _servers_missing(host, adapter, root, topology, own)
-        for server in own:
-            endpoint = _of_server(host, adapter, server, before, identify_kind)
+            unavailable += _servers_missing(host, adapter, root, topology, found_servers)
+        for server in found_servers:
+            endpoint = _of_server(host, adapter, server, endpoint_by_process, identify_kind)
             led.update(() if adapter.shared else server.pids)  # also before it answers
             if isinstance(endpoint, Endpoint):
                 endpoints.append(endpoint)
@@ -197,10 +197,10 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
         hidden += len(process.listening) if libraries is None else 0
         for adapter in ADAPTERS.values():
             if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
-                asked = _asked(process.listening, adapter.kind, process, before, identify_kind)
-                if asked is not None:
+                address = _asked(process.listening, adapter.kind, process, endpoint_by_process, identify_kind)
+                if address is not None:
                     group = host.group(process.pid)
-                    endpoints.append(with_process(_listener(adapter.kind, asked, host, group), process, group))
+                    endpoints.append(with_process(_listener(adapter.kind, address, host, group), process, group))
     unavailable += [*_unread(host, claimed), *_without_server(host, claimed)]
     if hidden:
         unavailable.append(
@@ -223,15 +223,16 @@ def _roots(host: HostProcesses) -> list[tuple[Adapter, Process]]:
 
 
 def _servers_missing(
-    host: HostProcesses, adapter: Adapter, root: Process, topology: Topology, own: tuple[Server, ...]
+    host: HostProcesses, adapter: Adapter, root: Process, topology: Topology, found_servers: tuple[Server, ...]
 ) -> Iterator[Unavailable]:
-    """Yield what is missing where a process starts servers and some of them are not there."""
+    """Yield the servers that a process should have started and that are not there."""
     started = any(adapter.recognises(child.argv) for child in host.children(root.pid))
-    ports = rank_ports(adapter, root) if topology.children is Children.RANK_SERVERS else range(len(own))
-    if own and len(own) < len(ports):
-        reason = f"{adapter.kind} (pid {root.pid}) has {len(ports)} rank servers, and {len(own)} listen at their ports"
+    ports = rank_ports(adapter, root) if topology.children is Children.RANK_SERVERS else range(len(found_servers))
+    if found_servers and len(found_servers) < len(ports):
+        listening = f"{len(found_servers)} listen at their ports"
+        reason = f"{adapter.kind} (pid {root.pid}) has {len(ports)} rank servers, and {listening}"
         yield Unavailable(f"servers of {adapter.kind}", "failing", reason, "wait until all have loaded, or see its log")
-    if not own and not (topology.children is Children.SERVERS and started):
+    if not found_servers and not (topology.children is Children.SERVERS and started):
         reason = f"{adapter.kind} (pid {root.pid}) starts {topology.children.value}: none of them is there"
         yield Unavailable(
             f"servers of {adapter.kind}", "missing", reason, "send it a request, or wait until it starts them"
@@ -239,7 +240,7 @@ def _servers_missing(
 
 
 def _unread(host: HostProcesses, claimed: set[int]) -> Iterator[Unavailable]:
-    """Yield inference servers and routers that are recognised and cannot be read, by what was seen of them."""
+    """Yield inference servers and routers that are recognised but cannot be read."""
     for process in host.processes.values():
         server = unread_server(process.argv)
         parent = host.processes.get(process.ppid)
@@ -281,7 +282,7 @@ def _of_server(
     host: HostProcesses,
     adapter: Adapter,
     server: Server,
-    before: dict[tuple[int | None, int | None], Endpoint],
+    endpoint_by_process: dict[tuple[int | None, int | None], Endpoint],
     identify_kind: IdentifyKind,
 ) -> Endpoint | Unavailable:
     kind, root, argv = adapter.kind, server.process, server.argv
@@ -294,12 +295,12 @@ def _of_server(
     named = server.port or (int(variable) if variable.isdecimal() and not names else port_argument(kind, argv))
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
-        address = _asked([address] if address else [], kind, root, before, identify_kind)
+        address = _asked([address] if address else [], kind, root, endpoint_by_process, identify_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
         # The others are its ranks' own: one that names its port answers there, or not yet.
         others = [] if names or variable else listening
-        address = _asked(others or hidden, kind, root, before, identify_kind)
+        address = _asked(others or hidden, kind, root, endpoint_by_process, identify_kind)
     if address is not None:
         empty = _listener(kind, address, host, server.pids, tls_argument(kind, argv))
         endpoint = explained(with_process(empty, root, server.pids, argv, environment), server.reason)
@@ -336,10 +337,10 @@ def _asked(
     addresses: Iterable[Address],
     kind: str,
     process: Process,
-    before: dict[tuple[int | None, int | None], Endpoint],
+    endpoint_by_process: dict[tuple[int | None, int | None], Endpoint],
     identify_kind: IdentifyKind,
 ) -> Address | None:
-    old = before.get((process.pid, process.start_ms))
+    old = endpoint_by_process.get((process.pid, process.start_ms))
     tls = tls_argument(kind, process.argv)
     candidates = sorted(set(addresses), key=lambda address: (address.port, address.ip))
     for address in candidates:
@@ -349,7 +350,7 @@ def _asked(
 
 
 def _listener(kind: str, address: Address, host: HostProcesses, group: Collection[int], tls: bool = False) -> Endpoint:
-    """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
+    """Return an endpoint at `address`, a socket of the processes of `group`, without its process yet."""
     ip, port = address.reached or (address.ip, address.port)
     local = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
     contested = host.rivals(group, address) > 0
@@ -389,9 +390,9 @@ class Questions(Generic[_T]):
         """Wait until nothing is under way, or for `seconds`; returns whether anything was asked since `forget`."""
         deadline = time.monotonic() + seconds
         with self._changed:
-            asked = bool(self._under_way or self._answers)
+            any_question = bool(self._under_way or self._answers)
             self._changed.wait_for(lambda: not self._under_way, max(0.0, deadline - time.monotonic()))
-        return asked
+        return any_question
 
     def forget(self) -> None:
         """Drop the answers: the next question is asked again. Those under way stay so."""
@@ -399,7 +400,7 @@ class Questions(Generic[_T]):
             self._answers.clear()
 
     def close(self) -> None:
-        """Ask nothing more; what is under way is not waited for."""
+        """Ask nothing more, without waiting for questions under way."""
         self._workers.close()
         with self._changed:
             self._under_way.clear()
@@ -421,7 +422,7 @@ log = logging.getLogger("pertoken.agent")
 MAX_READERS = 64
 """Engines read at the same time: as many may hang before another one has to wait."""
 MAX_QUESTIONS = 16
-"""Ports and URLs asked at the same time what they are."""
+"""Ports and URLs identified at the same time."""
 LIST_WAIT_S = 5.0
 """Longest wait for the processes of this host, which no server can hold up."""
 LOOK_WAIT_S = 10.0
@@ -441,13 +442,13 @@ class Watch:
         find: bool,
         limits: Limits,
         clock: Callable[[], float] = time.monotonic,
-        known: Iterable[Endpoint] = (),
+        endpoints: Iterable[Endpoint] = (),
     ) -> None:
-        """`known`: endpoints found under other settings; those that the new ones may find too are read on meanwhile."""
+        """`endpoints`: those found under other settings; those that the new ones may find too are read on meanwhile."""
         self._urls, self._find, self._limits, self._clock = tuple(urls), find, limits, clock
         self._silent: dict[str, float] = {}
         """Ports that let us wait -> when to ask them again."""
-        self._endpoints = tuple(_under(self._urls, find, known))
+        self._endpoints = tuple(_under(self._urls, find, endpoints))
         self._engines: dict[str, _Engine] = {}
         """By base URL."""
         self._awaited: set[_Engine] = set()
@@ -486,9 +487,9 @@ class Watch:
             self._looked.set()
 
     def look(self) -> tuple[Endpoint, ...]:
-        """Find the servers there are now. One that does not answer but whose process lives is kept.
+        """Find the servers there are now. One that does not answer is kept while its process lives.
 
-        Servers that need not be asked what they are count at once, others within `LOOK_WAIT_S`.
+        Servers that need not be identified count at once, others within `LOOK_WAIT_S`.
         """
         with self._looking:
             processes = _once(host_processes)
@@ -505,25 +506,25 @@ class Watch:
     def _servers(
         self, processes: Callable[[], HostProcesses], *, final: bool
     ) -> tuple[tuple[Endpoint, ...], tuple[Unavailable, ...]]:
-        """Return the servers known by now and what is missing; not `final`: more answers are waited for."""
+        """Return the servers known by now, and the missing ones; without `final`, more answers are waited for."""
         endpoints: dict[str, Endpoint] = {}
         unavailable: list[Unavailable] = []
 
         def add(endpoint: Endpoint) -> None:
             # The same server may be found under several names of this host: it is read once.
-            if not any(_same_server(endpoint, other) for other in endpoints.values()):
+            if not any(_same_server(endpoint, read_endpoint) for read_endpoint in endpoints.values()):
                 endpoints.setdefault(endpoint.base_url, endpoint)
 
         if self._find:
             seen = discover(processes(), self._kind, self._endpoints)
             endpoints = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
             unavailable += seen.unavailable
-        known = {endpoint.base_url: endpoint for endpoint in self._endpoints}
+        endpoint_by_url = {endpoint.base_url: endpoint for endpoint in self._endpoints}
         for url in self._urls:
             if url in endpoints:
                 continue
-            if url in known and self._reads_well(url) and _goes_on(known[url]):
-                add(known[url])
+            if url in endpoint_by_url and self._reads_well(url) and _goes_on(endpoint_by_url[url]):
+                add(endpoint_by_url[url])
                 continue
             answer = self._questions.answer(f"setting {url}", lambda url=url: self._detect(url, processes))  # type: ignore[misc]
             if isinstance(answer, Endpoint):
@@ -598,8 +599,8 @@ class Watch:
     def take(self, *, wait_s: float = READ_WAIT_S) -> tuple[EngineReading, ...]:
         """Return the newest reading of every server; never raises for one of them. One of several models has several.
 
-        One that was read before this tick has the time at which it was read. One of which nothing is there after
-        `wait_s` has a reading with the fault `LATE`; the next call returns what came meanwhile.
+        A reading from before this tick has the time at which it was read. A server without any after `wait_s` has one
+        with the fault `LATE`; the next call returns the reading that came meanwhile.
         """
         self.wait_read(wait_s)
         while not self._done.empty():
@@ -609,7 +610,7 @@ class Watch:
         return tuple(chain.from_iterable(engine.take(self._ticks, fresh_ms) for engine in engines))
 
     def read(self, *, latencies: bool = True, wait_s: float = READ_WAIT_S) -> tuple[EngineReading, ...]:
-        """Begin to read and take what is there within `wait_s`."""
+        """Begin to read, and take the readings that are there within `wait_s`."""
         self.start_read(latencies=latencies, patience_s=wait_s)
         return self.take(wait_s=wait_s)
 
@@ -625,7 +626,7 @@ class _Engine:
 
     reader: EngineReader
     endpoint: Endpoint
-    """What the last look found, which the reader began with or agrees with."""
+    """The server by the last look: the one that the reader began with, or agrees with."""
     under_way: bool = False
     reads_well: bool = False
     """Whether all of it could be read the last time."""
@@ -657,9 +658,9 @@ class _Engine:
         return read
 
     def take(self, tick: int, fresh_ms: float) -> tuple[EngineReading, ...]:
-        """Return what was read since the last call, or that it is late.
+        """Return the readings since the last call, or that they are late.
 
-        What an earlier tick began, or was there before `fresh_ms`, has the time at which it was read.
+        Those that an earlier tick began, or that were there before `fresh_ms`, have the time at which they were read.
         """
         result, self.result = self.result, None
         if result is None:
@@ -683,7 +684,7 @@ def cpu_time_ms(endpoint: Endpoint) -> int | None:
 
 
 def _once(call: Callable[[], HostProcesses]) -> Callable[[], HostProcesses]:
-    """Return `call` made once for all threads that need it, with what is mapped into a process looked up once."""
+    """Return `call` made once for all threads that need it; libraries of a process are looked up once too."""
     lock = threading.Lock()
 
     @cache
@@ -698,9 +699,9 @@ def _once(call: Callable[[], HostProcesses]) -> Callable[[], HostProcesses]:
     return shared
 
 
-def _under(urls: Iterable[str], find: bool, known: Iterable[Endpoint]) -> Iterable[Endpoint]:
-    """Return those of the known endpoints that these settings may find."""
-    for endpoint in known:
+def _under(urls: Iterable[str], find: bool, endpoints: Iterable[Endpoint]) -> Iterable[Endpoint]:
+    """Return the endpoints that these settings may find too."""
+    for endpoint in endpoints:
         if find and endpoint.found_by == "process":
             yield endpoint
         elif endpoint.base_url in urls:
@@ -711,12 +712,12 @@ def _process(endpoint: Endpoint) -> tuple[object, ...]:
     return endpoint.kind, endpoint.pid, endpoint.process_start_ms, endpoint.contested
 
 
-def _same_server(one: Endpoint, other: Endpoint) -> bool:
+def _same_server(first: Endpoint, second: Endpoint) -> bool:
     """Return whether both lead to one server of this host. A proxy may lead to several, by its ports and paths."""
-    if one.pid is None or _process(one) != _process(other):
+    if first.pid is None or _process(first) != _process(second):
         return False
-    same_way = (one.port, urlsplit(one.base_url).path) == (other.port, urlsplit(other.base_url).path)
-    return same_way or (one.certain and other.certain)
+    same_way = (first.port, urlsplit(first.base_url).path) == (second.port, urlsplit(second.base_url).path)
+    return same_way or (first.certain and second.certain)
 
 
 def _goes_on(endpoint: Endpoint) -> bool:

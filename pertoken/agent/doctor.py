@@ -1,4 +1,4 @@
-"""Findings of `pertoken doctor`: what this host can measure, what not and why, and how to switch it on."""
+"""Findings of `pertoken doctor`: metrics that this host can measure, and the reasons and remedies for the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any
 
 import psutil
 
@@ -112,12 +111,13 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
 
 
 def show(measured: tuple[Look, Tick], as_json: bool) -> str:
-    """Return what was measured, as JSON or as lines for people; None (a dash) is unknown."""
+    """Return a measurement as JSON or as lines for people; None (a dash) is unknown."""
     look, tick = measured
     if as_json:
-        samples: dict[str, list[dict[str, Any]]] = {}
+        samples: dict[str, list[dict[str, object]]] = {}
         for sample in tick.samples:
-            samples.setdefault(type(sample).__name__, []).append(_columns(sample))
+            columns = sample._asdict() if isinstance(sample, DeviceSample) else asdict(sample)
+            samples.setdefault(type(sample).__name__, []).append(columns)
         document = {
             "host": asdict(tick.host),
             "devices": [asdict(row) for row in tick.devices],
@@ -128,11 +128,6 @@ def show(measured: tuple[Look, Tick], as_json: bool) -> str:
         }
         return json.dumps(document, indent=2)
     return "\n".join(_lines(look, tick))
-
-
-def _columns(sample: Any) -> dict[str, Any]:
-    columns: dict[str, Any] = sample._asdict() if isinstance(sample, DeviceSample) else asdict(sample)
-    return columns
 
 
 def _lines(look: Look, tick: Tick) -> Iterator[str]:
@@ -255,7 +250,7 @@ def _machine(identity: HostIdentity) -> list[Finding]:
 
 
 def of_device(device: DeviceReading) -> list[Finding]:
-    """Return what can be read of one device, who holds it, and what cannot be read."""
+    """Return the readable and the missing metrics of one device, and its processes."""
     name = f"{device.name} #{device.slot}" if device.slot is not None else device.name
     if device.lost:
         silent = "" if device.silent_s is None else f"; it last answered {format_duration(device.silent_s)} ago"
@@ -278,7 +273,7 @@ def _process(pid: int) -> str:
 
 
 def of_engine(engine: EngineReading) -> list[Finding]:
-    """Return what can be read of one engine, how far that was tested, and what it never exposes."""
+    """Return the counters of one engine, how far their reading was tested, and the metrics it never exposes."""
     subject = f"{engine.endpoint.kind} at {engine.endpoint.base_url}"
     if engine.fault:
         return [Finding("engine", subject, False, engine.fault, engine.remedy)]
@@ -348,7 +343,7 @@ def running_jobs(where: StoreLocation) -> Iterator[tuple[str, JobState]]:
 
 
 def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Finding]:
-    """Return what is wrong if an agent runs and its newest tick is this old."""
+    """Return a finding where an agent runs and its newest tick is too old."""
     if age_s <= max(60, 5 * settings.agent_interval):
         return []
     file, disk = where.file("telemetry"), os.statvfs(where.file("telemetry").parent)
@@ -364,7 +359,7 @@ def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Fin
 
 
 def show_doctor(findings: tuple[Finding, ...], as_json: bool) -> str:
-    """Return findings as JSON or as lines: `ok` or `--`, what, and what to do."""
+    """Return findings as JSON or as lines: `ok` or `--`, the finding, and its remedy."""
     if as_json:
         return json.dumps([asdict(finding) for finding in findings], indent=2)
     lines = []

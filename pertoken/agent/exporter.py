@@ -1,6 +1,6 @@
 """Tokens, energy, devices and engines of this host as Prometheus metrics. It knows no price.
 
-Front door: `totals` (`Totals`, fed with ticks) and `endpoint` (`endpoint_of` settings).
+Front door: `Totals`, fed with ticks, `endpoint_of` and `pusher_of` settings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAMES = {
     "sm_active_1e4": "pertoken_device_sm_active_ratio",
     "dram_active_1e4": "pertoken_device_memory_bandwidth_ratio",
 }
-"""Columns of gauges in samples -> names of the metrics, whose unit and help are those of `metrics`."""
+"""Columns of gauges in samples -> names of the metrics; unit and help are in `metrics`."""
 
 
 def _exported(metric: EngineMetric | DeviceMetric) -> tuple[str, float, str]:
@@ -129,9 +129,9 @@ class Totals:
             gauges = {name: dict(values) for name, values in self._gauges.items()}
         return [
             Family(name, kind, help_of, [(dict(labels), value) for labels, value in sorted(values.items())])
-            for kind, known in (("counter", counts), ("gauge", gauges))
+            for kind, values_by_name in (("counter", counts), ("gauge", gauges))
             for name, help_of in _HELP.items()
-            if (values := known.get(name)) is not None
+            if (values := values_by_name.get(name)) is not None
         ]
 
     @staticmethod
@@ -159,7 +159,7 @@ log = logging.getLogger("pertoken.agent")
 
 
 def pusher_of(settings: Settings, totals: Totals) -> Pusher | None:
-    """Return what pushes to the collector that is set. Without the extra it is logged: recording goes on."""
+    """Return the client of the collector that is set. Without the extra a fault is logged: recording goes on."""
     if settings.agent_otlp_endpoint is None:
         return None
     from pertoken.exposition import Pusher

@@ -1,4 +1,4 @@
-"""Gateways: what stands before engines and knows whom their tokens are for. `reader.GatewayWatch` is the front door."""
+"""Gateways: servers before engines that know the tenants of their tokens. Front door: `GatewayWatch`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import json
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pertoken.agent.engines.adapters.adapter import MILLISECOND, PROCESS_START, Counter, PageOrigin, text
 from pertoken.agent.readings import GatewayReading, Unavailable
@@ -30,11 +29,11 @@ class GatewayAdapter:
 
     kind: str
     tested_on: PageOrigin
-    """What the table was tested on."""
+    """Origin of the page that the table was tested on."""
     source: str
     """Where its names come from, and as of when."""
     marks: re.Pattern[str]
-    """What its metrics page has and no other gateway's, also before it has counted anything: searched in all of it."""
+    """Text in its metrics page alone, also before it has counted anything: searched in all of it."""
     paths: tuple[str, ...]
     """Paths of its metrics page, the usual one first."""
     counters: tuple[Counter, ...]
@@ -127,7 +126,7 @@ MAX_SERIES = 10_000
 
 
 def read_gateway(setting: GatewaySettings, limits: Limits) -> GatewayReading:
-    """Return what a gateway counts now. Raises ScrapeError where its page cannot be used."""
+    """Return the counts of a gateway now. Raises ScrapeError where its page cannot be used."""
     kinds = [ADAPTERS[setting.kind]] if setting.kind else list(ADAPTERS.values())
     error: ScrapeError | None = None
     for path in dict.fromkeys(path for adapter in kinds for path in adapter.paths):
@@ -171,7 +170,7 @@ def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: Page) -> G
 
 
 def tenant_of(setting: GatewaySettings, adapter: GatewayAdapter, labels: Labels) -> str:
-    """Return whose tokens a series counts: `{key="...",model="...",...}`, what it does not name left out."""
+    """Return the tenant of a series: `{key="...",model="...",...}`, without labels that it does not name."""
     named = dict(labels)
     values: dict[str, str] = {}
     for name in TENANT_LABELS:
@@ -203,7 +202,7 @@ class GatewayWatch:
             self._workers.submit(lambda setting=gateway: self._read(setting))  # type: ignore[misc]
 
     def take(self) -> tuple[GatewayReading, ...]:
-        """Return what was read since this was last called; of a gateway that was read twice the newest page."""
+        """Return the readings since the last call; of a gateway that was read twice the newest page."""
         with self._lock:
             done: Mapping[str, GatewayReading] = {reading.base_url: reading for reading in self._done}
             self._done = []
@@ -248,8 +247,10 @@ MAX_BYTES = 512 * 2**20
 MAX_TOKENS = 10**9
 """Tokens of one request: more is no count."""
 _ALL_ROWS = "export it again as `GET /spend/logs?summarize=false`, which returns a row for each request"
+_REQUEST_COLUMNS = frozenset({"request_id", "call_type", "prompt_tokens", "completion_tokens"})
+"""Columns: a row of a request has at least one."""
 _STORED_ANSWER = re.compile(r"a?(get|retrieve|list|delete|cancel)_")
-"""Types of calls that handle an answer of an earlier request, whose tokens its own row has."""
+"""Types of calls that handle an answer of an earlier request: its own row has the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ class SpendLog:
 def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
     """Return the tokens of a log: JSON (a list, or an object with `data`), or one of these or a row on each line.
 
-    Raises BadInput naming the file, the row and what is wrong with it.
+    Raises BadInput naming the file, the row and its fault.
     """
     tokens: dict[int, collections.Counter[str]] = defaultdict(collections.Counter)
     requests = cached = repeated = failed = 0
@@ -312,10 +313,16 @@ def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
                 tokens[minute][name + tenant] += count
     if not (requests or cached or failed or repeated):
         raise BadInput(f"{path}: holds no request")
-    return SpendLog({minute: dict(of) for minute, of in sorted(tokens.items())}, requests, cached, repeated, failed)
+    return SpendLog(
+        {minute: dict(counts_by_metric) for minute, counts_by_metric in sorted(tokens.items())},
+        requests,
+        cached,
+        repeated,
+        failed,
+    )
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[Mapping[str, object]]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: export fewer days")
@@ -326,35 +333,24 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         documents = [json.loads(text)]
     except (ValueError, RecursionError):
         documents = _lines(path, text)
-    rows = [row for document in documents for row in _rows_of(document)]
-    if not all(isinstance(row, dict) for row in rows):
-        raise BadInput(f"{path}: must be a list of objects, or one object on each line")
-    _check_pages(path, [document for document in documents if _is_page(document)])
-    summary = next((number for number, row in enumerate(rows, 1) if _is_summary(row)), None)
+    rows: list[Mapping[str, object]] = []
+    for row in (row for document in documents for row in _rows_of(document)):
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}: must be a list of objects, or one object on each line")
+        rows.append(row)
+    _check_pages(path, [page for page in documents if isinstance(page, dict) and isinstance(page.get("data"), list)])
+    summary = next((number for number, row in enumerate(rows, 1) if not _REQUEST_COLUMNS & row.keys()), None)
     if summary is not None:
         raise BadInput(f"{path}: row {summary} is a summary of a day, not a request: {_ALL_ROWS}")
     return rows
 
 
-def _is_page(document: object) -> bool:
-    return isinstance(document, dict) and isinstance(document.get("data"), list)
+def _rows_of(document: object) -> list[object]:
+    rows = document.get("data") if isinstance(document, dict) else document
+    return rows if isinstance(rows, list) else [document]
 
 
-def _rows_of(document: Any) -> Iterator[Any]:
-    if isinstance(document, list):
-        yield from document
-    elif _is_page(document):
-        yield from document["data"]
-    else:
-        yield document
-
-
-def _is_summary(row: Mapping[str, Any]) -> bool:
-    """Return whether a row has none of the columns that a request always has."""
-    return not {"request_id", "call_type", "prompt_tokens", "completion_tokens"} & row.keys()
-
-
-def _check_pages(path: Path, pages: Sequence[Mapping[str, Any]]) -> None:
+def _check_pages(path: Path, pages: Sequence[Mapping[str, object]]) -> None:
     """Raise BadInput for pages of a reply that has further pages, or more rows than they hold."""
     last = max((count for page in pages if (count := _whole(page.get("total_pages")))), default=0)
     missing = set(range(1, last + 1)) - {_whole(page.get("page")) or 1 for page in pages}
@@ -364,7 +360,7 @@ def _check_pages(path: Path, pages: Sequence[Mapping[str, Any]]) -> None:
             f"put all pages into it, one on each line, or {_ALL_ROWS}"
         )
     total = max((count for page in pages if (count := _whole(page.get("total")))), default=0)
-    held = sum(len(page["data"]) for page in pages)
+    held = sum(len(_rows_of(page)) for page in pages)
     if total > held:
         raise BadInput(f"{path}: holds {held} of {total} rows of the reply: {_ALL_ROWS}")
 
@@ -373,15 +369,15 @@ def _whole(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-def _lines(path: Path, text: str) -> list[Any]:
+def _lines(path: Path, text: str) -> list[object]:
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not valid JSON: {error}") from None
 
 
-def _labels(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a row names, under the labels that the gateway's metrics have for the same."""
+def _labels(row: Mapping[str, object]) -> dict[str, str]:
+    """Return the names in a row, under the labels of the gateway's metrics."""
     about = _object(row.get("metadata"))
     named = {
         "model": row.get("model"),
@@ -395,7 +391,7 @@ def _labels(row: Mapping[str, Any]) -> dict[str, str]:
     return {label: value for label, value in named.items() if isinstance(value, str) and value}
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, object]:
     """Return an object, or the one that a text holds; an empty one for anything else."""
     if isinstance(value, str):
         try:
@@ -405,7 +401,7 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _count(where: str, row: Mapping[str, Any], column: str) -> int:
+def _count(where: str, row: Mapping[str, object], column: str) -> int:
     value = row.get(column, 0)
     if value is None:
         return 0
@@ -414,7 +410,7 @@ def _count(where: str, row: Mapping[str, Any], column: str) -> int:
     return value
 
 
-def _milliseconds(where: str, row: Mapping[str, Any], column: str) -> int:
+def _milliseconds(where: str, row: Mapping[str, object], column: str) -> int:
     value = row.get(column)
     if value is None:
         return 0
@@ -423,7 +419,7 @@ def _milliseconds(where: str, row: Mapping[str, Any], column: str) -> int:
     return round(1000.0 * float(value))
 
 
-def _time(where: str, row: Mapping[str, Any]) -> int:
+def _time(where: str, row: Mapping[str, object]) -> int:
     """Return when a request ended, which is when a gateway counts it."""
     text = row.get("endTime") or row.get("startTime")
     try:

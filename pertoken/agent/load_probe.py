@@ -1,6 +1,6 @@
 """An explicit measurement of one idle inference server with a load of its own.
 
-Front door: `script` (what is sent), `server_watch` (whether anybody else uses the server), `run` (the measurement).
+Front door: `script` (the requests), `ServerWatch` (requests of others), `run` and `measure` (the measurements).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 from urllib.parse import urlsplit
 
 from pertoken.access import Access
@@ -33,10 +34,7 @@ PATIENCE_S = 120.0
 MAX_MESSAGE = 200
 """Characters of a server's own error that are repeated."""
 _REFUSES_FIELD = (400, 422)
-_OPTIONAL = ("ignore_eos",)
-"""Fields beyond OpenAI's API. A server that refuses them is asked without."""
 _OUTPUT_FIELDS = ("reasoning_content", "reasoning", "content")
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class ProbeError(PertokenError):
@@ -49,12 +47,11 @@ class Completion:
 
     sent_s: float
     part_s: tuple[float, ...]
-    """When each part of the output came; at least one."""
+    """Arrival of each part of the output; at least one."""
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
     text: str = ""
-    """The output."""
 
     @property
     def ttft_s(self) -> float:
@@ -62,7 +59,7 @@ class Completion:
         return self.part_s[0] - self.sent_s
 
     def tokens_between(self, start_s: float, end_s: float) -> float:
-        """Return the tokens that came after `start_s`, up to `end_s`. A part may hold several tokens."""
+        """Return the tokens after `start_s`, up to `end_s`. A part may hold several tokens."""
         inside = sum(start_s < arrived_s <= end_s for arrived_s in self.part_s)
         return self.generated_tokens * inside / len(self.part_s)
 
@@ -85,9 +82,10 @@ class Client:
         self._access = access
         self._random = random.Random(seed)
         self._chat = False
-        self._optional = True
+        self._beyond_openai = True
+        """Whether requests have a field beyond OpenAI's API, which a server may refuse."""
         self.words_per_token = 0.5
-        """Of the prompts it makes; a guess until `calibrate`."""
+        """Ratio of its prompts; a guess until `calibrate`."""
         self._stopped = threading.Event()
         self._open: set[http.client.HTTPConnection] = set()
         self._lock = threading.Lock()
@@ -102,11 +100,11 @@ class Client:
                         connection.sock.shutdown(socket.SHUT_RDWR)
 
     def calibrate(self) -> Completion:
-        """Send one short request, from which the number of words per token is learned. Raises ProbeError."""
+        """Send one short request, and set the number of words per token by it. Raises ProbeError."""
         words = 32
-        sent = self.complete(self._salted(words), 1)
-        self.words_per_token = words / max(1, sent.prompt_tokens)
-        return sent
+        completion = self.complete(self._salted(words), 1)
+        self.words_per_token = words / max(1, completion.prompt_tokens)
+        return completion
 
     def prompt(self, tokens: int) -> str:
         """Return a prompt of about `tokens` tokens. It begins at random, so no prefix cache can have it."""
@@ -114,7 +112,7 @@ class Client:
 
     def _salted(self, words: int) -> str:
         with self._lock:
-            return " ".join("".join(self._random.choices(_LETTERS, k=3)) for _ in range(words))
+            return " ".join("".join(self._random.choices(ascii_lowercase, k=3)) for _ in range(words))
 
     def complete(self, prompt: str, generated: int, *, may_end: bool = False) -> Completion:
         """Send one request that generates up to `generated` tokens. Raises ProbeError.
@@ -127,13 +125,14 @@ class Client:
             except _Refused as refused:
                 if refused.status == 404 and not self._chat:
                     self._chat = True
-                elif refused.status in _REFUSES_FIELD and self._optional:
-                    self._optional = False
+                elif refused.status in _REFUSES_FIELD and self._beyond_openai:
+                    self._beyond_openai = False
                 else:
                     raise ProbeError(str(refused)) from None
 
     def _complete(self, prompt: str, generated: int, may_end: bool) -> Completion:
         path, body = self._request(prompt, generated, may_end)
+        address = f"{self._url.scheme}://{self._url.netloc.rpartition('@')[2]}{path}"
         connection = self._connection()
         with self._lock:
             if self._stopped.is_set():
@@ -144,11 +143,11 @@ class Client:
             connection.request("POST", path, json.dumps(body), self._headers())
             reply = connection.getresponse()
             if reply.status != 200:
-                raise _Refused(reply.status, f"{self._at(path)}: answered {reply.status}: {_message(reply.read(4096))}")
-            return _read(reply, self._clock, sent_s, self._at(path), may_end)
+                raise _Refused(reply.status, f"{address}: answered {reply.status}: {_message(reply.read(4096))}")
+            return _read(reply, self._clock, sent_s, address, may_end)
         except (OSError, http.client.HTTPException) as error:
-            what = "the probe was stopped" if self._stopped.is_set() else f"{type(error).__name__}: {error}"
-            raise ProbeError(f"{self._at(path)}: {what}") from None
+            reason = "the probe was stopped" if self._stopped.is_set() else f"{type(error).__name__}: {error}"
+            raise ProbeError(f"{address}: {reason}") from None
         finally:
             with self._lock:
                 self._open.discard(connection)
@@ -162,8 +161,8 @@ class Client:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        if self._optional and not may_end:
-            body |= dict.fromkeys(_OPTIONAL, True)
+        if self._beyond_openai and not may_end:
+            body["ignore_eos"] = True
         if self._chat:
             return "/v1/chat/completions", {**body, "messages": [{"role": "user", "content": prompt}]}
         return "/v1/completions", {**body, "prompt": prompt}
@@ -181,9 +180,6 @@ class Client:
         token = self._access.token()
         return {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
 
-    def _at(self, path: str) -> str:
-        return f"{self._url.scheme}://{self._url.netloc.rpartition('@')[2]}{path}"
-
 
 class _Refused(Exception):
     def __init__(self, status: int, message: str) -> None:
@@ -192,7 +188,7 @@ class _Refused(Exception):
 
 
 def _read(
-    reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: float, at: str, may_end: bool = False
+    reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: float, address: str, may_end: bool = False
 ) -> Completion:
     part_s: list[float] = []
     texts: list[str] = []
@@ -201,35 +197,36 @@ def _read(
     for line in reply:
         if not line.startswith(b"data:") or line.strip() == b"data: [DONE]":
             continue
-        now = clock()
+        arrived_s = clock()
         try:
             part = json.loads(line[5:])
             if not isinstance(part, dict):
                 raise ValueError("no object")
         except (ValueError, RecursionError):
-            raise ProbeError(f"{at}: streams something else than JSON events") from None
+            raise ProbeError(f"{address}: streams something else than JSON events") from None
         if isinstance(part.get("error"), Mapping):
-            raise ProbeError(f"{at}: {str(part['error'].get('message'))[:MAX_MESSAGE]}")
+            raise ProbeError(f"{address}: {str(part['error'].get('message'))[:MAX_MESSAGE]}")
         usage = part["usage"] if isinstance(part.get("usage"), dict) else usage
         listed = part.get("choices")
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
         if any(_has_output(choice) for choice in choices):
-            part_s.append(now)
+            part_s.append(arrived_s)
             texts += map(_text, choices)
         elif choices:
-            ended_s = now
-    tokens = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-    if not all(isinstance(token, int) for token in tokens):
-        raise ProbeError(f"{at}: reports no token usage at the end of a stream, so nothing can be computed per token")
+            ended_s = arrived_s
+    prompt, generated = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if not (isinstance(prompt, int) and isinstance(generated, int)):
+        raise ProbeError(
+            f"{address}: reports no token usage at the end of a stream, so nothing can be computed per token"
+        )
     if not part_s and ended_s is not None:
         part_s.append(ended_s)  # tokens without text, such as a part of a character
     if not part_s and may_end:
         part_s.append(clock())
     if not part_s:
-        raise ProbeError(f"{at}: generated nothing")
+        raise ProbeError(f"{address}: generated nothing")
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    prompt, generated = (token for token in tokens if isinstance(token, int))
     return Completion(sent_s, tuple(part_s), prompt, cached or 0, max(1, generated), "".join(texts))
 
 
@@ -258,7 +255,7 @@ def _message(body: bytes) -> str:
 
 
 IDLE_S = 30.0
-"""Time for which a server must have had no request before it is measured."""
+"""Time without a request before a server is measured."""
 POLL_S = 1.0
 SETTLE_S = 5.0
 """Time after which the metrics of an idle server show no running request any more."""
@@ -276,24 +273,15 @@ class Sent:
     cached_tokens: int = 0
     generated_tokens: int = 0
 
-    def plus(self, other: Sent) -> Sent:
-        """Return both together."""
-        return Sent(
-            self.requests + other.requests,
-            self.prompt_tokens + other.prompt_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.generated_tokens + other.generated_tokens,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """One page of a server, in our words."""
+    """Load of a server by its metrics page."""
 
     running: float
     waiting: float
     counts: dict[str, int]
-    """By word: tokens and finished requests, as far as the server counts them."""
+    """Tokens and finished requests by word, as far as the server counts them."""
 
     @property
     def idle(self) -> bool:
@@ -350,15 +338,15 @@ class ServerWatch:
                 )
             if any(state.counts.get(word, 0) > value for word, value in first.counts.items() if word in _TRAFFIC):
                 raise ProbeError("the server served a request meanwhile: drain it, or probe another replica")
-            left = end - self._clock()
-            if left <= 0:
+            remaining_s = end - self._clock()
+            if remaining_s <= 0:
                 return state
             progress(f"Waiting for {seconds:g} s without requests")
-            self._sleep(min(POLL_S, left))
+            self._sleep(min(POLL_S, remaining_s))
             state = self.state()
 
-    def foreign(self, before: ServerState, sent: Sent) -> tuple[str | None, ServerState]:
-        """Return what somebody else did since `before`, None for nothing, and the state now.
+    def foreign(self, start: ServerState, sent: Sent) -> tuple[str | None, ServerState]:
+        """Return the traffic of others since `start`, None without any, and the present state.
 
         A moment passes until an idle server's metrics show it.
         """
@@ -369,26 +357,27 @@ class ServerWatch:
             state = self.state()
         if not state.idle:
             return f"{state.running + state.waiting:g} requests of others run or wait", state
-        return _excess(before, state, sent), state
+        return _excess(start, state, sent), state
 
 
 _TRAFFIC = ("requests_finished", "generated_tokens", "prompt_tokens", "computed_tokens")
 
 
-def _excess(before: ServerState, after: ServerState, sent: Sent) -> str | None:
-    """Return what was counted beyond what was sent; None where that is nothing."""
+def _excess(start: ServerState, end: ServerState, sent: Sent) -> str | None:
+    """Return the first count beyond the work that was sent; None where there is none."""
     slack = TOKENS_PER_REQUEST * sent.requests
-    own = {
+    count_and_tolerance: dict[str, tuple[int, float]] = {
         "requests_finished": (sent.requests, 0),
         "generated_tokens": (sent.generated_tokens, slack),
         "prompt_tokens": (sent.prompt_tokens, slack + SHARE_OF_TOKENS * sent.prompt_tokens),
         "computed_tokens": (sent.prompt_tokens - sent.cached_tokens, slack + SHARE_OF_TOKENS * sent.prompt_tokens),
     }
     for word in _TRAFFIC:
-        if word in after.counts and word in before.counts:
-            more = after.counts[word] - before.counts[word] - own[word][0]
-            if more > own[word][1]:
-                return f"{more} {word.replace('_', ' ')} of others were counted"
+        if word in end.counts and word in start.counts:
+            count, tolerance = count_and_tolerance[word]
+            excess = end.counts[word] - start.counts[word] - count
+            if excess > tolerance:
+                return f"{excess} {word.replace('_', ' ')} of others were counted"
     return None
 
 
@@ -413,7 +402,7 @@ SHARE_OF_CONTEXT = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Requests that are sent at once, in waves."""
+    """Waves of requests that are sent at once."""
 
     prompt_tokens: int
     generated_tokens: int
@@ -432,7 +421,7 @@ class Step:
 
     @property
     def label(self) -> str:
-        """What it measures, for people."""
+        """Its measurement, for people."""
         if self.alone:
             return f"prompt of {self.prompt_tokens} tokens alone"
         return f"batch of {self.batch} at {self.prompt_tokens} tokens of context"
@@ -441,7 +430,7 @@ class Step:
 def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
     """Return the steps for a server with `slots` slots of `context` tokens each; None where that is not known.
 
-    Those with the fewest tokens come first: a slow server has no time for the others.
+    Steps with the fewest tokens come first: a slow server has no time for the others.
     """
     slots, limit = slots or DEFAULT_SLOTS, int((context or DEFAULT_CONTEXT) * SHARE_OF_CONTEXT)
     generated = min(GENERATED, max(2, limit // 4))
@@ -469,7 +458,7 @@ def _batches(largest: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The most that a script sends and has generated."""
+    """Largest work of a script."""
 
     prompt_tokens: int
     generated_tokens: int
@@ -477,7 +466,7 @@ class Cost:
 
 
 def cost(steps: Sequence[Step]) -> Cost:
-    """Return what the steps cost at most; time may end them earlier."""
+    """Return the largest cost of the steps; time may end them earlier."""
     return Cost(
         sum(step.prompt_tokens * step.batch * step.waves for step in steps),
         sum(step.generated_tokens * step.batch * step.waves for step in steps),
@@ -499,7 +488,7 @@ class Progressing:
     sent: Sent = field(default_factory=Sent)
     notes: list[str] = field(default_factory=list)
     stopped: str | None = None
-    """Why it ended before its script did; what was measured before counts."""
+    """Why it ended before its script did; earlier measurements count."""
 
     def add(self, step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> None:
         """Add the point of a step, or a note with the reason why it has none. `ts`: Unix time."""
@@ -518,36 +507,38 @@ def run(
     progress: Callable[[Step], None] = lambda _: None,
     *,
     clock: Callable[[], float] = time.monotonic,
-    now: Callable[[], float] = time.time,
+    unix_s: Callable[[], float] = time.time,
 ) -> Progressing:
-    """Run the steps for about `seconds`: a wave that would not end in time, at the pace of those before, is not sent.
+    """Run the steps for about `seconds`. A wave that would not end in time, at the pace so far, is not sent.
 
-    The next wave is of the step that will have taken the least time by its end, so that all steps have about as much of
-    it: on a slow server short requests are repeated, which shows how its speed varies, before the longest are sent.
+    The next wave is of the step that will have taken the least time by its end, so that all steps share the time.
+    On a slow server, short requests are repeated before the longest are sent: this shows how its speed varies.
     It ends within one wave (one request of each client) when `watch` sees a foreign request; that wave does not count.
-    An interrupt ends the requests under way and keeps what was measured. Raises ProbeError if the server fails before
-    anything was measured.
+    An interrupt ends the requests under way and keeps all measurements. Raises ProbeError if the server fails before
+    the first measurement.
     """
     probe, pace = Progressing(), _Pace()
     waves: dict[Step, list[Sequence[Completion]]] = {step: [] for step in steps}
     end = clock() + seconds
     try:
         state = watch.state() if watch is not None else None
-        probe.sent = sent_of([client.calibrate()])
+        requests = [client.calibrate()]
+        probe.sent = sent_of(requests)
         state = checked(watch, state, probe.sent)
         while (step := pace.next_of(steps, end - clock())) is not None:
             progress(step)
             began = clock()
             wave = wave_of(client, step)
-            probe.sent = probe.sent.plus(sent_of(wave))
+            requests += wave
+            probe.sent = sent_of(requests)
             state = checked(watch, state, sent_of(wave))
             pace.note(step, wave, clock() - began)
             waves[step].append(wave)
         unsent = [step.label for step, sent in waves.items() if not sent]
         if unsent:
             probe.notes.append(f"its time was over before the whole script was sent; left out: {', '.join(unsent)}")
-    except Foreign as other:
-        probe.stopped = f"somebody else uses the server: {other}"
+    except Foreign as traffic:
+        probe.stopped = f"somebody else uses the server: {traffic}"
     except KeyboardInterrupt:
         client.stop()
         probe.stopped = "interrupted"
@@ -556,7 +547,7 @@ def run(
             raise
         probe.stopped = str(error)
     for step, sent in waves.items():
-        probe.add(step, sent, int(now()))
+        probe.add(step, sent, int(unix_s()))
     return probe
 
 
@@ -565,7 +556,7 @@ class _Pace:
     """Durations of the waves so far, and the fastest rates of the server."""
 
     taken_s: dict[Step, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Of each wave of a step."""
+    """Durations of the waves of each step."""
     prompt_token_s: float = math.inf
     """Seconds per prompt token, waiting included; infinite before the first wave."""
     step_s: float = math.inf
@@ -577,33 +568,32 @@ class _Pace:
         first_s = max(request.ttft_s for request in wave)
         self.prompt_token_s = min(self.prompt_token_s, first_s / (step.prompt_tokens * step.batch))
         if not step.alone:
-            steps_s = (
-                (request.part_s[-1] - request.part_s[0]) / max(1, request.generated_tokens - 1) for request in wave
-            )
-            self.step_s = min(self.step_s, *steps_s)
+            for request in wave:
+                decode_s = request.part_s[-1] - request.part_s[0]
+                self.step_s = min(self.step_s, decode_s / max(1, request.generated_tokens - 1))
 
     def next_of(self, steps: Sequence[Step], left_s: float) -> Step | None:
         """Return the step of the next wave, None where no wave would end in the time that is left."""
-        open_ = [step for step in steps if len(self.taken_s[step]) < step.waves and self.wave_s(step) < left_s]
-        return min(open_, key=lambda step: sum(self.taken_s[step]) + self.wave_s(step), default=None)
+        candidates = [step for step in steps if len(self.taken_s[step]) < step.waves and self.wave_s(step) < left_s]
+        return min(candidates, key=lambda step: sum(self.taken_s[step]) + self.wave_s(step), default=None)
 
     def wave_s(self, step: Step) -> float:
-        """Return the seconds that a wave takes: as its last one did, else at least; 0 while nothing is known."""
+        """Return the seconds of a wave: of the last one, else at least these; 0 while nothing is known."""
         if self.taken_s[step]:
             return self.taken_s[step][-1]
-        prompts_s = step.prompt_tokens * step.batch * self.prompt_token_s if math.isfinite(self.prompt_token_s) else 0.0
-        return prompts_s + (step.generated_tokens * self.step_s if math.isfinite(self.step_s) else 0.0)
+        parts_s = (step.prompt_tokens * step.batch * self.prompt_token_s, step.generated_tokens * self.step_s)
+        return sum(seconds for seconds in parts_s if math.isfinite(seconds))
 
 
 class Foreign(Exception):
     """A request of somebody else was seen."""
 
 
-def checked(watch: ServerWatch | None, before: ServerState | None, sent: Sent) -> ServerState | None:
+def checked(watch: ServerWatch | None, start: ServerState | None, sent: Sent) -> ServerState | None:
     """Return the state after requests that were sent, None without a watch. Raises Foreign where others sent some."""
-    if watch is None or before is None:
+    if watch is None or start is None:
         return None
-    foreign, state = watch.foreign(before, sent)
+    foreign, state = watch.foreign(start, sent)
     if foreign is not None:
         raise Foreign(foreign)
     return state
@@ -640,21 +630,20 @@ def sent_of(wave: Sequence[Completion]) -> Sent:
 
 
 def _point(step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> OperatingPoint | None:
-    """Return what the waves of a step measured; None where that is not usable."""
-    everyone = [request for wave in waves for request in wave]
-    prompt_tokens = statistics.fmean(request.prompt_tokens for request in everyone)
+    """Return the measurement of a step by its waves; None where that is not usable."""
+    requests = [request for wave in waves for request in wave]
+    prompt_tokens = statistics.fmean(request.prompt_tokens for request in requests)
     if step.alone:
-        fresh = [
-            request.ttft_s for request in everyone if request.cached_tokens <= MAX_CACHED_SHARE * request.prompt_tokens
-        ]
+        fresh = [request for request in requests if request.cached_tokens <= MAX_CACHED_SHARE * request.prompt_tokens]
         if not fresh:
             return None
-        return OperatingPoint(ts, 1.0, None, prompt_tokens, 1.0, ttft_s=statistics.median(fresh), probed=True)
+        ttft_s = statistics.median(request.ttft_s for request in fresh)
+        return OperatingPoint(ts, 1.0, None, prompt_tokens, 1.0, ttft_s=ttft_s, probed=True)
     times = [token_s for wave in waves if (token_s := _token_s(wave)) is not None]
     if not times:
         return None
     # Only decode is timed: the prompts were prefilled before, as if a cache had them.
-    generated = statistics.fmean(request.generated_tokens for request in everyone)
+    generated = statistics.fmean(request.generated_tokens for request in requests)
     return OperatingPoint(
         ts, float(step.batch), statistics.median(times), prompt_tokens, generated, cached_share=1.0, probed=True
     )
@@ -762,15 +751,15 @@ def _warmed(server: ServerUnderCheck, step: Step, clock: Callable[[], float]) ->
 def _block(
     server: ServerUnderCheck, position: int, step: Step, waves: int, began_s: float, clock: Callable[[], float]
 ) -> WorkBlock:
-    before = server.watch.state() if server.watch is not None else None
-    started_s, wave_s, total = [], [], Sent()
+    state = server.watch.state() if server.watch is not None else None
+    started_s, wave_s, requests = [], [], list[Completion]()
     for _ in range(waves):
-        at_s = clock()
-        requests: Sequence[Completion] = wave_of(server.client, step)
-        wave_s.append(clock() - at_s)
-        started_s.append(at_s - began_s)
-        total = total.plus(sent_of(requests))
-    checked(server.watch, before, total)
+        start_s = clock()
+        requests += wave_of(server.client, step)
+        wave_s.append(clock() - start_s)
+        started_s.append(start_s - began_s)
+    sent = sent_of(requests)
+    checked(server.watch, state, sent)
     return WorkBlock(
-        position, tuple(wave_s), tuple(started_s), total.prompt_tokens, total.cached_tokens, total.generated_tokens
+        position, tuple(wave_s), tuple(started_s), sent.prompt_tokens, sent.cached_tokens, sent.generated_tokens
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict, namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Self
 
 from pertoken.metrics import (
     DEVICE,
@@ -68,12 +68,12 @@ IDENTITY = (
     "energy_source",
     "links",
 )
-"""Fields of a `DeviceReading` that identify the device and what its values measure."""
+"""Fields of a `DeviceReading` that identify the device and the sources of its values."""
 _VALUES = (*(metric.reading for metric in DEVICE), "energy_wraps_mj")
 
 if TYPE_CHECKING:
 
-    class DeviceReading(tuple[Any, ...]):
+    class DeviceReading(tuple[object, ...]):
         """One device at one instant: its identity, and the values of `metrics.DEVICE` as they were read.
 
         None: not readable; `unavailable` gives the reason. Counters are absolute.
@@ -90,11 +90,11 @@ if TYPE_CHECKING:
         parent_uuid: str | None
         """The GPU that a MIG device or partition is a part of."""
         part_1e6: int | None
-        """What part of that GPU's compute slices it is."""
+        """Its part of that GPU's compute slices."""
         power_source: str | None
-        """What `power_mw` is, and of what: `average, gpu`; `instant, gpu`; `usage, module`."""
+        """Kind and scope of `power_mw`: `average, gpu`; `instant, gpu`; `usage, module`."""
         energy_source: str | None
-        """What `energy_mj` counts: `gpu`, or `module` with the CPU beside it."""
+        """Scope of `energy_mj`: `gpu`, or `module` with the CPU beside it."""
         links: str | None
         """JSON: how it reaches the other devices of its host (`state.fleet.LINKS` -> their UUIDs); None: not known."""
         energy_wraps_mj: int | None
@@ -108,25 +108,25 @@ if TYPE_CHECKING:
         unavailable: tuple[Unavailable, ...]
         _fields: tuple[str, ...]
 
-        def __new__(cls, uuid: str, kind: str, vendor: str, name: str, *values: Any, **named: Any) -> Self:
-            """Return values by position or name; those left out are None."""
+        def __new__(cls, *values: object, **named: object) -> Self:
+            """Return values by position or name; those left out are None, except for `uuid` to `name`."""
 
         def __getattr__(self, name: str) -> int | None: ...
-        def _replace(self, **named: Any) -> Self: ...
-        def _asdict(self) -> dict[str, Any]: ...
+        def _replace(self, **named: object) -> Self: ...
+        def _asdict(self) -> dict[str, object]: ...
 
 else:
     # A tuple: a dataclass of as many fields takes five times as long to make, for each device in each tick.
     _FIELDS = (*IDENTITY, *_VALUES, "lost", "silent_s", "processes", "unavailable")
     DeviceReading = namedtuple("DeviceReading", _FIELDS, defaults=(*(None,) * (len(_FIELDS) - 5), ()))
 
-identity_of: Callable[[DeviceReading], tuple[Any, ...]] = attrgetter(*IDENTITY)
-"""The values of `IDENTITY`, in that order."""
+identity_of: Callable[[DeviceReading], tuple[object, ...]] = itemgetter(slice(len(IDENTITY)))
+"""The values of `IDENTITY`, the first of a reading."""
 
 
-def reading_of(known: DeviceReading, **values: Any) -> DeviceReading:
-    """Return a reading of the device that `known` is of, with these values alone; gaps of `known` are not kept."""
-    return DeviceReading(**dict(zip(IDENTITY, identity_of(known), strict=True)) | values)
+def reading_of(device: DeviceReading, **values: object) -> DeviceReading:
+    """Return another reading of the same device, with these values and gaps alone; they may replace its identity."""
+    return DeviceReading(**dict(zip(IDENTITY, identity_of(device), strict=True)) | values)
 
 
 def unread(device: DeviceReading, reason: str) -> DeviceReading:
@@ -162,16 +162,16 @@ class PlugReading:
 
     power_mw: int
     source: str
-    """Kind of what measures it: one of `settings.fleet.KINDS`."""
+    """Kind of the meter: one of `settings.fleet.KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriversReading:
-    """Readings of all drivers at one instant, with what they cost the sampler."""
+    """Readings of all drivers at one instant, with their cost to the sampler."""
 
     devices: tuple[DeviceReading, ...]
     unavailable: tuple[Unavailable, ...] = ()
-    """What is missing for the whole host: no NVIDIA driver, no ROCm."""
+    """Gaps of the whole host: no NVIDIA driver, no ROCm."""
     driver_events: tuple[DriverEvent, ...] = ()
     driver_calls: int = 0
     cpu_ms: int = 0
@@ -181,11 +181,11 @@ class DriversReading:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReading:
-    """All devices and the host at one instant, with what asking the drivers cost."""
+    """All devices and the host at one instant, with the cost of reading them."""
 
     host: HostReading
     devices: tuple[DeviceReading, ...]
-    """Those of the drivers, then the CPUs."""
+    """Devices of the drivers, then the CPUs."""
     unavailable: tuple[Unavailable, ...] = ()
     driver_events: tuple[DriverEvent, ...] = ()
     driver_calls: int = 0
@@ -234,7 +234,7 @@ class HistogramReading:
 
 @dataclass(frozen=True, slots=True)
 class GatewayReading:
-    """One page of a gateway: absolute counts by series, and whose tokens each series counts."""
+    """One page of a gateway: absolute counts by series, and the tenant of each."""
 
     kind: str
     """Key of `agent.gateways.ADAPTERS`."""
@@ -247,7 +247,7 @@ class GatewayReading:
 
 
 SLEEP_AFTER = "sleep_after_s"
-"""Name, beside those of knobs, of the seconds without a request after which a server unloads its model."""
+"""Name, beside knobs, of the seconds without a request after which a server unloads its model."""
 LATE = "late"
 """`fault_kind` of a reading that is still under way: its engine has no row in this tick, and the next one covers it."""
 
@@ -257,7 +257,7 @@ class EngineReading:
     """One scrape of one engine: absolute counters by series, gauges by word, or why there are none.
 
     Counters are keyed `word` or `word{label="value"}`: one key for every series on the page, so that a label set
-    that appears late is a counter of its own. Words are those of `metrics`; how a request ended is
+    that appears late is a counter of its own. Words are names of `metrics`; how a request ended is
     its label `reason`, whatever the engine calls it.
     """
 
@@ -268,7 +268,7 @@ class EngineReading:
     model_facts: dict[str, object] = field(default_factory=dict)
     """Fields of `Model` that the engine itself reported, or the files of its model."""
     knobs: dict[str, object] = field(default_factory=dict)
-    """Endpoint's knobs plus what the engine's API and page report."""
+    """Endpoint's knobs, and the knobs that the engine's API and page report."""
     counters: dict[str, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
@@ -279,7 +279,7 @@ class EngineReading:
     life_ms: int | None = None
     """The same, or another positive number that its page gives each life of its process."""
     unavailable: tuple[Unavailable, ...] = ()
-    """Metrics that this engine never exposes, and what could not be read beside its page."""
+    """Metrics that this engine never exposes, and gaps beside its page."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
@@ -290,21 +290,9 @@ class EngineReading:
     """Time since boot at which the page was there, if that was before this tick: it came late for the tick before."""
 
 
-class Meter(Protocol):
-    """Energy values of a device's earlier reading; a `DeviceReading` is one."""
-
-    @property
-    def energy_mj(self) -> int | None:
-        """Its counter, absolute."""
-
-    @property
-    def power_mw(self) -> int | None:
-        """What it drew at that reading."""
-
-
 @dataclass(frozen=True, slots=True)
 class LastMeter:
-    """A meter whose counter and power were not read together."""
+    """Energy values of a device, read at two moments."""
 
     energy_mj: int | None
     power_mw: int | None
@@ -321,15 +309,15 @@ class EnergyStep:
     """Energy between two readings, millijoules, never negative. None: not known."""
 
     counter_mj: int | None
-    """What the device's counter grew by."""
+    """Increase of the device's counter."""
     integral_mj: int | None
     """Trapezoid of the two power readings."""
     fault: str | None = None
     """Why the counter is not believed, though both readings had one: a constant of this module."""
 
 
-def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyStep:
-    """Return the energy from `before` to `after`, two readings of one device `elapsed_ms` (monotonic) apart.
+def energy_step(earlier: DeviceReading | LastMeter, later: DeviceReading, elapsed_ms: int) -> EnergyStep:
+    """Return the energy from `earlier` to `later`, two readings of one device `elapsed_ms` (monotonic) apart.
 
     A counter that wraps (RAPL) is unwrapped once. One that fell, stood still under power, or grew by more than
     `POWER_LIMITS` times the power limit (`MAX_POWER_MW` without one) gives None and a fault, while the integral
@@ -338,17 +326,17 @@ def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyS
     if elapsed_ms <= 0:
         return EnergyStep(None, None, NO_TIME)
     integral = None
-    if before.power_mw is not None and after.power_mw is not None:
-        integral = (before.power_mw + after.power_mw) * elapsed_ms // 2000
-    if before.energy_mj is None or after.energy_mj is None:
+    if earlier.power_mw is not None and later.power_mw is not None:
+        integral = (earlier.power_mw + later.power_mw) * elapsed_ms // 2000
+    if earlier.energy_mj is None or later.energy_mj is None:
         return EnergyStep(None, integral)
 
-    increase = after.energy_mj - before.energy_mj
-    if increase < 0 and after.energy_wraps_mj is not None:
-        increase += after.energy_wraps_mj
+    increase = later.energy_mj - earlier.energy_mj
+    if increase < 0 and later.energy_wraps_mj is not None:
+        increase += later.energy_wraps_mj
     if increase < 0:
         return EnergyStep(None, integral, RESET)
-    limit_mw = POWER_LIMITS * after.power_limit_mw if after.power_limit_mw else MAX_POWER_MW
+    limit_mw = POWER_LIMITS * later.power_limit_mw if later.power_limit_mw else MAX_POWER_MW
     if increase * 1000 > min(limit_mw, MAX_POWER_MW) * elapsed_ms:
         return EnergyStep(None, integral, JUMPED)
     if increase == 0 and integral is not None and integral > 0 and elapsed_ms >= 1000:
@@ -359,9 +347,9 @@ def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyS
 MAX_PID = 2**22
 """PID_MAX_LIMIT of the Linux kernel (include/linux/threads.h)."""
 MAX_NETWORK_BYTES_S = 10**13
-"""80 Tbit/s: twenty times what eight network adapters of 400 Gbit/s carry together."""
+"""80 Tbit/s: twenty times the sum of eight network adapters of 400 Gbit/s."""
 MAX_TRAFFIC_BYTES_S = 10**14
-"""100 TB/s: a hundred times what two sockets of a server move to and from memory."""
+"""100 TB/s: a hundred times the memory traffic of two sockets of a server."""
 
 
 def _unavailable(metric: str, bound: Plausible) -> Unavailable:
@@ -423,15 +411,15 @@ class _Table:
     def __init__(self, bounds: Mapping[str, Plausible]) -> None:
         self._values = attrgetter(*bounds)
         self._ranges = tuple((bound.low, bound.high, _unavailable(metric, bound)) for metric, bound in bounds.items())
-        at = {metric: n for n, metric in enumerate(bounds)}
+        position = {metric: n for n, metric in enumerate(bounds)}
         self._relations = tuple(
-            (at[metric], at[bound.limited_by], bound.times, _relation_unavailable(metric, bound))
+            (position[metric], position[bound.limited_by], bound.times, _relation_unavailable(metric, bound))
             for metric, bound in bounds.items()
             if bound.limited_by is not None
         )
 
-    def refused(self, reading: Any) -> list[Unavailable]:
-        """Gaps of the values that cannot be true, one for each."""
+    def refused(self, reading: DeviceReading | HostReading) -> list[Unavailable]:
+        """Return the gaps of the values that cannot be true, one for each."""
         values = self._values(reading)
         unavailable = [
             missing
@@ -439,12 +427,12 @@ class _Table:
             if value is not None and not (value.__class__ is int and low <= value <= high)
         ]
         out_of_range = {missing.metric for missing in unavailable}
-        for at, limit_at, times, missing in self._relations:
-            value, limit = values[at], values[limit_at]
+        for position, limit_position, times, missing in self._relations:
+            value, limit = values[position], values[limit_position]
             if (
                 value is not None
                 and limit is not None
-                and not (missing.metric in out_of_range or self._ranges[limit_at][2].metric in out_of_range)
+                and not (missing.metric in out_of_range or self._ranges[limit_position][2].metric in out_of_range)
                 and value > times * limit
             ):
                 unavailable.append(missing)
@@ -454,10 +442,10 @@ class _Table:
 _DEVICE, _HOST = _Table(DEVICE_BOUNDS), _Table(HOST_BOUNDS)
 
 
-def bounded(probe: ProbeReading, before: Mapping[str, DeviceReading]) -> ProbeReading:
+def bounded(probe: ProbeReading, previous: Mapping[str, DeviceReading]) -> ProbeReading:
     """Return the reading with each value that cannot be true as None and a gap for it; each device once.
 
-    `before` is the reading before this one by UUID: a device that draws nothing while its energy counter moves
+    `previous` is the reading before this one by UUID: a device that draws nothing while its energy counter moves
     reports no power.
     """
     devices: dict[str, DeviceReading] = {}
@@ -468,7 +456,7 @@ def bounded(probe: ProbeReading, before: Mapping[str, DeviceReading]) -> ProbeRe
             reason = _SHARED_UUID.format(device.uuid, _place(same), _place(device))
             unavailable.append(Unavailable(f"{DUPLICATE}{_place(device)}", "failing", reason, "update the driver"))
             continue
-        devices[device.uuid] = _bounded(device, before.get(device.uuid))
+        devices[device.uuid] = _bounded(device, previous.get(device.uuid))
     host_unavailable = _HOST.refused(probe.host)
     return replace(
         probe,
@@ -487,9 +475,9 @@ def scrambled(processes: Sequence[DeviceProcess], memory_bytes: int | None) -> b
     )
 
 
-def _bounded(device: DeviceReading, before: DeviceReading | None) -> DeviceReading:
+def _bounded(device: DeviceReading, previous: DeviceReading | None) -> DeviceReading:
     unavailable = _DEVICE.refused(device)
-    if (device.power_mw == 0 or device.power_instant_mw == 0) and _works(device, before):
+    if (device.power_mw == 0 or device.power_instant_mw == 0) and _works(device, previous):
         powers = ("power_mw", "power_instant_mw")
         unavailable += [_refused(metric, _NO_POWER) for metric in powers if getattr(device, metric) == 0]
     if device.processes:
@@ -500,31 +488,31 @@ def _bounded(device: DeviceReading, before: DeviceReading | None) -> DeviceReadi
 
 
 def _hidden(device: DeviceReading, unavailable: Sequence[Unavailable]) -> DeviceReading:
-    """Return the reading without the metrics of these gaps, which replace what gaps those metrics had."""
+    """Return the reading without the metrics of these gaps, which replace the gaps of the same metrics."""
     metrics = dict.fromkeys(missing.metric for missing in unavailable)
     kept = tuple(missing for missing in device.unavailable if missing.metric not in metrics)
-    unknown: dict[str, Any] = dict.fromkeys(metrics)
-    return device._replace(**unknown, unavailable=(*kept, *unavailable))
+    return device._replace(**metrics, unavailable=(*kept, *unavailable))
 
 
 def _without(host: HostReading, unavailable: Sequence[Unavailable]) -> HostReading:
-    values: dict[str, Any] = dict.fromkeys(missing.metric for missing in unavailable)
-    return replace(host, **values)
+    values = asdict(host)
+    values.update((missing.metric, None) for missing in unavailable)
+    return HostReading(**values)
 
 
-def _works(device: DeviceReading, before: DeviceReading | None) -> bool:
+def _works(device: DeviceReading, previous: DeviceReading | None) -> bool:
     """Return whether another metric shows that a device draws power."""
     moved = (
-        before is not None
-        and before.energy_mj is not None
+        previous is not None
+        and previous.energy_mj is not None
         and device.energy_mj is not None
-        and device.energy_mj > before.energy_mj
+        and device.energy_mj > previous.energy_mj
     )
     return moved or bool(device.util_1e4) or bool(device.sm_active_1e4)
 
 
 def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceReading, ...]:
-    """Return the devices, with the part unknown of those whose parts add up to more than their GPU."""
+    """Return the devices; parts that add up to more than their GPU are unknown."""
     parts: dict[str, int] = defaultdict(int)
     for device in devices:
         if device.parent_uuid is not None and not device.lost:

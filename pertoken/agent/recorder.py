@@ -1,4 +1,4 @@
-"""Recorder of the agent: reads this host at each tick, and stores what it read as rows."""
+"""Recorder of the agent: reads this host at each tick, and stores the readings as rows."""
 
 import logging
 import random
@@ -51,7 +51,7 @@ CHECK_AFTER_S = 5.0
 RETENTION_S = 60.0
 """Seconds between two steps of deleting old rows. One pass over all tables ends within an hour."""
 AFTER_TICK_S = 0.05
-"""Seconds from the time of a tick to the roll-ups, which wait for the tick: screens count what is in them."""
+"""Seconds from the time of a tick to the roll-ups, which wait for the tick: screens count their rows."""
 SETTLE_S = 10.0
 """Seconds between two steps of deleting outbox marks that the central server has acknowledged."""
 FIRST_LOOK_S = 0.75
@@ -148,25 +148,21 @@ class Recorder:
             self._faults = 0
         except CorruptStore:
             raise
-        except PertokenError as error:
-            self._faults += 1
-            if self._faults == 1:
-                log.error("tick: %s", error)
         except Exception as error:
-            limit = limit_reached(error)
-            if limit is None:
+            fault = error if isinstance(error, PertokenError) else limit_reached(error)
+            if fault is None:
                 log.exception("a tick failed")
                 return
             self._faults += 1
             if self._faults == 1:
-                log.error("tick: %s", limit)
+                log.error("tick: %s", fault)
         finally:
             self._tick_ms = round((time.monotonic() - started) * 1000)
 
     def apply(self, settings: Settings) -> None:
         """Apply new settings, a changed password or certificate of the central server included."""
-        before, self._watch = self._watch, _watch(settings, self._watch.endpoints)
-        before.close()
+        previous_watch, self._watch = self._watch, _watch(settings, self._watch.endpoints)
+        previous_watch.close()
         self._gateways.close()
         self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
         self._plug.close()
@@ -250,16 +246,11 @@ class Recorder:
             Job("retention", self._delete_old, RETENTION_S, RETENTION_S),
             Job("tidying", self._upkeep.tidy, MINUTE),
             Job("integrity check", lambda: self.check(stop), check_s, CHECK_AFTER_S, beside=True),
-            *((Job("gateways", self._read_gateways, READ_S),) if self.settings.gateways else ()),
-            *((Job("power at the plug", self._read_plug, PLUG_S),) if self.settings.agent_plug else ()),
+            # New settings replace the watch of gateways and that of the plug.
+            *((Job("gateways", lambda: self._gateways.start_read(), READ_S),) if self.settings.gateways else ()),
+            *((Job("power at the plug", lambda: self._plug.start_read(), PLUG_S),) if self.settings.agent_plug else ()),
             *(() if self._shipping is None else self._shipping_jobs(stop)),
         )
-
-    def _read_gateways(self) -> None:
-        self._gateways.start_read()
-
-    def _read_plug(self) -> None:
-        self._plug.start_read()
 
     def _shipping_jobs(self, stop: threading.Event) -> tuple[Job, ...]:
         every_s = self.settings.ship_every
@@ -306,7 +297,8 @@ class Recorder:
         when = self._tick_time()
         if when is None:
             return
-        listing = self._engines_changed() or self._lists_processes
+        previous_endpoints, self._seen = self._seen, self._watch.endpoints
+        listing = self._lists_processes or previous_endpoints != self._seen
         # All is read at the same time. Waiting for engines first leaves the interpreter to the threads that read them.
         patience_s = min(1.0, interval_s / 4)
         self._start_probe(processes=listing)
@@ -339,22 +331,15 @@ class Recorder:
             log.warning("%s", event.message)
         return reading, events
 
-    def _engines_changed(self) -> bool:
-        seen = self._watch.endpoints
-        changed, self._seen = seen != self._seen, seen
-        return changed
-
     def _readings(self, probe: ProbeReading, events: tuple[Event, ...], *, wait_s: float) -> Readings:
         engines = self._watch.take(wait_s=wait_s)
         host_id = host_id_of(probe)
-        # Only several engines on the CPUs have to be separated by their CPU time.
-        urls = self._tick_state.engine_urls
-        times = (
-            {engine_id_of(host_id, engine.endpoint, urls): cpu_time_ms(engine.endpoint) for engine in engines}
-            if len(engines) > 1
-            else {}
-        )
-        known = {key: ms for key, ms in times.items() if ms is not None}
+        cpu_time_by_engine = {
+            engine_id_of(host_id, engine.endpoint, self._tick_state.engine_urls): ms
+            for engine in engines
+            if len(engines) > 1  # only several engines on the CPUs have to be separated by their CPU time
+            if (ms := cpu_time_ms(engine.endpoint)) is not None
+        }
         self._owners.look()
         engines = tuple(self._with_owner(engine) for engine in engines)
         unavailable = (
@@ -366,7 +351,7 @@ class Recorder:
         return Readings(
             probe,
             engines,
-            known,
+            cpu_time_by_engine,
             unavailable,
             events,
             self._identity.known,
@@ -411,8 +396,8 @@ class Recorder:
         return Shipping(self._where.folder, server)
 
 
-def _watch(settings: Settings, known: Iterable[Endpoint] = ()) -> Watch:
-    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings), known=known)
+def _watch(settings: Settings, endpoints: Iterable[Endpoint] = ()) -> Watch:
+    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings), endpoints=endpoints)
 
 
 def _own_cpu_ms() -> int:

@@ -1,6 +1,6 @@
 """Pages of inference servers: fetched over HTTP within a time and a size, and parsed.
 
-Front door: `http` (one request), `page` (the Prometheus text format).
+Front door: `get`, `fetch` (one request), `Parser`, `parse` (the Prometheus text format).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Deadline:
 
     def limit(self, sock: socket.socket) -> None:
         """Let the next operation on `sock` last no longer. Raises TimeoutError if the time is over."""
-        left = self._at - time.monotonic()
-        if left <= 0:
+        left_s = self._at - time.monotonic()
+        if left_s <= 0:
             raise TimeoutError
-        sock.settimeout(left)
+        sock.settimeout(left_s)
 
 
 class Incoming:
@@ -75,29 +75,29 @@ class Incoming:
     def line(self) -> bytes:
         """Return the bytes up to the next end of a line. Raises ValueError if it does not end."""
         searched = 0
-        while (at := self._buffer.find(b"\n", searched)) < 0:
+        while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > _LINE_BYTES:
                 raise ValueError(f"a line of more than {_LINE_BYTES} bytes")
             if not self._receive():
                 raise ValueError("its headers do not end")
-        line = bytes(self._buffer[:at]).removesuffix(b"\r")
-        del self._buffer[: at + 1]
+        line = bytes(self._buffer[:end]).removesuffix(b"\r")
+        del self._buffer[: end + 1]
         return line
 
     def parts(self, length: int) -> Iterator[bytes]:
         """Yield the next `length` bytes as they come. Raises ValueError if there are fewer."""
-        left = length
-        while left:
+        left_bytes = length
+        while left_bytes:
             if not self._buffer and not self._receive():
-                raise ValueError(f"{length - left} of {length} bytes")
-            part = bytes(self._buffer[:left])
-            del self._buffer[:left]
-            left -= len(part)
+                raise ValueError(f"{length - left_bytes} of {length} bytes")
+            part = bytes(self._buffer[:left_bytes])
+            del self._buffer[:left_bytes]
+            left_bytes -= len(part)
             yield part
 
     def rest(self) -> Iterator[bytes]:
-        """Yield what comes until the connection ends."""
+        """Yield the bytes until the connection ends."""
         while self._buffer or self._receive():
             yield bytes(self._buffer)
             self._buffer.clear()
@@ -131,7 +131,7 @@ class Head:
 def read_head(incoming: Incoming) -> Head:
     """Return the status and headers of the reply that comes next, interim replies left out.
 
-    Raises ValueError for what is not HTTP/1, ConnectionError for a connection that ends before its first byte.
+    Raises ValueError for a reply that is not HTTP/1, ConnectionError for a connection that ends before its first byte.
     """
     incoming.begin()
     while True:
@@ -176,7 +176,7 @@ def read_body(incoming: Incoming, headers: Mapping[str, str]) -> Iterator[bytes]
     return incoming.parts(int(length))
 
 
-_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]
 ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0.0;q=0.5"
 
 
@@ -240,20 +240,23 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         shown_token, context = authorization(access), _context(access) if target.secure else None
     except ValueError as error:
         raise ScrapeError("access", f"{target.shown}: {error}") from None
-    at, addresses = target.shown, target.addresses()
+    shown, addresses = target.shown, target.addresses()
     deadline = Deadline(limits.timeout_s)
     try:
-        with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, target, deadline) as sock:
+        with (
+            _connected(addresses, shown, deadline) as plain,
+            _secured(plain, context, access, target, deadline) as sock,
+        ):
             return _exchange(sock, deadline, method, target, {**headers, **shown_token}, limits)
     except TimeoutError:
-        raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
+        raise ScrapeError("timeout", f"{shown}: no whole reply within {limits.timeout_s:g} s") from None
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or "TLS failed"
-        raise ScrapeError("access", f"{at}: no trusted connection ({reason})") from None
+        raise ScrapeError("access", f"{shown}: no trusted connection ({reason})") from None
     except ConnectionError:
-        raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
+        raise ScrapeError("closed", f"{shown}: the connection was closed before it answered") from None
     except (OSError, ValueError) as error:
-        raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {str(error)[:80]}") from None
+        raise ScrapeError("malformed", f"{shown}: not a whole HTTP reply: {str(error)[:80]}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +284,7 @@ class _Target:
 
 @lru_cache(256)
 def _target(url: str) -> _Target:
-    """Return what a URL names: the same few are asked in every tick."""
+    """Return the parts of a URL: the same few are asked in every tick."""
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     port, authority = parts.port or (443 if secure else 80), parts.netloc.rpartition("@")[2]
@@ -312,7 +315,7 @@ def _context(access: Access) -> ssl.SSLContext:
     return context
 
 
-def _connected(addresses: Sequence[_Address], at: str, deadline: Deadline) -> socket.socket:
+def _connected(addresses: Sequence[_Address], shown: str, deadline: Deadline) -> socket.socket:
     """Return a connection to the first address that takes one."""
     refused: OSError | None = None
     for family, kind, protocol, _, address in addresses:
@@ -328,7 +331,7 @@ def _connected(addresses: Sequence[_Address], at: str, deadline: Deadline) -> so
             refused = error
         else:
             return sock
-    raise ScrapeError("closed", f"{at}: nothing answers there ({refused.strerror if refused else 'no address'})")
+    raise ScrapeError("closed", f"{shown}: nothing answers there ({refused.strerror if refused else 'no address'})")
 
 
 def _secured(
@@ -368,16 +371,16 @@ def _exchange(
         raise _too_large(target.shown, limits) from None
 
 
-def _reply(incoming: Incoming, at: str, limits: Limits) -> Reply:
+def _reply(incoming: Incoming, shown: str, limits: Limits) -> Reply:
     head = read_head(incoming)
     status, fields = head.status, head.headers
     if status != 200:
         elsewhere = fields.get("location")
         where = f" to {literal(elsewhere[:200])}, which is not followed" if elsewhere else ""
-        raise ScrapeError("access" if status in (401, 403) else "http", f"{at}: answered {status}{where}", status)
+        raise ScrapeError("access" if status in (401, 403) else "http", f"{shown}: answered {status}{where}", status)
     encoding = fields.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
-        raise ScrapeError("malformed", f"{at}: encoded as {encoding[:40]}, which was not asked for")
+        raise ScrapeError("malformed", f"{shown}: encoded as {encoding[:40]}, which was not asked for")
     inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     body, received = bytearray(), 0
     for part in read_body(incoming, fields):
@@ -388,16 +391,16 @@ def _reply(incoming: Incoming, at: str, limits: Limits) -> Reply:
             try:
                 body += inflate.decompress(part, limits.page_bytes + 1 - len(body))
             except zlib.error as error:
-                raise ScrapeError("malformed", f"{at}: not gzip: {error}") from None
+                raise ScrapeError("malformed", f"{shown}: not gzip: {error}") from None
         if max(received, len(body)) > limits.page_bytes:
-            raise _too_large(at, limits)
+            raise _too_large(shown, limits)
     if inflate is not None and (not inflate.eof or inflate.unused_data):
-        raise ScrapeError("malformed", f"{at}: its gzip stream does not end where the reply ends")
+        raise ScrapeError("malformed", f"{shown}: its gzip stream does not end where the reply ends")
     return Reply(bytes(body), fields.get("content-type", ""), fields.get("process-start-time-unix", ""))
 
 
-def _too_large(at: str, limits: Limits) -> ScrapeError:
-    return ScrapeError("too_large", f"{at}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
+def _too_large(shown: str, limits: Limits) -> ScrapeError:
+    return ScrapeError("too_large", f"{shown}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
 
 
 T = TypeVar("T")
@@ -462,7 +465,7 @@ class Page:
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
         """Return upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
 
-        Raises PageError for a set of buckets without +Inf or whose cumulative counts fall.
+        Raises PageError for a set of buckets without +Inf or with cumulative counts that fall.
         """
         bucket = f"{name}_bucket"
         series = self.samples.get(bucket, {})
@@ -484,7 +487,7 @@ _Series = tuple[str, Labels]
 
 
 class Parser:
-    """Reads successive pages of one server, and takes the samples whose names are in `wanted`.
+    """Reads successive pages of one server, and takes the samples with names in `wanted`.
 
     A page usually has the lines of the previous page with other numbers: then only those are read.
     """
@@ -516,7 +519,7 @@ class Parser:
         return Page(samples, page.layout)
 
     def _with_new_numbers(self, lines: list[str]) -> Page | None:
-        """Return the page if its lines are those of the previous page with other numbers."""
+        """Return the page if it has the lines of the previous page with other numbers."""
         if len(lines) != len(self._lines):
             return None
         numbers: list[str] = []
@@ -612,7 +615,7 @@ _SAMPLE = re.compile(
 _PLAIN_HEAD = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)({_BRACES})?").fullmatch
 _PLAIN_NUMBER = re.compile(_NUMBER).fullmatch
 _PLAIN_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
-"""Each on a line: hundreds at once cost a fifth of what they cost one by one."""
+"""Each on a line: hundreds at once cost a fifth of their cost one by one."""
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")

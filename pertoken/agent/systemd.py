@@ -1,6 +1,6 @@
 """Agent and advisor as systemd services.
 
-Front door: `service` (install and remove one, its state), `notify` (report readiness to systemd).
+Front door: `install`, `uninstall`, `manager_state`, `notify`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Plan:
 
 
 def installation(service: Service, python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
-    """Return the plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
+    """Return the plan for a service run by this Python. `groups`: of the host (None: ask it)."""
     existing = {group.gr_name for group in grp.getgrall()} if groups is None else set(groups)
     device_groups = [name for name in _DEVICE_GROUPS if name in existing]
     unit = files("pertoken.agent").joinpath(service.unit).read_text(encoding="utf-8")
@@ -118,7 +118,7 @@ def installation(service: Service, python: str = sys.executable, groups: Iterabl
 
 
 def hidden_from_service(service: Service, python: str = sys.executable) -> str | None:
-    """Return why a service could not start this Python, with what to do; None if it can."""
+    """Return why a service could not start this Python, with a remedy; None if it can."""
     for path in (python, os.path.realpath(python), sys.prefix, sys.base_prefix):
         if any(Path(path).is_relative_to(folder) for folder in _HIDDEN):
             return (
@@ -130,7 +130,7 @@ def hidden_from_service(service: Service, python: str = sys.executable) -> str |
 
 
 def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
-    """Write and run a plan. Raises PertokenError naming what failed."""
+    """Write and run a plan. Raises PertokenError naming the file or command that failed."""
     for file in plan.files:
         path = root / file.path.relative_to("/")
         if file.keep and path.exists():
@@ -146,7 +146,7 @@ def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
 
 
 def uninstall(service: Service, run: Run, delete_data: bool, root: Path = Path("/")) -> None:
-    """Stop a service and remove what its installation wrote; its data only on request.
+    """Stop a service and remove the files of its installation; its data only on request.
 
     The settings go with the data of the agent, unless the advisor is still installed.
     """

@@ -1,4 +1,4 @@
-"""Keeping the store in order beside the ticks: room, age, and the check of what is stored.
+"""Upkeep of the store beside the ticks: room, age, and the check of stored rows.
 
 Everything that writes is called by the thread that ticks; the check has a thread and a read-only connection of its own.
 """
@@ -63,13 +63,12 @@ class Upkeep:
         if writer.lost is not None:
             stored, acknowledged = writer.lost
             until = format_utc(acknowledged.ts)
-            text = (
-                f"{acknowledged.seq - stored.seq} earlier batches are gone, up to the tick at {until}: the log was cut"
+            batches = acknowledged.seq - stored.seq
+            self._report(
+                "store_lost", f"{batches} earlier batches are gone, up to the tick at {until}: the log was cut"
             )
-            self._events.append(Event("store_lost", text))
-            log.error("%s", text)
         if writer.high_water_mark_missing:
-            self._report_high_water_mark()
+            self._report("store_unwitnessed", MISSING)
         self._refused = 0
         """Ticks refused because the disk is full, since `_refused_ts`."""
         self._refused_ts = 0
@@ -93,25 +92,18 @@ class Upkeep:
             del self._events[: len(pending)]
 
     def _unavailable(self, ts: int) -> tuple[Event, ...]:
-        """Return what to report of ticks that were not stored, once there is room again at `ts`."""
+        """Return the event of ticks that were not stored, once there is room again at `ts`."""
         if not self._refused:
             return ()
-        first, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}" for at in (self._refused_ts, ts))
-        text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {now} were not stored"
+        first, last = (f"{datetime.fromtimestamp(edge, UTC):%Y-%m-%d %H:%M:%SZ}" for edge in (self._refused_ts, ts))
+        text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {last} were not stored"
         return (Event("store_full", text, state=f"refused from {first}"),)
-
-    def _report_high_water_mark(self) -> None:
-        log.error("%s", MISSING)
-        with self._lock:
-            self._events.append(Event("store_unwitnessed", MISSING))
 
     def roll_up(self, *, hours: bool) -> None:
         """Bring roll-ups up to date, making room if there is none. Raises StoreError."""
         self._with_room(lambda: self._writer.roll_up(hours=hours))
         for bucket in self._writer.quarantined():
-            log.error("%s", bucket)
-            with self._lock:
-                self._events.append(Event("rollup_quarantined", f"{bucket}", bucket.owner_id, state=bucket.rollup))
+            self._report("rollup_quarantined", f"{bucket}", bucket.owner_id, state=bucket.rollup)
 
     def delete_old(self, ts: int) -> None:
         """Take one step of deleting old rows; a pass over all of them begins once an hour. `ts`: of the last tick."""
@@ -129,7 +121,7 @@ class Upkeep:
     def tidy(self) -> None:
         """Note how far the store reaches, keep the number of events bounded, and keep room in reserve."""
         if self._writer.flush_high_water_mark():
-            self._report_high_water_mark()
+            self._report("store_unwitnessed", MISSING)
         self._writer.bound_events()
         self._ballast.hold()
         self._watch_log()
@@ -158,10 +150,11 @@ class Upkeep:
             )
             self._report("store_log_grows", text)
 
-    def _report(self, kind: str, text: str) -> None:
+    def _report(self, kind: str, text: str, subject_id: int | None = None, state: str | None = None) -> None:
+        """Log an event, and store it with the next tick."""
         log.error("%s", text)
         with self._lock:
-            self._events.append(Event(kind, text))
+            self._events.append(Event(kind, text, subject_id, state))
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
         """Check everything stored in one pass, or until `stop`; faults become events, once each.

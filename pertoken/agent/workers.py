@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 log = logging.getLogger("pertoken.agent")
 
@@ -96,8 +97,8 @@ class _Batch(Generic[Item, Result]):
     error: BaseException | None = None
     began_s: float = field(default_factory=time.monotonic)
     """When the call of the next item was made."""
-    left: bool = False
-    """Nobody waits for it any more."""
+    abandoned: bool = False
+    """Whether nobody waits for it any more."""
 
     @property
     def over(self) -> bool:
@@ -111,20 +112,21 @@ class Patience:
     def __init__(self, name: str, patience_s: float = PATIENCE_S) -> None:
         self._name, self._patience_s = name, patience_s
         self._moved = threading.Condition()
-        self._queue: SimpleQueue[_Batch[Any, Any] | None] | None = None
+        self._queue: SimpleQueue[Callable[[], bool] | None] | None = None
+        """Batches for the present thread; None ends it."""
         self._thread: threading.Thread | None = None
-        self._hung: dict[Any, threading.Thread] = {}
+        self._hung: dict[object, threading.Thread] = {}
 
     @property
-    def hung(self) -> frozenset[Any]:
-        """The items whose calls have not returned."""
+    def hung(self) -> frozenset[object]:
+        """The items with calls that have not returned."""
         with self._moved:
             return frozenset(self._hung)
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
-        """`function` of each item, in their order; None for one that hangs, now or still.
+        """Return `function` of each item, in their order; None for one that hangs, now or still.
 
-        An item is what hangs, so it must be hashable. Raises what `function` raises; nothing is asked after that.
+        Items must be hashable. Raises the errors of `function`; nothing is asked after one.
         """
         hung = self.hung
         answers: dict[Item, Result] = {}
@@ -140,7 +142,7 @@ class Patience:
         return [answers.get(item) for item in items]
 
     def close(self) -> None:
-        """Wait, without end, for what hangs: a process must not end inside a driver call."""
+        """Wait, without end, for calls that hang: a process must not end inside a driver call."""
         if self._queue is not None:
             self._queue.put(None)
             self._queue = None
@@ -149,14 +151,14 @@ class Patience:
         for thread in threads:
             thread.join()
 
-    def _give(self, batch: _Batch[Any, Any]) -> None:
+    def _give(self, batch: _Batch[Item, Result]) -> None:
         if self._queue is None:
             self._queue = SimpleQueue()
-            self._thread = threading.Thread(target=self._work, args=(self._queue,), name=self._name, daemon=True)
+            self._thread = threading.Thread(target=_run_all, args=(self._queue,), name=self._name, daemon=True)
             self._thread.start()
-        self._queue.put(batch)
+        self._queue.put(partial(self._work, batch))
 
-    def _wait(self, batch: _Batch[Any, Any]) -> int:
+    def _wait(self, batch: _Batch[Item, Result]) -> int:
         """Return how many items were answered: all, those before an error, or those before the one that hangs."""
         with self._moved:
             while not batch.over:
@@ -166,31 +168,36 @@ class Patience:
                     self._moved.wait(left_s)
                     continue
                 assert self._thread is not None
-                batch.left = True
+                batch.abandoned = True
                 self._hung[batch.items[len(batch.answers)]] = self._thread
                 self._queue = None
                 break
             return len(batch.answers)
 
-    def _work(self, queue: SimpleQueue[_Batch[Any, Any] | None]) -> None:
-        while (batch := queue.get()) is not None:
-            for item in batch.items:
-                error: BaseException | None = None
-                answer: Any = None
-                try:
-                    answer = batch.function(item)
-                except BaseException as raised:
-                    error = raised
-                with self._moved:
-                    if batch.left:
-                        self._hung.pop(item, None)
-                        return
-                    if error:
-                        batch.error = error
-                    else:
-                        batch.answers.append(answer)
-                    batch.began_s = time.monotonic()
-                    if batch.over:
-                        self._moved.notify()
+    def _work(self, batch: _Batch[Item, Result]) -> bool:
+        """Make the calls of a batch; False if it was abandoned, and with it this thread."""
+        for item in batch.items:
+            error: BaseException | None = None
+            try:
+                answer = batch.function(item)
+            except BaseException as raised:
+                error = raised
+            with self._moved:
+                if batch.abandoned:
+                    self._hung.pop(item, None)
+                    return False
                 if error:
-                    break
+                    batch.error = error
+                else:
+                    batch.answers.append(answer)
+                batch.began_s = time.monotonic()
+                if batch.over:
+                    self._moved.notify()
+            if error:
+                break
+        return True
+
+
+def _run_all(queue: SimpleQueue[Callable[[], bool] | None]) -> None:
+    while (work := queue.get()) is not None and work():
+        pass

@@ -1,12 +1,11 @@
 """Claims of the field about the cost of serving, each with its source and how it is checked."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
-from importlib.resources import files
-from typing import Any
+
+from pertoken.catalog.offers import toml_table
 
 CHECKS = ("forecast", "offer", "arithmetic", "measurement", "not checkable")
 
@@ -50,9 +49,9 @@ class Claim:
     """Of a forecast: `rate` (tokens/s), `cost` (of a token), `latency` (per output token), `first token`, `sequences`
     (that fit), `speed` (tokens/s of two forecasts, for changes that no one measured together), or
     `tokens/s` after the change, no ratio."""
-    before: Mapping[str, Any] = field(default_factory=dict)
+    before: Mapping[str, object] = field(default_factory=dict)
     """Of a forecast: knobs and load before; of an offer: device and purchase before."""
-    after: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, object] = field(default_factory=dict)
     cases: Mapping[str, str] = field(default_factory=dict)
     """Of arithmetic: expressions over the catalog, by words of the case."""
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -70,25 +69,14 @@ class Claim:
 
 
 @cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.catalog").joinpath("claims.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def references() -> Mapping[str, Reference]:
     """Return the reference deployments by name."""
-    return {name: Reference(**row) for name, row in _table()["references"].items()}
+    return {name: Reference(**row) for name, row in toml_table("claims.toml")["references"].items()}
 
 
 @cache
 def claims() -> tuple[Claim, ...]:
     """Return every claim in the order of the table."""
-    table = _table()
-    return tuple(_claim({**table["sources"][row["source"]], **row}) for row in table["claims"])
-
-
-def _claim(row: dict[str, Any]) -> Claim:
-    words = row.pop("words")
-    listed: dict[str, Any] = {name: tuple(row[name]) for name in ("claimed", "references", "rules") if name in row}
-    measured = {case: (low, high) for case, (low, high) in row.get("measured", {}).items()}
-    return Claim(**{**row, **listed, "measured": measured, "source": words})
+    table = toml_table("claims.toml")
+    sources = {key: {"as_of": row["as_of"], "source": row["words"]} for key, row in table["sources"].items()}
+    return tuple(Claim(**row | sources[row["source"]]) for row in table["claims"])

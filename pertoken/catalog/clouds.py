@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
+from pertoken.catalog.offers import toml_table
 from pertoken.units import NANO_USD
 
 
@@ -42,7 +40,7 @@ class Cloud:
     words: Mapping[str, str]
     unreachable: str
     source: str
-    as_of: str
+    as_of: date
     token_path: str | None = None
     token_request: Mapping[str, str] | None = None
     token_header: str | None = None
@@ -51,8 +49,8 @@ class Cloud:
 @cache
 def clouds() -> tuple[Cloud, ...]:
     """Return all known clouds."""
-    rows = tomllib.loads(files("pertoken.catalog").joinpath("clouds.toml").read_text(encoding="utf-8"))["cloud"]
     pages = ("instance_type", "region", "purchase")
+    rows = toml_table("clouds.toml")["cloud"]
     return tuple(Cloud(**row | {name: Page(**row[name]) for name in pages}) for row in rows)
 
 
@@ -76,7 +74,7 @@ class CloudCommands:
     spot: str
     order_fill_in: str
     source: str
-    as_of: str
+    as_of: date
     release_find: str = ""
     commit: tuple[str, ...] = ()
     commit_fill_in: str = ""
@@ -129,9 +127,7 @@ def _filled(template: str, **values: str) -> str:
 @cache
 def cloud_commands() -> Mapping[str, CloudCommands]:
     """Return all clouds with commands, by their name in a placement."""
-    text = files("pertoken.catalog").joinpath("cloud_commands.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)["cloud"]
-    return {row["name"]: CloudCommands(**row | {"commit": tuple(row.get("commit", ()))}) for row in rows}
+    return {row["name"]: CloudCommands(**row) for row in toml_table("cloud_commands.toml")["cloud"]}
 
 
 INTERNET, REGION = "internet", "region"
@@ -167,37 +163,25 @@ class MinimumTerm:
 
 def transfer_rate(provider: str | None, to: str) -> TransferRate | None:
     """Return the rate of data that leaves a provider, `to` `INTERNET` or `REGION`; None if it is not known."""
-    for row in _tables()["rate"]:
+    for row in toml_table("transfer.toml")["rate"]:
         if (row["provider"], row["to"]) == (provider, to):
-            row = {name: value for name, value in row.items() if name not in ("provider", "to")}
-            return TransferRate(**row | {"as_of": _as_of(row)})
+            return TransferRate(**{name: value for name, value in row.items() if name not in ("provider", "to")})
     return None
 
 
 def minimum_term(provider: str | None) -> MinimumTerm | None:
     """Return the shortest billed time of instances of a provider; None if it is not known."""
-    for row in _tables()["term"]:
-        if row["provider"] == provider:
-            return MinimumTerm(row["seconds"], row["source"], _as_of(row))
-    return None
+    rows = (row for row in toml_table("transfer.toml")["term"] if row["provider"] == provider)
+    return next((MinimumTerm(row["seconds"], row["source"], row["as_of"]) for row in rows), None)
 
 
 def bytes_per_token() -> tuple[float, float]:
     """Return the bytes of a token as text, and as an event of a streamed answer."""
-    values = _tables()["bytes_per_token"]
+    values = toml_table("transfer.toml")["bytes_per_token"]
     return float(values["text"]), float(values["streamed"])
 
 
 def hours_both_run() -> tuple[float, float, float]:
     """Return the fewest, likely and most hours in which the old and the new instances of a move both run."""
-    fewest, likely, most = _tables()["both_run"]["hours"]
+    fewest, likely, most = toml_table("transfer.toml")["both_run"]["hours"]
     return float(fewest), float(likely), float(most)
-
-
-def _as_of(row: dict[str, Any]) -> date:
-    return date.fromisoformat(row["as_of"])
-
-
-@cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.catalog").joinpath("transfer.toml").read_text(encoding="utf-8"))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
 from statistics import median
-from typing import Any
 
-from pertoken.catalog.offers import CONFIDENCES, PURCHASES, RESERVED_YEARS, Offer, OfferKey, newest
+from pertoken.catalog.offers import CONFIDENCES, PURCHASES, RESERVED_YEARS, Offer, OfferKey, newest, toml_table
 from pertoken.units import NANO_USD
 
 CPU = "CPU"
@@ -73,7 +70,7 @@ class Unstated:
 @cache
 def unsupported() -> tuple[Unsupported, ...]:
     """Return the accelerators that have prices alone."""
-    return tuple(Unsupported(**row) for row in _rows("unsupported"))
+    return tuple(Unsupported(**row) for row in toml_table("coverage.toml")["unsupported"])
 
 
 def priced_names(accelerators: Iterable[str]) -> frozenset[str]:
@@ -84,40 +81,24 @@ def priced_names(accelerators: Iterable[str]) -> frozenset[str]:
 @cache
 def unpriced_offers() -> tuple[Unpriced, ...]:
     """Return the offers that have no row, most exact first as listed."""
-    return tuple(Unpriced(**row) for row in _rows("unpriced"))
+    return tuple(Unpriced(**row) for row in toml_table("coverage.toml")["unpriced"])
 
 
 @cache
 def unstated_interruptions() -> tuple[Unstated, ...]:
     """Return the clouds that publish no rate of interruption."""
-    return tuple(Unstated(**row) for row in _rows("interruptions"))
+    return tuple(Unstated(**row) for row in toml_table("coverage.toml")["interruptions"])
 
 
 @cache
 def unstated_tokens() -> tuple[Unstated, ...]:
     """Return the serverless APIs without a row for a model of the catalog."""
-    return tuple(Unstated(**row) for row in _rows("tokens"))
+    return tuple(Unstated(**row) for row in toml_table("coverage.toml")["tokens"])
 
 
 def unpriced(provider: str, accelerator: str, purchase: str) -> Unpriced | None:
     """Return why an offer has no row; None where the catalog states nothing about it."""
     return next((entry for entry in unpriced_offers() if entry.covers(provider, accelerator, purchase)), None)
-
-
-def _rows(table: str) -> list[dict[str, Any]]:
-    rows: list[Mapping[str, Any]] = _tables()[table]
-    return [
-        {
-            name: date.fromisoformat(value) if name == "as_of" else tuple(value) if isinstance(value, list) else value
-            for name, value in row.items()
-        }
-        for row in rows
-    ]
-
-
-@cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.catalog").joinpath("coverage.toml").read_text(encoding="utf-8"))
 
 
 MIN_USD, MAX_USD = 0.05, 50.0

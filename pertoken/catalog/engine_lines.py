@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
 from pertoken.catalog.knobs import like
+from pertoken.catalog.offers import toml_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,7 @@ class MultiTokenPrediction:
 @cache
 def engine_lines() -> Mapping[str, EngineLine]:
     """Return the statuses by engine. An engine that is not listed is developed, as far as known."""
-    rows = _rows()["line"]
-    return {row["engine"]: EngineLine(**{**row, "successors": tuple(row["successors"])}) for row in rows}
+    return {row["engine"]: EngineLine(**row) for row in toml_table("engine_lines.toml")["line"]}
 
 
 def version_numbers(version: str | None) -> tuple[int, ...] | None:
@@ -82,33 +79,28 @@ def version_numbers(version: str | None) -> tuple[int, ...] | None:
 def newer_releases(engine: str, version: str | None) -> tuple[EngineRelease, ...]:
     """Return the listed releases of an engine after a version, oldest first; empty where that version is unknown."""
     present = version_numbers(version)
-    return (
-        () if present is None else tuple(r for r in _releases(engine) if (version_numbers(r.version) or ()) > present)
-    )
+    if present is None:
+        return ()
+    return tuple(release for release in _releases(engine) if (version_numbers(release.version) or ()) > present)
 
 
 @cache
 def _releases(engine: str) -> tuple[EngineRelease, ...]:
-    return tuple(EngineRelease(**row) for row in _rows()["release"] if row["engine"] == engine)
+    rows = toml_table("engine_lines.toml")["release"]
+    return tuple(EngineRelease(**row) for row in rows if row["engine"] == engine)
 
 
 @cache
 def multi_token_prediction(engine: str, model: str) -> MultiTokenPrediction | None:
     """Return the published gain of the MTP head of a model of the catalog under an engine; None if none is listed."""
-    row = next((row for row in _rows()["mtp"] if row["engine"] == engine and model in row["models"]), None)
-    if row is None:
-        return None
-    return MultiTokenPrediction(**{**row, "models": tuple(row["models"]), "gains": tuple(row["gains"])})
+    gains = (MultiTokenPrediction(**row) for row in toml_table("engine_lines.toml")["mtp"])
+    return next((gain for gain in gains if gain.engine == engine and model in gain.models), None)
 
 
 def health_page(engine: str) -> str | None:
     """Return the path that succeeds only while an engine can serve; None if none is known."""
-    return next((str(row["page"]) for row in _rows()["health"] if row["engine"] == engine), None)
-
-
-@cache
-def _rows() -> Mapping[str, list[dict[str, Any]]]:
-    return tomllib.loads(files("pertoken.catalog").joinpath("engine_lines.toml").read_text(encoding="utf-8"))
+    rows = toml_table("engine_lines.toml")["health"]
+    return next((str(row["page"]) for row in rows if row["engine"] == engine), None)
 
 
 def runs(engine: str, weight_dtype: str, arch: str) -> bool:
@@ -125,10 +117,9 @@ def not_run(engine: str, weight_dtype: str | None, arch: str | None) -> str | No
 
 @cache
 def _combinations() -> frozenset[tuple[str, str, str]]:
-    rows = tomllib.loads(files("pertoken.catalog").joinpath("engine_formats.toml").read_text(encoding="utf-8"))["runs"]
     return frozenset(
         (engine, weight_dtype, arch)
-        for row in rows
+        for row in toml_table("engine_formats.toml")["runs"]
         for engine in row["engines"]
         for weight_dtype in row["formats"]
         for arch in row["architectures"]

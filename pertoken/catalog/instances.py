@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
-from pertoken.catalog.offers import rows
+from pertoken.catalog.offers import rows, toml_table
 
 GIB = 2**30
 
@@ -61,9 +57,9 @@ def slices(accelerator: str) -> tuple[Slice, ...]:
 
 def fit_together(wanted: Iterable[Slice]) -> bool:
     """Return whether one device has room for all of these profiles."""
-    known = tuple(wanted)
+    profiles = tuple(wanted)
     return all(
-        sum(getattr(profile, part) for profile in known) <= getattr(known[0], f"{part}_of")
+        sum(getattr(profile, part) for profile in profiles) <= getattr(profiles[0], f"{part}_of")
         for part in ("compute", "memory")
     )
 
@@ -71,12 +67,11 @@ def fit_together(wanted: Iterable[Slice]) -> bool:
 @cache
 def _slices() -> dict[str, tuple[Slice, ...]]:
     by_accelerator: dict[str, list[Slice]] = {}
-    with files("pertoken.catalog").joinpath("slices.csv").open(encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            parts = (int(row[name]) for name in ("compute", "compute_of", "memory", "memory_of"))
-            made = Slice(row["profile"], *parts)
-            for name in row["accelerators"].split(";"):
-                by_accelerator.setdefault(name, []).append(made)
+    for row in rows("slices.csv"):
+        parts = (int(row[name]) for name in ("compute", "compute_of", "memory", "memory_of"))
+        profile = Slice(row["profile"], *parts)
+        for name in row["accelerators"].split(";"):
+            by_accelerator.setdefault(name, []).append(profile)
     return {
         name: tuple(sorted(profiles, key=lambda profile: (profile.memory, profile.compute)))
         for name, profiles in by_accelerator.items()
@@ -100,8 +95,7 @@ class InterruptionRate:
 @cache
 def interruption_rates() -> tuple[InterruptionRate, ...]:
     """Return all published rates."""
-    table = tomllib.loads(files("pertoken.catalog").joinpath("spot.toml").read_text(encoding="utf-8"))
-    return tuple(InterruptionRate(**{**row, "as_of": date.fromisoformat(row["as_of"])}) for row in table["rates"])
+    return tuple(InterruptionRate(**row) for row in toml_table("spot.toml")["rates"])
 
 
 def interruption_rate(provider: str | None, instance_type: str | None) -> InterruptionRate | None:
@@ -139,7 +133,7 @@ class NodePower:
 @cache
 def node_power() -> NodePower:
     """Return the model where nothing was measured at the plug."""
-    node = _table()["node"]
+    node = toml_table("owned.toml")["node"]
     return NodePower(node["rest_share"], node["load_factor"])
 
 
@@ -148,15 +142,11 @@ def measured_servers() -> Sequence[tuple[str, float, float]]:
     model = node_power()
     return [
         (row["server"], row["plug_kw"], model.watts(row["accelerator_kw"], row["power_limit_kw"]) - row["plug_kw"])
-        for row in _table()["node"]["measured"]
+        for row in toml_table("owned.toml")["node"]["measured"]
     ]
 
 
 @cache
 def terms() -> Mapping[str, Term]:
     """Return the terms by name."""
-    return {name: Term(**row) for name, row in _table()["terms"].items()}
-
-
-def _table() -> Mapping[str, Any]:
-    return tomllib.loads(files("pertoken.catalog").joinpath("owned.toml").read_text(encoding="utf-8"))
+    return {name: Term(**row) for name, row in toml_table("owned.toml")["terms"].items()}

@@ -5,12 +5,12 @@ has counts.
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache
-from importlib.resources import files
-from typing import Any
+
+from pertoken.catalog.offers import toml_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class InvoiceFormat:
     kind: str
     description: str
     source: str
-    as_of: str
+    as_of: date
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Kind of a line by the format's value: usage, covered (by a commitment), discount, negation, credit, tax,
     commitment or fee."""
@@ -91,17 +91,11 @@ def format_of(columns: Collection[str]) -> InvoiceFormat | None:
     """Return the format of a file with these columns; None if it is not known."""
     names = set(map(plain, columns))
     return next(
-        (known for known in formats() if all(names & set(map(plain, names_of(need))) for need in known.needs)), None
+        (form for form in formats() if all(names & set(map(plain, names_of(need))) for need in form.needs)), None
     )
 
 
 @cache
 def formats() -> tuple[InvoiceFormat, ...]:
     """Return the known formats."""
-    text = files("pertoken.catalog").joinpath("invoices.toml").read_text(encoding="utf-8")
-    return tuple(_format(name, row) for name, row in tomllib.loads(text).items())
-
-
-def _format(name: str, row: Mapping[str, Any]) -> InvoiceFormat:
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    return InvoiceFormat(name, **fields)
+    return tuple(InvoiceFormat(name, **row) for name, row in toml_table("invoices.toml").items())

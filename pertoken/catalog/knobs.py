@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import PurePath
-from typing import Any
 
+from pertoken.catalog.offers import toml_table
 from pertoken.units import format_bytes
 
 UNDETERMINED = "undetermined"
@@ -32,7 +31,7 @@ class Knob:
     knob: str
     type: str
     source: str
-    as_of: Any
+    as_of: date
     flags: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     off_flags: tuple[str, ...] = ()
@@ -59,7 +58,7 @@ class Argument:
     engine: str
     argument: str
     source: str
-    as_of: Any
+    as_of: date
     flags: tuple[str, ...]
     after: str | None = None
     unless: tuple[str, ...] = ()
@@ -74,7 +73,7 @@ class Layout:
     knob: str
     flags: tuple[str, ...]
     source: str
-    as_of: Any
+    as_of: date
     size: int | None = None
     size_flags: tuple[str, ...] = ()
     per: str | None = None
@@ -88,7 +87,7 @@ class Variable:
     engine: str
     name: str
     source: str
-    as_of: Any
+    as_of: date
     knob: str | None = None
     argument: str | None = None
     type: str = "word"
@@ -119,16 +118,16 @@ class Table:
 @cache
 def table() -> Table:
     """Return the content of the packaged `knobs.toml`."""
-    rows = tomllib.loads(files("pertoken.catalog").joinpath("knobs.toml").read_text())
+    rows = toml_table("knobs.toml")
     return Table(
-        tuple(Knob(**_frozen(row)) for row in rows["knob"]),
-        tuple(Argument(**_frozen(row)) for row in rows["argument"]),
-        tuple(Layout(**_frozen(row)) for row in rows["layout"]),
-        tuple(Variable(**_frozen(row)) for row in rows["variable"]),
+        tuple(Knob(**row) for row in rows["knob"]),
+        tuple(Argument(**row) for row in rows["argument"]),
+        tuple(Layout(**row) for row in rows["layout"]),
+        tuple(Variable(**row) for row in rows["variable"]),
         rows["manual"],
         rows["same"],
-        tuple(rows["parser"]["abbreviates"]),
-        {engine: tuple(flags) for engine, flags in rows["parser"]["bare"].items()},
+        rows["parser"]["abbreviates"],
+        rows["parser"]["bare"],
     )
 
 
@@ -525,10 +524,6 @@ def _arguments(engine: str, argument: str) -> tuple[Argument, ...]:
     return tuple(row for row in table().arguments if (row.engine, row.argument) == (engine, argument))
 
 
-def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class Commands:
     """Flags that apply and undo a change at the next start of the server."""
@@ -541,7 +536,11 @@ class Commands:
     """Sentences for changes without a flag."""
 
 
-def commands(engine: str, changes: Mapping[str, tuple[Any, Any]], present: Mapping[str, Any] | None = None) -> Commands:
+Change = tuple[object, object]
+"""Old and new value of a knob."""
+
+
+def commands(engine: str, changes: Mapping[str, Change], present: Mapping[str, object] | None = None) -> Commands:
     """Return the flags for changes `{knob: (old, new)}`, their undo, and sentences for changes without a flag.
 
     An old value of None was not set by a flag, so its undo removes the new flag. `present` are the unchanged knobs,
@@ -557,7 +556,7 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]], present: Mappi
             manual.append(table().manual[knob].format(**values))
         elif new == 0 and (stop := next((row.stop for row in rows if row.stop), None)):
             manual.append(stop)
-        elif any(row.per and _are_counts((old, new), changes.get(row.per, (None, None))) for row in rows):
+        elif any(row.per and _counts((old, new)) and _counts(changes.get(row.per)) for row in rows):
             continue  # the flags of the other knob have their product
         elif any(not _writable(rows, value) for value in (old, new)) or _may_be_a_member(rows, old):
             text = next((row.manual for row in rows if row.manual), None)
@@ -566,27 +565,25 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]], present: Mappi
         else:
             apply += filter(None, [_move(rows, old, new)])
             undo += filter(None, [_move(rows, new, old)])
-            whole = _whole_flags(engine, knob, (old, new), {**_unchanged(present or {}), **changes})
-            apply += [f"set {flag} {after}" for flag, _, after in whole]
-            undo += [f"set {flag} {before}" for flag, before, _ in whole]
-            manual += [row.note.format(**values) for row in rows if row.note and not whole]
+            unchanged = {name: (value, value) for name, value in (present or {}).items()}
+            products = _product_flags(engine, knob, (old, new), {**unchanged, **changes})
+            apply += [f"set {flag} {product}" for flag, _, product in products]
+            undo += [f"set {flag} {product}" for flag, product, _ in products]
+            manual += [row.note.format(**values) for row in rows if row.note and not products]
     return Commands(tuple(apply), tuple(undo), tuple(manual))
 
 
-def _unchanged(present: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {knob: (value, value) for knob, value in present.items()}
+def _product_flags(engine: str, knob: str, change: Change, changes: Mapping[str, Change]) -> list[tuple[str, int, int]]:
+    """Return the flags for the product of another knob and this one, with old and new product; all known ones."""
+    counts = _counts(change)
+    factors = ((row.flags[0], _counts(changes.get(row.knob))) for row in table().of(engine) if row.per == knob)
+    return [(flag, per[0] * counts[0], per[1] * counts[1]) for flag, per in factors if counts and per]
 
 
-def _whole_flags(
-    engine: str, knob: str, change: tuple[Any, Any], values: Mapping[str, tuple[Any, Any]]
-) -> list[tuple[str, int, int]]:
-    """Return flags whose value is another knob times this one, with values before and after, if both are known."""
-    parts = [(row.flags[0], values[row.knob]) for row in table().of(engine) if row.per == knob and row.knob in values]
-    return [(flag, part[0] * change[0], part[1] * change[1]) for flag, part in parts if _are_counts(change, part)]
-
-
-def _are_counts(*changes: tuple[Any, Any]) -> bool:
-    return all(type(value) is int for change in changes for value in change)
+def _counts(change: Change | None) -> tuple[int, int] | None:
+    """Return both values of a change if they are whole numbers."""
+    old, new = change or (None, None)
+    return (old, new) if type(old) is int and type(new) is int else None
 
 
 def _writable(rows: Sequence[Knob], value: object) -> bool:

@@ -4,15 +4,12 @@ Every offer is a published list price with its date and source. The prices that 
 """
 
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache, cached_property, lru_cache
-from importlib.resources import files
 from math import inf, log
-from typing import Any
 
 from pertoken.catalog.engine_lines import (
     EngineLine,
@@ -25,7 +22,16 @@ from pertoken.catalog.engine_lines import (
 )
 from pertoken.catalog.instances import InstanceSize, fit_together, instance_size, slices
 from pertoken.catalog.model_facts import image_encoder, model_facts, replacement_notes, replacement_refusal
-from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
+from pertoken.catalog.offers import (
+    ANYWHERE,
+    Offer,
+    TokenOffer,
+    listed_offers,
+    listed_token_offers,
+    newest,
+    rows,
+    toml_table,
+)
 from pertoken.state.deployment import Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
 
@@ -357,12 +363,12 @@ def load_market(provider: str | None = None, region: str | None = None) -> Marke
     """Return the catalog with offers limited to a provider and a region, if given."""
     name = None if provider is None else provider.strip().lower()
     offers = _limited(listed_offers(), name, region)
-    fall = _settings()["price_fall"]
+    settings = toml_table("market.toml")
     return Market(
         _accelerators(),
         offers,
-        _settings()["staleness"]["max_age_days"],
-        PriceFall(fall["per_year"], fall["source"]),
+        settings["staleness"]["max_age_days"],
+        PriceFall(settings["price_fall"]["per_year"], settings["price_fall"]["source"]),
         name,
         region,
     )
@@ -388,15 +394,10 @@ def _plain(name: str) -> str:
 def _model_keys(name: str) -> Iterable[str]:
     key = name.rstrip("/").rsplit("/", 1)[-1].casefold().removesuffix(".gguf")
     yield key
-    suffixes = set(_settings()["model_names"]["ignored_suffixes"])
+    suffixes = set(toml_table("market.toml")["model_names"]["ignored_suffixes"])
     while "-" in key and (key.rsplit("-", 1)[1] in suffixes or re.fullmatch(r"q\d\w*", key.rsplit("-", 1)[1])):
         key = key.rsplit("-", 1)[0]
         yield key
-
-
-@cache
-def _settings() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.catalog").joinpath("market.toml").read_text(encoding="utf-8"))
 
 
 @cache

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
 
-from pertoken.catalog.offers import rows
+from pertoken.catalog.offers import rows, toml_table
 
 NEEDS_SCORE = 1 / 3
 """Share of the present parameters below which a replacement needs a published score beside the present one."""
@@ -99,8 +97,7 @@ def model_facts() -> Mapping[str, ModelFacts]:
 @cache
 def licences() -> Mapping[str, Licence]:
     """Return the licences by key."""
-    text = files("pertoken.catalog").joinpath("licences.toml").read_text(encoding="utf-8")
-    return {row["key"]: Licence(**row) for row in tomllib.loads(text)["licence"]}
+    return {row["key"]: Licence(**row) for row in toml_table("licences.toml")["licence"]}
 
 
 @cache
@@ -241,8 +238,8 @@ class ImageEncoder:
         elif self.max_pixels is not None:
             area = width * height
             scale = math.sqrt(min(max(area, self.min_pixels), self.max_pixels) / area)
-        whole = math.ceil if self.edge is not None else round
-        return max(1, whole(width * scale / side)), max(1, whole(height * scale / side))
+        rounded = math.ceil if self.edge is not None else round
+        return max(1, rounded(width * scale / side)), max(1, rounded(height * scale / side))
 
 
 @cache
@@ -261,13 +258,10 @@ def typical_flops(width: int, height: int) -> float:
 @cache
 def _table() -> tuple[tuple[tuple[str, ...], ImageEncoder], ...]:
     """Return the words and the encoder of each row of `images.toml`."""
-    table = tomllib.loads(files("pertoken.catalog").joinpath("images.toml").read_text(encoding="utf-8"))
+    described = ("words", "source", "as_of")
     return tuple(
-        (
-            tuple(row["words"]),
-            ImageEncoder(**{field: value for field, value in row.items() if field not in ("words", "source", "as_of")}),
-        )
-        for row in table["encoders"]
+        (row["words"], ImageEncoder(**{field: value for field, value in row.items() if field not in described}))
+        for row in toml_table("images.toml")["encoders"]
     )
 
 
@@ -285,5 +279,4 @@ def cache_kind(file_kind: str, model_type: object) -> str | None:
 
 @cache
 def _types(file_kind: str) -> dict[str, frozenset[str]]:
-    text = files("pertoken.catalog").joinpath("model_types.toml").read_text(encoding="utf-8")
-    return {kind: frozenset(row[file_kind]) for kind, row in tomllib.loads(text).items()}
+    return {kind: frozenset(row[file_kind]) for kind, row in toml_table("model_types.toml").items()}

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -9,6 +10,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from pertoken.units import NANO_USD
 
@@ -187,6 +189,19 @@ def rows(file: str) -> list[dict[str, str]]:
     """Return the rows of a table of the catalog."""
     with files("pertoken.catalog").joinpath(file).open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
+
+
+@cache
+def toml_table(file: str) -> dict[str, Any]:
+    """Return the content of a TOML file of the catalog, with tuples in place of lists."""
+    text = files("pertoken.catalog").joinpath(file).read_text(encoding="utf-8")
+    return {name: _frozen(value) for name, value in tomllib.loads(text).items()}
+
+
+def _frozen(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _frozen(item) for name, item in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)

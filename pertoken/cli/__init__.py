@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any
 
 import click
 
@@ -58,7 +57,7 @@ class _Commands(click.Group):
                 ctx.exit(BadInput.exit_code)
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         # numpy's linear algebra reserves memory for each of its threads, and ends the process where it gets none. The
         # arrays here are small: handing a part of them to a thread costs more CPU than it saves.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -81,7 +80,7 @@ class _Commands(click.Group):
             _report(reported)
             ctx.exit(reported.exit_code)
 
-    def _answered(self, ctx: click.Context) -> Any:
+    def _answered(self, ctx: click.Context) -> object:
         """Run the command; if rows with impossible values end it, run it again without them."""
         words = list(ctx._protected_args), list(ctx.args)
         try:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from pertoken.cli.options import (
     AsOf,
+    Database,
     as_of,
     at_option,
     check_recorded,
@@ -21,14 +27,15 @@ from pertoken.cli.options import (
     judged,
     leave,
     parent_option,
-    settings_of,
     text_width,
 )
 from pertoken.cli.progress import progress_bar
+from pertoken.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pertoken.advisor.rules.discovery import Plugin, Source
     from pertoken.advisor.run import Advice
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
@@ -73,15 +80,14 @@ WINDOWS = 2
 @click.pass_context
 def advise(
     context: click.Context,
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     advisor_since: str | None,
     advisor_every: str | None,
     rule_files: tuple[Path, ...],
     adopt_config: bool,
     list_all: bool,
     fail_on: tuple[Comparison, ...],
-    at: str | None,
+    moment: AsOf,
     as_json: bool,
     with_parent: bool,
 ) -> None:
@@ -111,34 +117,33 @@ def advise(
     if context.invoked_subcommand:
         return
     from pertoken.advisor.configuration import check, configuration_of
-    from pertoken.errors import BadInput
-    from pertoken.store.connect.location import locate
 
-    settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
-    where = locate(settings.db, settings.advice)
-    if at is not None and advisor_every is not None:
+    settings, where = database.located(advisor_since=advisor_since, advisor_every=advisor_every)
+    if moment.dated and advisor_every is not None:
         raise BadInput("--at is one instant and --every repeats the run: give only one of them")
     if fail_on and advisor_every is not None:
         raise BadInput("--fail-on judges one run and --every repeats it: give only one of them")
-    if adopt_config and at is not None:
+    if adopt_config and moment.dated:
         raise BadInput("--at stores nothing, so that there is nothing to adopt: leave out one of them")
-    moment = as_of(at)
     if not moment.dated and not adopt_config:
         check(where, configuration_of(settings))
     if advisor_every is None:
         report, advice, verdicts, gates, broken = _run(where, settings, rule_files, moment, fail_on, adopt=adopt_config)
         if as_json:
             rows = tuple(advice.recommendations) if list_all else unrepeated(advice.recommendations)
-            echo(_json(report, advice, rows, verdicts, gates if fail_on else None, dated=moment.dated))
+            echo_json(_values(report, advice, rows, verdicts, gates if fail_on else None, dated=moment.dated))
         else:
-            echo(
-                "\n\n".join(
-                    [
-                        *_outdated_prices(settings, moment.ts),
-                        _text(report, advice, verdicts, everything=list_all, hour_rate=settings.advisor_hour_rate),
-                    ]
-                )
+            from pertoken.text.summary import advice_summary
+
+            text = advice_summary(
+                report,
+                advice.recommendations,
+                text_width(),
+                verdicts,
+                everything=list_all,
+                hour_rate=settings.advisor_hour_rate,
             )
+            echo("\n\n".join([*_outdated_prices(where, settings.market_provider, moment.ts), text]))
         if broken:
             raise BadInput("; ".join(broken))
         leave(gates)
@@ -150,27 +155,22 @@ def advise(
 @click.argument("advice_id", metavar="ID")
 @db_option
 @json_option
-def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool) -> None:
+def show(database: Database, advice_id: str, as_json: bool) -> None:
     """Show one recommendation in full: why, how much, how to apply and undo it, what speaks against it, and which
     saving its history could prove.
 
     ID is as `pertoken advise` prints it; its first digits are enough if no other ID begins with them.
     """
-    import time
-
     from pertoken.proof.detection import journal
     from pertoken.proof.judging.receipts import read_receipts
     from pertoken.proof.judging.verifier import prospects
     from pertoken.proof.recommendation import beside_accepted
     from pertoken.proof.stored import find, standing
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.text.lifecycle import journal_lines, prospect_lines, receipt_lines
     from pertoken.text.summary import sheet_text
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    store = open_store(where)
+    _, store = database.opened()
+    where = store.location
     stored = standing(store)
     match = find(stored, advice_id, where)
     with store.read("advice") as connection:
@@ -199,26 +199,21 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     help="kustomize: patches; helm: values of the vLLM Production Stack; keda, hpa: an autoscaler; issue: Markdown.",
 )
 @db_option
-def export(config_file: str | None, db: str | None, advice_id: str, form: str | None) -> None:
+def export(database: Database, advice_id: str, form: str | None) -> None:
     """Print one recommendation as a file for a pull request or an issue, with what each number of replicas costs.
 
     Nothing is applied. Names that pertoken cannot read are written in capitals and explained at the head of the file.
     """
-    import time
-
     from pertoken.costs.fleet import service_name
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.proof.stored import find, standing
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.text.export import FileFormat, ServiceCost, file_of
 
     if form is None:
         raise click.UsageError("--as is missing: choose kustomize, helm, keda, hpa or issue")
-    settings, now_ts = settings_of(config_file, db=db), int(time.time())
-    where = locate(settings.db, settings.advice)
-    store = open_store(where)
-    row = find(standing(store), advice_id, where)
+    now_ts = int(time.time())
+    settings, store = database.opened()
+    row = find(standing(store), advice_id, store.location)
     lines = fleet_report(store, int(settings.advisor_since), now_ts).deployments
     named = {service_name(line.model, settings) for line in lines if str(line.deployment_id) == row.target_key}
     name = row.target_key if row.target_kind == "service" else next(iter(named), None)
@@ -239,8 +234,6 @@ def serve_advice(
     at_once: bool = False,
 ) -> None:
     """Advise periodically, with alerts and exports beside it, until stopped. `at_once`: do not wait for telemetry."""
-    from functools import partial
-
     from pertoken.advisor.configuration import check, configuration_of
     from pertoken.advisor.service import may_start, reason_to_wait, serve
 
@@ -257,7 +250,7 @@ def serve_advice(
 
 def run_quietly(where: StoreLocation, settings: Settings) -> None:
     """Run every rule once and store the advice, with a progress bar and nothing printed."""
-    _run(where, settings, (), as_of(None))
+    _run(where, settings, (), as_of())
 
 
 class AdviseRun(NamedTuple):
@@ -282,10 +275,7 @@ def _run(
 ) -> AdviseRun:
     """Run every rule, and store the advice unless the moment is in the past. Raises BadInput for another
     configuration."""
-    import getpass
-    from functools import partial
-
-    from pertoken.advisor.rules.discovery import Permission, find_rules, source_of, unknown_options
+    from pertoken.advisor.rules.discovery import find_rules, unknown_options
     from pertoken.advisor.run import advise as run
     from pertoken.advisor.run import keep_advice
     from pertoken.costs.fleet import objectives
@@ -306,17 +296,11 @@ def _run(
     window_s = int(settings.advisor_since)
     with store.hold("advice") as held:
         market = market_of(held, settings.market_provider, settings.market_region)
-    places = find_rules(settings, rule_files)
-    for fault in filter(None, (candidate.fault for candidate in places)):
-        echo(f"pertoken advise: {fault}", err=True)
-    sources = [
-        source_of(candidate, settings)
-        for candidate in places
-        if candidate.fault or candidate.permission is Permission.ALLOWED
-    ]
+    plugins = find_rules(settings, rule_files)
+    sources = rule_sources(plugins, settings, "advise")
     with _progress(READING_PHASES + 2 * len(sources) + WINDOWS + 1) as progress:
         advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
-    names = (*(rule.name for rule in places), *(rule.name for rule in advice.run.rules))
+    names = (*(rule.name for rule in plugins), *(rule.name for rule in advice.run.rules))
     for line in unknown_options(names, settings):
         echo(f"pertoken advise: {line}", err=True)
     if not moment.dated:
@@ -334,20 +318,30 @@ def _run(
     return AdviseRun(report, advice, verdicts, gates, _broken(rule_files, advice))
 
 
+def rule_sources(plugins: Sequence[Plugin], settings: Settings, command: str) -> list[Source]:
+    """Return the sources of rules that are allowed or faulty; print the faults to standard error."""
+    from pertoken.advisor.rules.discovery import Permission, source_of
+
+    for plugin in plugins:
+        if plugin.fault:
+            echo(f"pertoken {command}: {plugin.fault}", err=True)
+    return [
+        source_of(plugin, settings) for plugin in plugins if plugin.fault or plugin.permission is Permission.ALLOWED
+    ]
+
+
 @contextlib.contextmanager
 def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     """Show a bar on a terminal, with an equal part for each phase (reading, each plugin, each rule, pricing)."""
     seen: dict[str, int] = {}
-    with progress_bar("Advising", 1000) as bar:
+    with progress_bar("Advising", 1000) as show:
 
-        def show(phase: str, share: float) -> None:
+        def progress(phase: str, share: float) -> None:
             phase_index = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time
-            # A rule with a window of its own adds phases; the bar never moves back.
-            bar.pos = max(bar.pos, min(bar.length, int(bar.length * (phase_index + share) / max(phases, len(seen)))))
-            bar.current_item = f"{phase}, {share:.1%}"
-            bar.render_progress()
+            # A rule with a window of its own adds phases.
+            show(f"{phase}, {share:.1%}", int(1000 * (phase_index + share) / max(phases, len(seen))))
 
-        yield show
+        yield progress
 
 
 def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
@@ -365,40 +359,24 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
     """Run every rule, store the advice, and print the number of recommendations by state to standard error."""
     from collections import Counter
 
-    done = _run(where, settings, rule_files, as_of(None), adopt=adopt)
+    done = _run(where, settings, rule_files, as_of(), adopt=adopt)
     for line in done.broken:
         echo(f"pertoken advise: {line}", err=True)
     counts = Counter(recommendation.state.label for recommendation in done.advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
-def _outdated_prices(settings: Settings, now_ts: int) -> list[str]:
-    """Return that no list price in use is recent, if so."""
-    from datetime import UTC, datetime
-
+def _outdated_prices(where: StoreLocation, provider: str | None, now_ts: int) -> list[str]:
+    """Return a line if no list price in use is recent."""
     from pertoken.catalog.offers import outdated
     from pertoken.costs.prices.stored import offers_used_at
-    from pertoken.store.connect.location import locate
 
-    used = offers_used_at(locate(settings.db, settings.advice), settings.market_provider, now_ts)
-    warning = outdated(used, datetime.fromtimestamp(now_ts, UTC).date())
+    warning = outdated(offers_used_at(where, provider, now_ts), datetime.fromtimestamp(now_ts, UTC).date())
     return [] if warning is None else [f"Prices: {warning}"]
 
 
-def _text(
-    report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], *, everything: bool, hour_rate: float
-) -> str:
-    from pertoken.text.summary import advice_summary
-
-    return advice_summary(
-        report, advice.recommendations, text_width(), verdicts, everything=everything, hour_rate=hour_rate
-    )
-
-
-def values_of(recommendation: Recommendation, before_accepted: bool = False) -> dict[str, Any]:
+def values_of(recommendation: Recommendation, before_accepted: bool = False) -> dict[str, object]:
     """Return a recommendation as JSON values; `before_accepted`: its price is that before an accepted change."""
-    from dataclasses import asdict
-
     from pertoken.proof.recommendation import full_id
 
     return {
@@ -409,7 +387,7 @@ def values_of(recommendation: Recommendation, before_accepted: bool = False) -> 
     }
 
 
-def all_values(rows: Sequence[Recommendation]) -> list[dict[str, Any]]:
+def all_values(rows: Sequence[Recommendation]) -> list[dict[str, object]]:
     """Return all advice of a database as JSON values."""
     from pertoken.proof.recommendation import beside_accepted
 
@@ -436,7 +414,7 @@ def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendatio
     return tuple(rows)
 
 
-def _json(
+def _values(
     report: FleetReport,
     advice: Advice,
     rows: Sequence[Recommendation],
@@ -444,13 +422,8 @@ def _json(
     gates: Sequence[Gate] | None,
     *,
     dated: bool,
-) -> str:
-    import json
-    from dataclasses import asdict
-
-    from pertoken.text.amounts import beside
-
-    values = {
+) -> dict[str, object]:
+    values: dict[str, object] = {
         "fleet": asdict(report.whole()),
         "since_s": advice.window_s,
         "recommendations": all_values(rows),
@@ -461,7 +434,7 @@ def _json(
     if not dated:  # a past moment has no stored verdicts, and the duration of a run differs each time
         values["verdicts"] = [asdict(verdict) for verdict in verdicts]
         values["run"] = asdict(advice.run)
-    return json.dumps(beside(values), indent=2)
+    return values
 
 
 @contextlib.contextmanager
@@ -525,8 +498,6 @@ def team_pages(where: StoreLocation, settings: Settings) -> Iterator[None]:
 
 def alert_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
     """Return the job that evaluates alerts. Raises BadInput for an invalid alert."""
-    import time
-
     from pertoken.migrations import upgrade
     from pertoken.reports.alerts import EVERY_S, JOB, AlertWatch
     from pertoken.schedule.jobs import Job
@@ -540,7 +511,6 @@ def lake_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
     """Return the job that publishes closed hours into a lake, where one is set. Raises BadInput, StoreError."""
     if settings.advisor_lake_url is None:
         return []
-    import time
 
     from pertoken.catalog.market import load_market
     from pertoken.lake.manifest import LakeFiles, cell_name, cell_of

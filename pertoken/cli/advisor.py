@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 
 import click
 
 from pertoken.cli.agent import dry_run_option, install_service, uninstall_service
-from pertoken.cli.options import db_option, echo, settings_of
+from pertoken.cli.options import Database, db_option, echo
+from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER, SERVICE_SETTINGS
+from pertoken.errors import PertokenError
 
 
 @click.group(invoke_without_command=True, short_help="Advise and watch alerts, until stopped.")
 @db_option
 @click.pass_context
-def advisor(context: click.Context, config_file: str | None, db: str | None) -> None:
+def advisor(context: click.Context, database: Database) -> None:
     """Run the rules every advisor.every, watch alerts each minute, and expose dollars, until stopped.
 
     The first run starts once there is enough telemetry. While another advisor serves the same database, this one waits
@@ -23,10 +26,9 @@ def advisor(context: click.Context, config_file: str | None, db: str | None) -> 
     if context.invoked_subcommand:
         return
     from pertoken.cli.advise import serve_advice
-    from pertoken.config import SERVICE_FOLDER
     from pertoken.store.connect.location import ADVISOR_CREDENTIAL, credential, locate
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     under_manager = str(SERVICE_FOLDER) if os.environ.get("STATE_DIRECTORY") else None
     where = locate(settings.db or credential(ADVISOR_CREDENTIAL) or under_manager, settings.advice)
     serve_advice(where, settings)
@@ -42,7 +44,6 @@ def install(dry_run: bool) -> None:
     /etc/credstore/pertoken.advisor-url (mode 0600) first. Settings are those of /etc/pertoken/pertoken.toml.
     """
     from pertoken.agent.systemd import ADVISOR
-    from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER, SERVICE_SETTINGS
 
     earlier, file = SERVICE_FOLDER / "advice.db", SERVICE_ADVICE / "advice.db"
     refused = f"{earlier} holds advice of runs without the service: move it to {file}, or delete it"
@@ -62,23 +63,18 @@ def uninstall(delete_data: bool) -> None:
 
 @advisor.command(short_help="Show whether it runs.")
 @db_option
-def status(config_file: str | None, db: str | None) -> None:
+def status(database: Database) -> None:
     """Show whether the service is installed and runs, when the rules run next, and the state of its jobs.
 
     Exit 1 if no advisor serves the database.
     """
-    import time
-
     from pertoken.advisor.service import first_run
     from pertoken.agent.doctor import running_jobs
     from pertoken.agent.systemd import ADVISOR, manager_state
-    from pertoken.errors import PertokenError
     from pertoken.schedule.jobs import ADVISOR as ADVISOR_PROGRAM
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.turn import is_served
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     service_state = manager_state(ADVISOR)
     echo(f"service   {service_state}")
     if not is_served(where) and settings.db is None and service_state.startswith("active (running)"):

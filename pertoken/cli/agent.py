@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of
+from pertoken.cli.options import Database, db_option, echo, json_option, parent_option
+from pertoken.config import SERVICE_FOLDER, SERVICE_SETTINGS
+from pertoken.errors import BadInput, PertokenError
+from pertoken.printable import short
 
 if TYPE_CHECKING:
     from pertoken.agent.systemd import Service
@@ -23,7 +28,6 @@ def install_service(service: Service, *, dry_run: bool, refused: str | None = No
     Raises BadInput where the service cannot start this Python, or with the reason `refused`.
     """
     from pertoken.agent.systemd import carry_out, hidden_from_service, install, installation
-    from pertoken.errors import BadInput
 
     plan, refused = installation(service), hidden_from_service(service) or refused
     if dry_run:
@@ -66,8 +70,7 @@ RELEASE_S = 30.0
 @click.pass_context
 def agent(
     context: click.Context,
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     agent_interval: str | None,
     agent_engines: tuple[str, ...],
     hpc_folder: str | None,
@@ -80,13 +83,9 @@ def agent(
     SIGTERM or ctrl+c ends it with the last tick stored; SIGHUP rereads the settings. The commands below install it as
     a service of this host, and make it release the drivers for a while.
     """
-    from pertoken.errors import BadInput
-    from pertoken.printable import short
-
     if context.invoked_subcommand:
         return
     options = {
-        "db": db,
         "agent_interval": agent_interval,
         "agent_engines": list(agent_engines) or None,
         "agent_hpc_job_mapping_dir": hpc_folder,
@@ -98,18 +97,18 @@ def agent(
     if once:
         from pertoken.agent.doctor import measure, show
 
-        reading = measure(settings_of(config_file, **options))
+        reading = measure(database.settings(**options))
         echo(show(reading, as_json))
         return
     from pertoken.agent.sampler.client import Drivers
 
     # Started first: the drivers load while the agent's modules are imported.
-    drivers = Drivers(settings_of(config_file, **options).agent_probes)
+    drivers = Drivers(database.settings(**options).agent_probes)
     drivers.start()
     try:
         from pertoken.agent.daemon import run
 
-        run(lambda: settings_of(config_file, **options), drivers, with_parent=with_parent)
+        run(lambda: database.settings(**options), drivers, with_parent=with_parent)
     finally:
         drivers.close()
 
@@ -122,7 +121,6 @@ def install(dry_run: bool) -> None:
     Settings go to /etc/pertoken/pertoken.toml. Members of the group pertoken can read what is recorded.
     """
     from pertoken.agent.systemd import AGENT
-    from pertoken.config import SERVICE_FOLDER, SERVICE_SETTINGS
 
     if install_service(AGENT, dry_run=dry_run):
         echo(f"The agent runs and records in {SERVICE_FOLDER}; its settings are in {SERVICE_SETTINGS}.")
@@ -142,22 +140,18 @@ def uninstall(delete_data: bool) -> None:
 
 @agent.command(short_help="Show whether it runs.")
 @db_option
-def status(config_file: str | None, db: str | None) -> None:
+def status(database: Database) -> None:
     """Show whether the service is installed and runs, who records in the database, and the jobs of agent and advisor.
 
     Exit 1 if no agent records.
     """
-    import time
-
     from pertoken.agent.doctor import running_jobs
     from pertoken.agent.systemd import AGENT as AGENT_SERVICE
     from pertoken.agent.systemd import manager_state
-    from pertoken.errors import PertokenError
     from pertoken.schedule.jobs import AGENT
-    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     echo(f"service   {manager_state(AGENT_SERVICE)}")
     owner = AgentLock(where.folder).owner() if where.folder else None
     if owner is None or where.folder is None:
@@ -171,19 +165,15 @@ def status(config_file: str | None, db: str | None) -> None:
 
 @agent.command(short_help="Release the drivers, so that they can be unloaded.")
 @db_option
-def release(config_file: str | None, db: str | None) -> None:
+def release(database: Database) -> None:
     """Make the running agent release the GPU drivers, so that they can be unloaded or a GPU reset.
 
     Host and engines are recorded meanwhile, devices as missing with the reason, for 10 minutes or until
     `pertoken agent resume`.
     """
-    import signal
-    import time
-
     from pertoken.agent.systemd import samplers
-    from pertoken.errors import PertokenError
 
-    pid = _signal_agent(config_file, db, signal.SIGUSR1)
+    pid = _signal_agent(database, signal.SIGUSR1)
     deadline = time.monotonic() + RELEASE_S
     while samplers(pid):
         if time.monotonic() > deadline:
@@ -200,22 +190,16 @@ def release(config_file: str | None, db: str | None) -> None:
 
 @agent.command(short_help="Read the drivers again.")
 @db_option
-def resume(config_file: str | None, db: str | None) -> None:
+def resume(database: Database) -> None:
     """Make the running agent reread its settings and read the drivers again."""
-    import signal
-
-    echo(f"The agent (pid {_signal_agent(config_file, db, signal.SIGHUP)}) reads the drivers again.")
+    echo(f"The agent (pid {_signal_agent(database, signal.SIGHUP)}) reads the drivers again.")
 
 
-def _signal_agent(config_file: str | None, db: str | None, number: int) -> int:
+def _signal_agent(database: Database, number: int) -> int:
     """Send a signal to the agent that records in the database; return its pid. Raises PertokenError."""
-    import os
+    from pertoken.store.connect.location import AgentLock
 
-    from pertoken.errors import PertokenError
-    from pertoken.store.connect.location import AgentLock, locate
-
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     pid = AgentLock(where.folder).owner() if where.folder else None
     if pid is None:
         raise PertokenError(f"no agent records in {where}")

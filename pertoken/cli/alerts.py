@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import sys
+import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, echo_json, json_option, settings_of
+from pertoken.cli.options import Database, db_option, echo, echo_json, json_option
+from pertoken.errors import BadInput
+from pertoken.units import format_duration
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
@@ -24,15 +30,14 @@ def alerts() -> None:
 @alerts.command("list", short_help="List every alert with its state.")
 @json_option
 @db_option
-def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
+def list_(database: Database, as_json: bool) -> None:
     """List the alerts of the settings and the default ones, with the targets for which each holds."""
     from pertoken.reports.alerts import alerts_of, standing_alerts
     from pertoken.settings.alerts import masked
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.units import format_duration
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     where, watched = locate(settings.db, settings.advice), alerts_of(settings)
     rows = standing_alerts(open_store(where))
     unevaluated = _unevaluated(where)
@@ -47,7 +52,7 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
             "severity": alert.severity,
             "evaluated": alert.enabled and unevaluated is None,
             "holds": [
-                {"target": row.target, "state": row.state, "since": row.since_ts, "value": _value(row)}
+                {"target": row.target, "state": row.state, "since": row.since_ts, "value": _value(row.body)}
                 for row in rows
                 if row.name == alert.name
             ],
@@ -61,16 +66,14 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
         echo(f"{alert.name}: {alert.when} for {format_duration(alert.for_s)}, to {', '.join(map(masked, alert.to))}")
         for row in (row for row in rows if row.name == alert.name):
             since = datetime.fromtimestamp(row.since_ts, UTC).strftime("%Y-%m-%d %H:%MZ")
-            value = _value(row)
+            value = _value(row.body)
             echo(f"  {row.state.lower()} since {since}: {row.target}, {'not known' if value is None else f'{value:g}'}")
         if not line["holds"]:
             echo(f"  {'disabled' if not alert.enabled else unevaluated or 'does not hold'}")
 
 
-def _value(row: Any) -> float | None:
-    import json
-
-    value: float | None = json.loads(row.body)["value"]
+def _value(body: str) -> float | None:
+    value: float | None = json.loads(body)["value"]
     return value
 
 
@@ -89,16 +92,11 @@ def _unevaluated(where: StoreLocation) -> str | None:
 @alerts.command("test", short_help="Send a test event of an alert.")
 @click.argument("name")
 @db_option
-def test(config_file: str | None, db: str | None, name: str) -> None:
+def test(database: Database, name: str) -> None:
     """Send a test event of the alert NAME to each of its destinations; exit 1 if one fails."""
-    import logging
-    import sys
-    import time
-
-    from pertoken.errors import BadInput
     from pertoken.reports.alerts import alerts_of, send_test, sender
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     watched = {alert.name: alert for alert in alerts_of(settings)}
     if name not in watched:
         raise BadInput(f"no alert is named {name!r}; there are {', '.join(watched)}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,11 +22,13 @@ from pertoken.cli.probe import (
     wait_idle,
     watched,
 )
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pertoken.agent.load_probe import ServerUnderCheck, Step
+    from pertoken.agent.load_probe import Client, ServerUnderCheck, Step
     from pertoken.config import Settings
     from pertoken.proof.trials.endpoint import CheckResult, Measurement, PromptOutput
 
@@ -78,11 +82,7 @@ def check(
     Exit 0: cheaper, or measured alone. 10: no winner. 11: dearer. 12: not calibrated: noise hides any difference.
     13: output changed. 3: somebody else used the server. 130: Ctrl-C.
     """
-    import json
-
     from pertoken.agent.load_probe import Foreign
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.proof.trials.endpoint import EXIT_STATUS, to_markdown
     from pertoken.proof.trials.endpoint import check as compare
 
@@ -114,9 +114,6 @@ def check(
 
 
 def _read(path: Path) -> Measurement:
-    import json
-
-    from pertoken.errors import BadInput
     from pertoken.proof.trials.endpoint import from_values
 
     try:
@@ -146,7 +143,7 @@ def _servers(
 
 
 def _measured(
-    servers: Sequence[ServerUnderCheck], names: Sequence[str], step: Step, seconds: float, progress: Any
+    servers: Sequence[ServerUnderCheck], names: Sequence[str], step: Step, seconds: float, progress: Progress
 ) -> list[Measurement]:
     """Return the blocks and answers of each server."""
     from pertoken.agent.load_probe import measure
@@ -156,24 +153,17 @@ def _measured(
     answers_by_server = [(answers_of(server.client), answers_of(server.client)) for server in servers]
     blocks = measure(servers, step, seconds, lambda done, total: progress.phase(f"Block {done + 1} of {total}"))
     work = f"waves of {step.batch} requests with {step.prompt_tokens} prompt and {step.generated_tokens} output tokens"
+    costs: list[list[BlockCost]] = [[] for _ in servers]
+    for block in blocks:
+        counts = block.prompt_tokens, block.cached_tokens, block.generated_tokens
+        costs[block.server].append(BlockCost(block.wave_s, block.started_s, *counts))
     return [
-        Measurement(
-            name,
-            work,
-            tuple(
-                BlockCost(
-                    block.wave_s, block.started_s, block.prompt_tokens, block.cached_tokens, block.generated_tokens
-                )
-                for block in blocks
-                if block.server == position
-            ),
-            *answers_by_server[position],
-        )
-        for position, name in enumerate(names)
+        Measurement(name, work, tuple(server_costs), *answers)
+        for name, server_costs, answers in zip(names, costs, answers_by_server, strict=True)
     ]
 
 
-def answers_of(client: Any) -> tuple[PromptOutput, ...]:
+def answers_of(client: Client) -> tuple[PromptOutput, ...]:
     """Return a server's greedy answers to the fixed prompts. Raises ProbeError."""
     from pertoken.proof.trials.endpoint import ANSWER_TOKENS, PROMPTS, PromptOutput
 
@@ -182,8 +172,6 @@ def answers_of(client: Any) -> tuple[PromptOutput, ...]:
 
 
 def _plain(candidate: Measurement, baseline: Measurement | None, result: CheckResult) -> dict[str, object]:
-    from dataclasses import asdict
-
     from pertoken.proof.trials.endpoint import EXIT_STATUS, to_values
 
     effect = result.effect

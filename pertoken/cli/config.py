@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 from pertoken.cli.options import config_option, echo, json_option, settings_of
+from pertoken.config import Settings, default_file, template
+from pertoken.errors import BadInput
+from pertoken.settings.keys import APP, shown
 
 
 @click.group(short_help="Write, check and show the settings.")
@@ -19,9 +23,6 @@ def config() -> None:
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(config_file: str | None, force: bool) -> None:
     """Write a settings file in which every key is explained and left at its default."""
-    from pertoken.config import default_file, template
-    from pertoken.errors import BadInput
-
     file = Path(config_file) if config_file else default_file()
     if file.exists() and not force:
         raise BadInput(f"{file} exists already; --force overwrites it")
@@ -41,14 +42,12 @@ def check(config_file: str | None) -> None:
     Options of rules are checked where rules are loaded, by `pertoken rules list`. A [rules.ID] without a built-in rule
     of that ID is a mistake if only built-in rules are installed."""
     from pertoken.advisor.rules.discovery import find_rules, unknown_options
-    from pertoken.errors import BadInput
-    from pertoken.settings.keys import APP
 
     settings = settings_of(config_file)
-    places = find_rules(settings) if settings.rules else ()
+    plugins = find_rules(settings) if settings.rules else ()
     # A built-in rule has the name of its entry point; a file or another package may hold rules of any id.
-    if all(candidate.distribution == APP for candidate in places):
-        wrong = unknown_options((candidate.name for candidate in places), settings)
+    if all(plugin.distribution == APP for plugin in plugins):
+        wrong = unknown_options((plugin.name for plugin in plugins), settings)
         if wrong:
             raise BadInput("\n".join(wrong))
     echo(f"{settings.source}: good." if settings.source else "No settings file; the environment is good.")
@@ -59,11 +58,6 @@ def check(config_file: str | None) -> None:
 @json_option
 def show(config_file: str | None, as_json: bool) -> None:
     """Show every setting as it is in force, and where it was set. Secrets are masked."""
-    import json
-
-    from pertoken.config import Settings
-    from pertoken.settings.keys import shown
-
     settings = settings_of(config_file)
     values = {key.name: shown(key.name, getattr(settings, key.attribute)) for key in Settings.table()}
     set_by = {key.name: settings.set_by[key.attribute] for key in Settings.table() if key.attribute in settings.set_by}

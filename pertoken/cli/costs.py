@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +15,9 @@ from pertoken.cli.lake import BY as LAKE_BY
 from pertoken.cli.lake import DUCKDB, is_lake, print_costs
 from pertoken.cli.options import (
     AsOf,
+    Database,
     GroupingType,
-    as_of,
     at_option,
-    check_recorded,
     db_option,
     echo,
     echo_json,
@@ -71,15 +70,14 @@ LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "se
 @json_option
 @db_option
 def costs(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     n: int,
     by: str | None,
     figures: bool,
     as_csv: bool,
     fail_on: tuple[Comparison, ...],
     as_json: bool,
-    at: str | None,
+    moment: AsOf,
     engine: str | None,
 ) -> None:
     """Print what a million tokens of each model cost, for each hour of the clock (UTC) including the current one.
@@ -109,36 +107,28 @@ def costs(
     Each --fail-on is a gate over these hours: exit 0 if none is true, 1 if one is, 3 if one cannot be measured. The
     JSON is then an object with `lines` and `gates`.
     """
-    from pertoken.cli.progress import Progress
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
-
-    if is_lake(db):
+    if is_lake(database.db):
         if figures or fail_on or (by is not None and by not in LAKE_BY and not is_basis(by)):
             raise click.UsageError(
                 f"a lake is grouped by {', '.join(LAKE_BY)} and other owners, without --figures and --fail-on"
             )
-        settings_of(config_file)
-        moment = as_of(at)
-        return print_costs(str(db), by, n, moment, engine or DUCKDB, as_json=as_json, as_csv=as_csv)
+        settings_of(database.config_file)
+        return print_costs(str(database.db), by, n, moment, engine or DUCKDB, as_json=as_json, as_csv=as_csv)
     if engine is not None or by in LAKE_ONLY:
         raise click.UsageError(f"--engine, and --by {', '.join(LAKE_ONLY)}, are for a lake: --db lake:URL")
     if figures and as_csv:
         raise click.UsageError("--figures has no CSV: use --json")
     if figures and by is not None:
         raise click.UsageError("--figures already prints a line for each model: leave --by out")
-    settings = settings_of(config_file, db=db)
-    moment = as_of(at)
-    store = open_store(locate(settings.db, settings.advice))
-    check_recorded(moment, store)
-    report_faults(moment, store, moment.ts - first_hour(n, moment.ts))
+    settings, store = database.opened(moment)
+    seconds = moment.ts - first_hour(n, moment.ts)
+    report_faults(moment, store, seconds)
     if figures:
         if fail_on:
             raise click.UsageError("--figures takes no gates: leave it out with --fail-on")
         return print_figures(store, settings, n, moment, as_json)
     with Progress(f"Reading {n} hours"):
         lines, columns, text = _read(store, settings, by, n, moment)
-    seconds = moment.ts - first_hour(n, moment.ts)
     gates = judged(fail_on, store, settings, seconds, moment)
     if as_json:
         echo_json({"lines": lines, "gates": [gate.values() for gate in gates]} if fail_on else lines)
@@ -151,7 +141,7 @@ def costs(
     leave(gates)
 
 
-_Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
+_Lines = tuple[list[dict[str, object]], Sequence[str], Callable[[int | None], str]]
 """Lines as JSON values, the names of their columns, and a function from a width to the same lines as text."""
 
 
@@ -190,7 +180,7 @@ _BILL_COLUMNS = (
 )
 
 
-def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
+def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, object]]:
     """Yield a line for each host; an unknown value is None."""
     for host in hosts:
         price = host.nano_usd_per_mtok
@@ -204,7 +194,7 @@ def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
         }
 
 
-def hour_lines(models: Sequence[ModelHours], by: str) -> Iterator[dict[str, Any]]:
+def hour_lines(models: Sequence[ModelHours], by: str) -> Iterator[dict[str, object]]:
     """Yield a line for each model or service and hour; an unknown value is None."""
     for model in models:
         for i, hour in enumerate(model.hours):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, settings_of
-from pertoken.units import counted
+from pertoken.cli.options import Database, confirm, db_option, echo, json_option, recording_in, seconds_of
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput, StoreError
+from pertoken.units import counted, format_utc, parse_duration_s
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
@@ -21,27 +26,16 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Run it, print the SQL, and roll back.")
 @db_option
 def init_fleet(
-    config_file: str | None,
-    db: str | None,
-    url: str | None,
-    raw: str | None,
-    minutes: str | None,
-    hours: str | None,
-    dry_run: bool,
+    database: Database, url: str | None, raw: str | None, minutes: str | None, hours: str | None, dry_run: bool
 ) -> None:
     """Make a PostgreSQL server (15 or newer) ready for a fleet, or bring a ready one up to date.
 
     Run it as the owner of the database. It makes tables, day partitions, retention, and the group roles pertoken_agent
     (writes its own hosts' rows), pertoken_reader (screens) and pertoken_advisor (advice). A second run changes nothing.
     Leave the password out of URL: libpq reads it from ~/.pgpass or PGPASSFILE."""
-    import time
-
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations.fleet import init_fleet
-    from pertoken.units import parse_duration_s
 
-    where = _server(config_file, url or db)
+    where = _server(replace(database, db=url or database.db))
     try:
         keep = {name: int(parse_duration_s(age)) for name, age in (("raw", raw), ("1m", minutes), ("1h", hours)) if age}
     except ValueError as error:
@@ -60,18 +54,15 @@ def init_fleet(
 
 @click.command("maintain", short_help="Make a fleet's next partitions and drop those past their age.")
 @db_option
-def maintain(config_file: str | None, db: str | None) -> None:
+def maintain(database: Database) -> None:
     """Make the partitions of the next days, move late rows into theirs, and drop partitions past their age.
 
     Run it daily, as the owner of the database. If it does not run for a week, nothing is lost: rows go to a DEFAULT
     partition and are moved by the next run.
     """
-    import time
-
-    from pertoken.cli.progress import Progress
     from pertoken.migrations.fleet import maintain
 
-    where = _server(config_file, db)
+    where = _server(database)
     with Progress("Looking at partitions") as progress:
 
         def step(done: int, total: int) -> None:
@@ -99,26 +90,17 @@ def maintain(config_file: str | None, db: str | None) -> None:
 @click.option("--via", metavar="HOST:PORT", help="Print the URL with this address, of a pooler, instead.")
 @db_option
 def enroll(
-    config_file: str | None,
-    db: str | None,
-    login: str,
-    hosts: int,
-    reader: bool,
-    advisor: bool,
-    new_password: bool,
-    via: str | None,
+    database: Database, login: str, hosts: int, reader: bool, advisor: bool, new_password: bool, via: str | None
 ) -> None:
     """Let LOGIN ship a host: it owns the first hosts that it ships, and cannot write rows of others.
 
     The URL with the new password is printed once. An existing login keeps its password, unless --new-password is given.
     """
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.store.central.server import enroll, let_read
 
     if reader and advisor:
         raise BadInput("--reader and --advisor: give only one of them")
-    where = _server(config_file, db)
+    where = _server(database)
     assert where.url is not None
     url = where.url.set(drivername="postgresql", username=login)
     if via is not None:
@@ -147,12 +129,11 @@ def enroll(
 @click.command("remove-login", short_help="Delete a login of a host, reader or advisor.")
 @click.argument("login")
 @db_option
-def remove_login(config_file: str | None, db: str | None, login: str) -> None:
+def remove_login(database: Database, login: str) -> None:
     """Delete LOGIN and end its sessions. Hosts that it shipped keep their rows; another login may ship them."""
-    from pertoken.cli.progress import Progress
     from pertoken.store.central.server import remove
 
-    where = _server(config_file, db)
+    where = _server(database)
     with Progress(f"Removing {login}"):
         hosts = remove(where, login)
     echo(f"{where}: the login {login} is gone; {counted(hosts, 'host')} may be shipped by another.")
@@ -161,15 +142,14 @@ def remove_login(config_file: str | None, db: str | None, login: str) -> None:
 @click.command("disown", short_help="Release a host from the login that ships it.")
 @click.argument("host")
 @db_option
-def disown(config_file: str | None, db: str | None, host: str) -> None:
+def disown(database: Database, host: str) -> None:
     """Release HOST from the login that ships it, so that another login can ship it: for a host that was reinstalled.
 
     HOST is a name, or id:ID where several hosts have one name.
     """
-    from pertoken.cli.progress import Progress
     from pertoken.store.central.server import disown
 
-    where = _server(config_file, db)
+    where = _server(database)
     with Progress(f"Releasing {host}"):
         login = disown(where, host)
     echo(f"{where}: {host} is no longer owned by {login}; the next login that ships it owns it.")
@@ -180,16 +160,11 @@ def disown(config_file: str | None, db: str | None, host: str) -> None:
 @click.option("--since", metavar="AGE", default="1h", show_default=True, help="Start, this long ago.")
 @click.option("--until", metavar="AGE", default="0s", show_default=True, help="End, this long ago.")
 @db_option
-def request_raw(config_file: str | None, db: str | None, host: str, since: str, until: str) -> None:
+def request_raw(database: Database, host: str, since: str, until: str) -> None:
     """Request the ticks of HOST, which otherwise stay on the host; it sends them with its next batch."""
-    import time
-
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.store.central.server import request_raw
-    from pertoken.units import parse_duration_s
 
-    where = _server(config_file, db)
+    where = _server(database)
     now_ts = int(time.time())
     try:
         start, end = now_ts - int(parse_duration_s(since)), now_ts - int(parse_duration_s(until))
@@ -202,12 +177,8 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
     echo(f"{where}: {host} will send its ticks of that time with its next batch.")
 
 
-def _server(config_file: str | None, db: str | None) -> StoreLocation:
-    from pertoken.errors import BadInput
-    from pertoken.store.connect.location import locate
-
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+def _server(database: Database) -> StoreLocation:
+    _, where = database.located()
     if where.url is None:
         raise BadInput(f"{where}: is a folder; name a server: postgresql://owner@host/database")
     return where
@@ -223,25 +194,19 @@ def db() -> None:
 
 @db.command("upgrade", short_help="Upgrade a database to the schema of this version.")
 @db_option
-def upgrade(config_file: str | None, db: str | None) -> None:
+def upgrade(database: Database) -> None:
     """Bring telemetry and advice to the schema of this version of pertoken, in one transaction."""
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.store.connect.location import GROUPS, AgentLock, locate
+    from pertoken.store.connect.location import GROUPS
     from pertoken.store.connect.open import explained, reading, revision
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     if where.url is not None:
         with explained(where):
             fleet = revision(reading(where, "fleet"), "fleet")
         if fleet is not None:  # it holds these tables too
             raise BadInput(f"{where}: is a fleet's server: its owner runs `pertoken db init-fleet` there")
-    lock = AgentLock(where.folder) if where.folder else None
-    if lock:
-        lock.acquire()  # telemetry has one writer: not while an agent runs
-    try:
+    with recording_in(where.folder):
         for group in GROUPS:
             with Progress(f"Upgrading {group}"):
                 revision_before, revision_after = upgrade(where, group)
@@ -251,27 +216,20 @@ def upgrade(config_file: str | None, db: str | None) -> None:
                 else f"went from {revision_before or 'nothing'} to {revision_after}"
             )
             echo(f"{where}: {group} {what}.")
-    finally:
-        if lock:
-            lock.release()
 
 
 @db.command("check", short_help="Check schema and integrity.")
 @db_option
-def check(config_file: str | None, db: str | None) -> None:
+def check(database: Database) -> None:
     """Check that the schema is that of this version and that every row is as it was stored; exit 1 if not.
 
     A fault is printed with its table, device or epoch, and time. An agent may run meanwhile; it makes the same check
     as it runs.
     """
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import StoreError
     from pertoken.store.check import faults
-    from pertoken.store.connect.location import locate
     from pertoken.store.integrity.verify import steps
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     n_faults = 0
     # Pages, checksums and rows of a folder are checked in steps of about one size.
     with Progress("Checking", steps(where) if where.folder else None) as progress:
@@ -289,16 +247,13 @@ def check(config_file: str | None, db: str | None) -> None:
 @db.command("info", short_help="Show what a database holds.")
 @db_option
 @json_option
-def info(config_file: str | None, db: str | None, as_json: bool) -> None:
+def info(database: Database, as_json: bool) -> None:
     """Show what a database holds: rows of each table, time covered, size."""
-    import json
-
-    from pertoken.cli.progress import Progress
     from pertoken.store.check import contents
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     with Progress("Counting rows"):
         summary = contents(open_store(locate(settings.db, settings.advice)))
     if as_json:
@@ -321,8 +276,7 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Delete without being asked.")
 @db_option
 def purge(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     raw_before: str | None,
     minutes_before: str | None,
     hours_before: str | None,
@@ -335,25 +289,15 @@ def purge(
     hours by whole days. Ages count back from the newest tick stored: a clock that is ahead deletes nothing more.
     The number of rows to delete is printed first, by table; without --yes you are asked.
     """
-    import time
-
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
-    from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.query.read import first_and_last
     from pertoken.store.write.retention import Ages, aged_rows, purged_from, purging
     from pertoken.store.write.writer import Writer
-    from pertoken.units import format_utc, parse_duration_s
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
 
     def age(option: str, text: str | None, kept: float) -> int:
-        try:
-            return int(kept if text is None else parse_duration_s(text))
-        except ValueError as error:
-            raise BadInput(f"{option}: {error}") from None
+        return int(kept if text is None else seconds_of(option, text))
 
     ages = Ages(
         age("--raw-before", raw_before, settings.store_raw),
@@ -375,33 +319,22 @@ def purge(
         echo("Nothing was deleted." if counts else f"{where}: nothing is that old; nothing was deleted.")
         return
     if not yes:
-        if not _asks():
-            raise BadInput("the rows shown would be deleted for good: nothing was deleted; pass --yes to do it")
-        if not click.confirm(f"Delete these {sum(counts.values()):,} rows of {where} for good?"):
-            raise BadInput("nothing was deleted")
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        with Progress("Bringing roll-ups up to date") as progress, Writer(where) as writer:
-            from_ts = purged_from(writer, now_ts)
-            deleted = 0
-            for n in purging(writer, ages, from_ts):
-                if not deleted:
-                    progress.phase("Deleting rows", sum(counts.values()))
-                deleted += n
-                progress.advance(n)
-    finally:
-        lock.release()
+        confirm(
+            f"Delete these {sum(counts.values()):,} rows of {where} for good?",
+            "the rows shown would be deleted for good: nothing was deleted; pass --yes to do it",
+            "nothing was deleted",
+        )
+    deleted = 0
+    with recording_in(where.folder), Progress("Bringing roll-ups up to date") as progress, Writer(where) as writer:
+        from_ts = purged_from(writer, now_ts)
+        for n in purging(writer, ages, from_ts):
+            if not deleted:
+                progress.phase("Deleting rows", sum(counts.values()))
+            deleted += n
+            progress.advance(n)
     echo(f"{where}: {deleted:,} rows deleted.")
     if now_ts - from_ts > 86_400:
         echo(f"Ages were counted from the newest tick, at {format_utc(from_ts)}, not from now.")
-
-
-def _asks() -> bool:
-    """Return whether there is a person to ask."""
-    import sys
-
-    return sys.stdin.isatty()
 
 
 for _command in COMMANDS:

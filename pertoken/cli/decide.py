@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import getpass
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Command, db_option, echo, json_option, settings_of
+from pertoken.cli.options import Command, Database, db_option, echo, json_option, seconds_of
+from pertoken.errors import BadInput
+from pertoken.units import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +47,7 @@ def _until_options(default: str) -> Callable[[Command], Command]:
 @click.command(short_help="Accept a recommendation: its estimate is frozen.")
 @_of_advice
 @_variant_option
-def accept(variant: str | None, why: str | None, **options: Any) -> None:
+def accept(database: Database, advice_id: str, variant: str | None, why: str | None, as_json: bool) -> None:
     """Accept a recommendation. Its estimate is frozen: what is measured later is compared with what was promised.
 
     ID is as `pertoken advise` prints it; its first digits are enough if no other ID begins with them. The smallest
@@ -51,60 +57,59 @@ def accept(variant: str | None, why: str | None, **options: Any) -> None:
     """
     from pertoken.proof import lifecycle
 
-    _act(
-        lambda recommendation, now_ts: lifecycle.accept(recommendation, now_ts, why, variant),
-        next_step="apply",
-        **options,
-    )
+    def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
+        return lifecycle.accept(row, now_ts, why, variant)
+
+    _act(act, database, advice_id, as_json, next_step="apply")
 
 
 @click.command(short_help="Put a recommendation off until a date.")
 @_of_advice
 @_until_options("14d")
-def snooze(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
+def snooze(
+    database: Database, advice_id: str, until: str | None, duration: str | None, why: str | None, as_json: bool
+) -> None:
     """Put a recommendation off. Until the date it does not count in totals; the next advice run after it proposes it
     again."""
     from pertoken.proof import lifecycle
 
-    _act(
-        lambda recommendation, now_ts: lifecycle.snooze(
-            recommendation, now_ts, _end(until, duration, lifecycle.SNOOZE_S, now_ts), why
-        ),
-        **options,
-    )
+    def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
+        return lifecycle.snooze(row, now_ts, _end(until, duration, lifecycle.SNOOZE_S, now_ts), why)
+
+    _act(act, database, advice_id, as_json)
 
 
 @click.command(short_help="Decline a recommendation; its dollars count as declined.")
 @_of_advice
 @_until_options("90d")
-def dismiss(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
+def dismiss(
+    database: Database, advice_id: str, until: str | None, duration: str | None, why: str | None, as_json: bool
+) -> None:
     """Decline a recommendation. Until the date its dollars count as declined, not in totals."""
     from pertoken.proof import lifecycle
 
-    _act(
-        lambda recommendation, now_ts: lifecycle.dismiss(
-            recommendation, now_ts, _end(until, duration, lifecycle.DISMISS_S, now_ts), why
-        ),
-        **options,
-    )
+    def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
+        return lifecycle.dismiss(row, now_ts, _end(until, duration, lifecycle.DISMISS_S, now_ts), why)
+
+    _act(act, database, advice_id, as_json)
 
 
 @click.command(short_help="End a snooze or dismissal, or withdraw an acceptance.")
 @_of_advice
-def reopen(why: str | None, **options: Any) -> None:
+def reopen(database: Database, advice_id: str, why: str | None, as_json: bool) -> None:
     """End a snooze or dismissal, or withdraw an acceptance.
 
     An accepted recommendation ends with its frozen estimate; its proposal continues as a new one with another ID.
     """
     from pertoken.proof import lifecycle
 
-    _act(lambda recommendation, now_ts: lifecycle.reopen(recommendation, now_ts, why), **options)
+    _act(lambda row, now_ts: lifecycle.reopen(row, now_ts, why), database, advice_id, as_json)
 
 
 @click.command(short_help="Declare that a recommendation was applied.")
 @_of_advice
 @_variant_option
-def applied(variant: str | None, why: str | None, **options: Any) -> None:
+def applied(database: Database, advice_id: str, variant: str | None, why: str | None, as_json: bool) -> None:
     """Declare that a recommendation was applied, accepted or not.
 
     Changes of an engine's configuration are detected automatically. Declare what telemetry does not show: prompts,
@@ -112,46 +117,34 @@ def applied(variant: str | None, why: str | None, **options: Any) -> None:
     """
     from pertoken.proof import lifecycle
 
-    _act(lambda recommendation, now_ts: lifecycle.declare(recommendation, now_ts, why, variant), **options)
+    _act(lambda row, now_ts: lifecycle.declare(row, now_ts, why, variant), database, advice_id, as_json)
 
 
 @click.command(short_help="Print the commands that undo an applied recommendation.")
 @_of_advice
 @click.option("--done", is_flag=True, help="Declare that it was undone; not needed where telemetry shows it.")
-def undo(done: bool, why: str | None, **options: Any) -> None:
+def undo(database: Database, advice_id: str, done: bool, why: str | None, as_json: bool) -> None:
     """Print the commands that undo an applied recommendation, and its journal. Nothing is executed."""
     from pertoken.proof import lifecycle
 
-    _act(
-        lambda recommendation, now_ts: lifecycle.roll_back(recommendation, now_ts, why) if done else (),
-        next_step=None if done else "undo",
-        **options,
-    )
+    def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
+        return lifecycle.roll_back(row, now_ts, why) if done else ()
+
+    _act(act, database, advice_id, as_json, next_step=None if done else "undo")
 
 
-def _act(
-    act: Act, *, config_file: str | None, db: str | None, advice_id: str, as_json: bool, next_step: str | None = None
-) -> None:
+def _act(act: Act, database: Database, advice_id: str, as_json: bool, next_step: str | None = None) -> None:
     """Store one decision on a recommendation; print its new state and the commands of the next step."""
-    import getpass
-    import json
-    import time
-    from dataclasses import replace
-
     from pertoken.cli.advise import values_of
-    from pertoken.errors import BadInput
     from pertoken.proof.detection import journal
     from pertoken.proof.judging.verifier import prospects
     from pertoken.proof.lifecycle import undo_commands
     from pertoken.proof.stored import find, store_acts, stored
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
     from pertoken.text.lifecycle import acted, applying, journal_lines, prospect_lines, undoing
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    store = open_store(where)
+    _, store = database.opened()
+    where = store.location
     if store.advice is None:
         raise BadInput(f"{where}: holds no advice yet; `pertoken advise` makes some")
     with store.read("advice") as connection:
@@ -179,14 +172,11 @@ def _act(
 
 def _end(until: str | None, duration: str | None, default_s: int, now_ts: int) -> int:
     """Return the end of a snooze or dismissal, epoch seconds. Raises BadInput."""
-    from pertoken.errors import BadInput
-    from pertoken.units import parse_duration_s, parse_time
-
     if until is not None and duration is not None:
         raise BadInput("--until and --for both set the end: give only one of them")
+    if until is None:
+        return now_ts + (default_s if duration is None else int(seconds_of("--for", duration)))
     try:
-        if until is not None:
-            return parse_time(until, now_ts)
-        return now_ts + (default_s if duration is None else int(parse_duration_s(duration)))
+        return parse_time(until, now_ts)
     except ValueError as error:
-        raise BadInput(f"{'--until' if until is not None else '--for'}: {error}") from None
+        raise BadInput(f"--until: {error}") from None

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import echo, settings_of
+from pertoken.cli.options import echo, recording_in, settings_of
 from pertoken.cli.progress import progress_bar
+from pertoken.text import amounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pertoken.config import Settings
-    from pertoken.demo.making import Demo, OnProgress
+    from pertoken.demo.making import Demo
     from pertoken.store.connect.location import StoreLocation
 
 
@@ -53,64 +54,41 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
     The demo has a database of its own, which is replaced at each run. A database with telemetry of real hosts
     is refused.
     """
-    import sys
     from shlex import quote
 
+    from pertoken.cli.advise import run_quietly
     from pertoken.demo.fleet import truth_text
-    from pertoken.demo.making import SETTINGS_FILE, write_settings
+    from pertoken.demo.live import follow
+    from pertoken.demo.making import SETTINGS_FILE, make, write_settings
     from pertoken.demo.place import clear, default_folder, refuse_real, settings_folder
-    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.location import locate
 
     db = str(default_folder()) if db is None else db
     where = locate(db)
     refuse_real(where)
     folder = settings_folder(where)
-    lock = AgentLock(folder)
-    lock.acquire()
-    try:
+    with recording_in(folder):
         clear(where)
-        made = _demo(where, seed, hosts, days)
+        with progress_bar("Making a demo", hosts) as show:
+            made = make(where, seed, hosts, days, int(time.time()), lambda phase, done, _: show(phase, done))
         if truth_file is not None:
             truth_file.write_text(truth_text(made.fleet, made.market), encoding="utf-8")
         if where.folder is None:
             write_settings(folder, made.fleet)
         settings = settings_of(str(folder / SETTINGS_FILE), db=db)
-        _advise(where, made, settings)
-        terminal = sys.stdout.isatty() and sys.stdin.isatty()
-        if terminal and not no_open:
+        follow(where, made, settings)  # advice of a week ago, which the run of the rules then judges
+        run_quietly(where, settings)
+        if sys.stdout.isatty() and sys.stdin.isatty() and not no_open:
             _open(where, made, settings)
-    finally:
-        lock.release()
     options = f"--db {quote(str(where))} --config {quote(str(folder / SETTINGS_FILE))}"
     echo(f"A demo of {hosts} hosts and {days} days is in {where}. To open it again:")
     for command in ("top", "costs --by gpu --hours 720", "advise", "plan"):
         echo(f"  pertoken {command} {options}")
 
 
-def _demo(where: StoreLocation, seed: int, hosts: int, days: int) -> Demo:
-    import time
-
-    from pertoken.demo.making import make
-
-    with _bar(hosts) as progress:
-        return make(where, seed, hosts, days, int(time.time()), progress)
-
-
-def _advise(where: StoreLocation, made: Demo, settings: Settings) -> None:
-    """Store the advice that was followed a week ago, then run every rule, which also judges that change."""
-    from pertoken.cli.advise import run_quietly
-    from pertoken.demo.live import follow
-
-    follow(where, made, settings)
-    run_quietly(where, settings)
-
-
 def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
-    from dataclasses import replace
-
     from pertoken.cli.screens.up import screen_options, screen_source
     from pertoken.demo.live import Live
-    from pertoken.text import amounts
     from pertoken.tui.app import PertokenApp
 
     live = Live(where, made)
@@ -122,14 +100,3 @@ def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
         amounts.reset()
     finally:
         live.stop()
-
-
-@contextmanager
-def _bar(hosts: int) -> Iterator[OnProgress]:
-    """Show a progress bar on a terminal, host by host."""
-    with progress_bar("Making a demo", hosts) as bar:
-
-        def progress(phase: str, done: int, total: int) -> None:
-            bar.update(max(0, done - bar.pos), phase)
-
-        yield progress

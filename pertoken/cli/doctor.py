@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.cli.options import Database, db_option, echo, json_option
+from pertoken.errors import PertokenError
 
 if TYPE_CHECKING:
     from pertoken.agent.doctor import Finding
@@ -16,20 +19,17 @@ if TYPE_CHECKING:
 @click.command(short_help="Show what can be measured on this host, what not, and how to switch it on.")
 @db_option
 @json_option
-def doctor(config_file: str | None, db: str | None, as_json: bool) -> None:
+def doctor(database: Database, as_json: bool) -> None:
     """Show what can be measured on this host, what not and why, and how to switch it on. Nothing is stored."""
     from pertoken.agent.doctor import examine, show_doctor
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     echo(show_doctor((*examine(settings), *_row_faults(settings), *_prices(settings)), as_json))
 
 
 def _row_faults(settings: Settings) -> list[Finding]:
     """Return a finding for each host with stored values that are not used as they came."""
-    import time
-
     from pertoken.agent.doctor import Finding
-    from pertoken.errors import PertokenError
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.window.reading import faults_of_hosts
@@ -45,13 +45,9 @@ def _row_faults(settings: Settings) -> list[Finding]:
 
 def _prices(settings: Settings) -> list[Finding]:
     """Return how old the list prices are that costs and advice use here."""
-    import time
-    from datetime import UTC, datetime
-
     from pertoken.agent.doctor import Finding
     from pertoken.catalog.offers import REFRESH_COMMAND, ages
     from pertoken.costs.prices.stored import offers_used_at
-    from pertoken.errors import PertokenError
     from pertoken.store.connect.location import locate
 
     now_s = time.time()

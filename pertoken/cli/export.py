@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, settings_of
+from pertoken.cli.options import Database, db_option, echo, write_file
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput, StoreError
+from pertoken.units import parse_time
 
 if TYPE_CHECKING:
     from pertoken.config import Settings
@@ -22,13 +30,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: csv to stdout].")
 @db_option
 def export(
-    config_file: str | None,
-    db: str | None,
-    form: str,
-    table: str | None,
-    start: str | None,
-    end: str | None,
-    out: Path | None,
+    database: Database, form: str, table: str | None, start: str | None, end: str | None, out: Path | None
 ) -> None:
     """Write rows of one table to a Parquet or CSV file, as they are stored.
 
@@ -38,19 +40,13 @@ def export(
     With litellm or langfuse: write the measured price of a token of each model over the last seven days, as the price
     map of that tool (docs/exporters.md). Models without a known price are left out, and listed.
     """
-    import sys
-
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput, StoreError
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.store.export.files import FORMATS, Window, columns, count, csv_out, parquet_out, slices
 
     if form in ("litellm", "langfuse"):
         if table is not None or start is not None or end is not None:
             raise BadInput(f"{form} covers all models over the last seven days: leave --table, --from and --to out")
 
-        return export_prices(settings_of(config_file, db=db), form, out)
+        return export_prices(database.settings(), form, out)
     if form not in FORMATS:
         raise BadInput(f"{form!r} is not a format: choose parquet, csv, litellm or langfuse")
     if table is None:
@@ -59,8 +55,7 @@ def export(
     window = Window(_time(start), _time(end))
     if form == "parquet" and out is None:
         raise BadInput("a Parquet file needs a name: --out FILE")
-    settings = settings_of(config_file, db=db)
-    store = open_store(locate(settings.db, settings.advice))
+    _, store = database.opened()
     with Progress(f"Counting rows of {table}"):
         n = count(store, table, window)
     try:
@@ -82,11 +77,6 @@ def export(
 
 
 def _time(text: str | None) -> int | None:
-    import time
-
-    from pertoken.errors import BadInput
-    from pertoken.units import parse_time
-
     try:
         return None if text is None else parse_time(text, time.time())
     except ValueError as error:
@@ -98,15 +88,8 @@ HOURS = 24 * 7
 
 def export_prices(settings: Settings, kind: str, out: Path | None) -> None:
     """Write the price map of a tool: the measured price of each model over the last seven days. Raises StoreError."""
-    import json
-    import time
-    from datetime import UTC, datetime
-    from functools import partial
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.fleet import objectives
     from pertoken.costs.report.figures import figures_of
-    from pertoken.errors import StoreError
     from pertoken.reports.exporters import price_map, unknown
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -122,7 +105,4 @@ def export_prices(settings: Settings, kind: str, out: Path | None) -> None:
     if out is None:
         echo(text, nl=False)
         return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+    write_file(out, text)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, settings_of
+from pertoken.cli.options import Database, db_option, echo, recording_in
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.settings.fleet import GatewaySettings
+from pertoken.settings.values import base_url
+from pertoken.units import format_count, format_utc, parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pertoken.agent.history.run import ImportReport
+    from pertoken.config import Settings
+    from pertoken.store.connect.location import StoreLocation
 
 
 class _Imports(click.Group):
@@ -32,45 +40,42 @@ def imports() -> None:
     """
 
 
+def _folder(database: Database) -> tuple[Settings, StoreLocation]:
+    """Return the settings, and the location of the folder that is filled. Raises BadInput for a server."""
+    settings, where = database.located()
+    if where.folder is None:
+        raise BadInput("import works on a folder; a server is filled by shipping")
+    return settings, where
+
+
 @imports.command("table", short_help="Read rows of a table back from a file that `pertoken export` wrote.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--table", metavar="TABLE", help="Table of the rows [default: the one named in a Parquet file].")
 @db_option
-def restore(config_file: str | None, db: str | None, file: Path, table: str | None) -> None:
+def restore(database: Database, file: Path, table: str | None) -> None:
     """Read rows that `pertoken export` wrote into a folder, made where there is none.
 
     Rows that exist already with the same values are skipped; one with other values ends the import. No agent may run on
     the folder meanwhile.
     """
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.export.files import columns, csv_in, parquet_in, put
     from pertoken.store.write.writer import Writer
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    if where.folder is None:
-        raise BadInput("import works on a folder; a server is filled by shipping")
+    _, where = _folder(database)
     if table is not None:
         columns(table)
     reading = csv_in if file.suffix.lower() == ".csv" else parquet_in
     name, n, slices = reading(file, table)
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        new = seen = 0
-        with Progress("Upgrading telemetry") as progress:
-            upgrade(where, "telemetry")
-            progress.phase(f"Importing {name}", n)
-            with Writer(where) as writer:
-                for rows in slices:
-                    new += put(writer, name, rows)
-                    seen += len(rows)
-                    progress.advance(len(rows))
-    finally:
-        lock.release()
+    new = seen = 0
+    with recording_in(where.folder), Progress("Upgrading telemetry") as progress:
+        upgrade(where, "telemetry")
+        progress.phase(f"Importing {name}", n)
+        with Writer(where) as writer:
+            for rows in slices:
+                new += put(writer, name, rows)
+                seen += len(rows)
+                progress.advance(len(rows))
     echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
 
 
@@ -80,7 +85,7 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     "--gateway", "url", metavar="URL", help="Address of the proxy, as in [[gateways]] [default: the only one in it]."
 )
 @db_option
-def litellm(config_file: str | None, db: str | None, file: Path, url: str | None) -> None:
+def litellm(database: Database, file: Path, url: str | None) -> None:
     """Read tokens of tenants from the spend log of a LiteLLM proxy, for `pertoken costs --by tenant` over the past.
 
     FILE is JSON as `GET /spend/logs?summarize=false` returns it: a row for each request. `models` and `users` of the
@@ -89,19 +94,10 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
     """
     from pertoken.agent.gateways import read_spend_log
     from pertoken.agent.history.run import import_spend_log
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.settings.fleet import GatewaySettings
-    from pertoken.settings.values import base_url
-    from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.connect.open import open_store
-    from pertoken.units import format_count, format_utc
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    if where.folder is None:
-        raise BadInput("import works on a folder; a server is filled by shipping")
+    settings, where = _folder(database)
     gateway_by_url = {gateway.url: gateway for gateway in settings.gateways if gateway.kind in (None, "litellm")}
     try:
         gateway_url = base_url(url) if url is not None else None
@@ -111,14 +107,9 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
         raise BadInput(f"name the proxy with --gateway: [[gateways]] has {len(gateway_by_url)} of LiteLLM")
     gateway_url = gateway_url or next(iter(gateway_by_url))
     log = read_spend_log(file, gateway_by_url.get(gateway_url, GatewaySettings(gateway_url)))
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        with Progress("Importing the spend log"):
-            upgrade(where, "telemetry")
-            stored = import_spend_log(log, gateway_url, open_store(where), where)
-    finally:
-        lock.release()
+    with recording_in(where.folder), Progress("Importing the spend log"):
+        upgrade(where, "telemetry")
+        stored = import_spend_log(log, gateway_url, open_store(where), where)
     remarks = [f"{log.cached:,} answered from its own cache"] if log.cached else []
     remarks += [f"{log.repeated:,} rows repeated"] if log.repeated else []
     remarks += [f"{log.failed:,} failed, whose tokens do not count"] if log.failed else []
@@ -148,8 +139,7 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
 )
 @db_option
 def prometheus(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     url: str,
     last: str,
     match: str,
@@ -170,21 +160,14 @@ def prometheus(
 
     Only URL is contacted (its certificate is checked), also Thanos, Mimir or VictoriaMetrics by the same API.
     """
-    import time
-
     from pertoken.access import Access
     from pertoken.agent.history.prometheus import PrometheusApi
     from pertoken.agent.history.run import import_prometheus
     from pertoken.agent.history.series import Source
     from pertoken.agent.scrape import Limits
     from pertoken.agent.upkeep import ages
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.settings.values import base_url
-    from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.connect.open import open_store
-    from pertoken.units import parse_duration_s
 
     if token_file and token_env:
         raise BadInput("a token comes from --token-file or from --token-env, not from both")
@@ -195,10 +178,7 @@ def prometheus(
         raise BadInput(f"{error}") from None
     if age_s < 120:
         raise BadInput(f"--last {last}: must be at least 2m")
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    if where.folder is None:
-        raise BadInput("import works on a folder; a server is filled by shipping")
+    settings, where = _folder(database)
     access = Access(server_url, token_file=token_file, token_env=token_env, ca_file=ca_file)
     accesses = (access,) if token_file or token_env or ca_file else settings.agent_access
     api = PrometheusApi(
@@ -207,18 +187,13 @@ def prometheus(
     end = int(time.time()) // 60 * 60
     # The start is a full hour, so that a later import never adds minutes to an hour that was rolled up.
     start = (end - int(age_s)) // 3600 * 3600
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        with Progress("Upgrading telemetry") as progress:
-            upgrade(where, "telemetry")
-            progress.phase(f"Importing minutes from {server_url}", (end - start) // 60)
-            source = Source(api, match, host_label)
-            report = import_prometheus(
-                source, open_store(where), where, start, end, ages(settings), lambda s: progress.advance(s // 60)
-            )
-    finally:
-        lock.release()
+    with recording_in(where.folder), Progress("Upgrading telemetry") as progress:
+        upgrade(where, "telemetry")
+        progress.phase(f"Importing minutes from {server_url}", (end - start) // 60)
+        source = Source(api, match, host_label)
+        report = import_prometheus(
+            source, open_store(where), where, start, end, ages(settings), lambda s: progress.advance(s // 60)
+        )
     for line in _lines(report, server_url, str(where)):
         echo(line)
 
@@ -226,8 +201,6 @@ def prometheus(
 def _header(text: str) -> tuple[str, str]:
     """Return name and value of a header. Raises BadInput, in which no value is repeated."""
     import re
-
-    from pertoken.errors import BadInput
 
     match = re.fullmatch(r"\s*([A-Za-z0-9-]{1,100})\s*[:=]\s*([\x20-\x7e]{1,4000})", text)
     if match is None:
@@ -239,8 +212,6 @@ def _header(text: str) -> tuple[str, str]:
 
 def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
     """Yield lines on the import: minutes of each host, missing series, and the next command."""
-    from pertoken.units import format_count, format_utc
-
     if not report.hosts:
         yield f"{url} has no series of vLLM, SGLang, dcgm-exporter or nvidia_gpu_exporter in that time."
         yield "Check --match and --last, and that Prometheus scrapes their metrics pages."

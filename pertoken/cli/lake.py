@@ -5,29 +5,34 @@ from __future__ import annotations
 import csv
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from pertoken.cli.options import (
     AsOf,
+    Database,
     GroupingType,
     db_option,
     echo,
     echo_json,
     json_option,
-    settings_of,
+    seconds_of,
     text_width,
 )
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
 from pertoken.settings.owners import BASES, is_basis
-from pertoken.units import counted
+from pertoken.units import NANO_USD, counted, first_hour, format_utc
 
 if TYPE_CHECKING:
-    from pertoken.lake.publish import Deleted
-    from pertoken.lake.questions import LakeSession
+    from pertoken.lake.manifest import LakeFiles
+    from pertoken.lake.publish import Deleted, Source
+    from pertoken.lake.questions import Coverage, LakeSession
     from pertoken.text.lake import LakeTable
 
 PREFIX = "lake:"
@@ -62,14 +67,7 @@ def lake() -> None:
 @json_option
 @db_option
 def publish(
-    config_file: str | None,
-    db: str | None,
-    url: str,
-    cell: str | None,
-    since: str | None,
-    fewer: bool,
-    every: str | None,
-    as_json: bool,
+    database: Database, url: str, cell: str | None, since: str | None, fewer: bool, every: str | None, as_json: bool
 ) -> None:
     """Publish the closed hours of a database, day by day, and print what happened to each day.
 
@@ -79,14 +77,12 @@ def publish(
     from pertoken.catalog.market import load_market
     from pertoken.lake.manifest import LakeFiles, cell_name, cell_of
     from pertoken.lake.publish import Source
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     source = Source(open_store(where), load_market(), settings, cell_name(cell or cell_of(where)))
     files, first = LakeFiles(url), _day("--since", since)
-    period_s = _seconds(every)
+    period_s = None if every is None else max(60.0, seconds_of("--every", every))
     while True:
         _publish_once(source, files, first, fewer=fewer, as_json=as_json)
         if period_s is None:
@@ -94,8 +90,7 @@ def publish(
         time.sleep(period_s)
 
 
-def _publish_once(source: Any, files: Any, first: date | None, *, fewer: bool, as_json: bool) -> None:
-    from pertoken.cli.progress import Progress
+def _publish_once(source: Source, files: LakeFiles, first: date | None, *, fewer: bool, as_json: bool) -> None:
     from pertoken.lake.publish import Outcome, publish
 
     days = []
@@ -104,7 +99,9 @@ def _publish_once(source: Any, files: Any, first: date | None, *, fewer: bool, a
             progress.advance()
             days.append(day)
     if as_json:
-        values = [{"day": str(d.day), "outcome": d.outcome.value, "rows": d.rows, "bytes": d.n_bytes} for d in days]
+        values = [
+            {"day": str(day.day), "outcome": day.outcome.value, "rows": day.rows, "bytes": day.n_bytes} for day in days
+        ]
         return echo_json({"cell": source.cell, "lake": str(files), "days": values})
     for day in days:
         if day.outcome is not Outcome.UNCHANGED:
@@ -123,7 +120,6 @@ def list_(url: str, as_json: bool) -> None:
     """List the cells of a lake: their days, newest closed hour, rows, bytes, and days that cannot be used."""
     from pertoken.lake.manifest import LakeFiles
     from pertoken.lake.reading import inventory
-    from pertoken.units import format_utc
 
     cells = inventory(LakeFiles(url.removeprefix(PREFIX)))
     if as_json:
@@ -139,7 +135,6 @@ def list_(url: str, as_json: bool) -> None:
 @click.argument("url")
 def verify(url: str) -> None:
     """Read every current file of a lake and compare it with its manifest; exit with 1 if one differs."""
-    from pertoken.cli.progress import Progress
     from pertoken.lake.manifest import LakeFiles
     from pertoken.lake.reading import all_days, verified
 
@@ -197,9 +192,6 @@ def _report(deleted: Iterator[Deleted]) -> None:
     echo(f"{counted(n_files, 'file')} of {counted(n_days, 'day')} deleted, {n_bytes:,} bytes.")
 
 
-# -- questions of other commands -----------------------------------------------------------------------------------
-
-
 def is_lake(db: str | None) -> bool:
     """Return whether a `--db` names a lake."""
     return db is not None and db.startswith(PREFIX)
@@ -210,7 +202,6 @@ def session(db: str, hours: int, moment: AsOf, engine: str) -> Iterator[LakeSess
     """Open a lake over the last `hours` hours of the clock."""
     from pertoken.lake.questions import LakeSession
     from pertoken.lake.reading import Range
-    from pertoken.units import first_hour
 
     end_ts = -(-moment.ts // 3600) * 3600
     with LakeSession(db.removeprefix(PREFIX), Range(first_hour(hours, moment.ts), end_ts), engine) as opened:
@@ -219,7 +210,6 @@ def session(db: str, hours: int, moment: AsOf, engine: str) -> Iterator[LakeSess
 
 def print_costs(db: str, by: str | None, hours: int, moment: AsOf, engine: str, *, as_json: bool, as_csv: bool) -> None:
     """Print `pertoken costs` over a lake."""
-    from pertoken.cli.progress import Progress
     from pertoken.text.lake import lake_text
 
     with Progress(f"Reading {hours} hours of {db}"), session(db, hours, moment, engine) as opened:
@@ -239,8 +229,6 @@ def print_costs(db: str, by: str | None, hours: int, moment: AsOf, engine: str, 
 
 def cost_tables(opened: LakeSession, by: str | None) -> list[LakeTable]:
     """Return the answers of `pertoken costs` over a lake."""
-    from functools import partial
-
     from pertoken.lake import questions
     from pertoken.text.lake import LakeTable, with_per_mtok
 
@@ -255,12 +243,12 @@ def cost_tables(opened: LakeSession, by: str | None) -> list[LakeTable]:
     by = by or "model"
     tables = [LakeTable(f"Dollars by {by}", _named(opened.rows(partial(questions.dollars, by=[by])), by))]
     if by in TOKENS_BY or is_basis(by):
-        rows = _named(opened.rows(partial(questions.per_mtok, by=by)), by)
-        tables.insert(0, LakeTable(f"Dollars per Mtok by {by}", [with_per_mtok(row) for row in rows]))
+        named = _named(opened.rows(partial(questions.per_mtok, by=by)), by)
+        tables.insert(0, LakeTable(f"Dollars per Mtok by {by}", [with_per_mtok(row) for row in named]))
     return tables
 
 
-def _named(rows: list[dict[str, Any]], by: str) -> list[dict[str, Any]]:
+def _named(rows: Sequence[Mapping[str, object]], by: str) -> list[dict[str, object]]:
     """Return rows with the owner under the name of its basis."""
     return [{by if key == "owner" else key: value for key, value in row.items()} for row in rows]
 
@@ -269,18 +257,17 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
     """Return all tables of a lake."""
     from pertoken.lake.questions import VIEWS
     from pertoken.text.lake import LakeTable, with_kind_prices, with_per_mtok
-    from pertoken.units import NANO_USD
 
     tables = []
     for name, view in VIEWS.items():
-        rows = opened.rows(view.question)
+        rows: Sequence[Mapping[str, object]] = opened.rows(view.question)
         if name in ("mtok", "kinds"):
             rows = [(with_per_mtok if name == "mtok" else with_kind_prices)(row) for row in rows]
         note = view.note
         if name == "months" and budget_usd is not None:
-            spent = max((row["month"] for row in rows), default=None)
+            spent = max((str(row["month"]) for row in rows), default=None)
             amounts = [row["nano_usd"] for row in rows if row["month"] == spent]
-            total = sum(amount for amount in amounts if amount is not None) / NANO_USD
+            total = sum(amount for amount in amounts if isinstance(amount, int)) / NANO_USD
             bound = "at least " if None in amounts else ""  # a cell without any price
             note = f"{spent}: {bound}${total:,.0f} of a budget of ${budget_usd:,.0f} ({total / budget_usd:.0%})"
         tables.append(LakeTable(view.title, rows, note))
@@ -289,10 +276,9 @@ def views(opened: LakeSession, budget_usd: float | None = None) -> list[LakeTabl
 
 def show_lake(db: str, moment: AsOf, engine: str, budget_usd: float | None, *, once: bool, as_json: bool) -> None:
     """Show all tables of a lake over the last `SHOWN_DAYS` days: on a terminal as screens, else as text or JSON."""
-    from pertoken.cli.progress import Progress
     from pertoken.text.lake import lake_text
 
-    def read() -> Any:
+    def read() -> tuple[list[LakeTable], Coverage]:
         with session(db, 24 * SHOWN_DAYS, moment, engine) as opened:
             return views(opened, budget_usd), opened.coverage
 
@@ -308,19 +294,7 @@ def show_lake(db: str, moment: AsOf, engine: str, budget_usd: float | None, *, o
 
 
 def _day(option: str, text: str | None) -> date | None:
-    from pertoken.errors import BadInput
-
     try:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
         raise BadInput(f"{option} {text}: is no day; write it as 2026-11-28") from None
-
-
-def _seconds(every: str | None) -> float | None:
-    from pertoken.errors import BadInput
-    from pertoken.units import parse_duration_s
-
-    try:
-        return None if every is None else max(60.0, parse_duration_s(every))
-    except ValueError as error:
-        raise BadInput(f"--every: {error}") from None

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import click
 
-from pertoken.cli.options import db_option, settings_of, warn_of_other_settings
+from pertoken.cli.options import Database, db_option, warn_of_other_settings
+from pertoken.errors import BadInput
 
 
 @click.command(short_help="Answer a model's questions over stdio (MCP), read-only.")
 @db_option
-def mcp(config_file: str | None, db: str | None) -> None:
+def mcp(database: Database) -> None:
     """Serve the tools costs, savings, verdicts and refusals by the Model Context Protocol over stdin and stdout.
 
     Nothing is written, and no network is used. Needs the extra `mcp`.
     """
-    from pertoken.errors import BadInput
     from pertoken.reports.mcp_server import Replies
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
     try:
@@ -27,8 +26,7 @@ def mcp(config_file: str | None, db: str | None) -> None:
         from pertoken.installed import install_command
 
         raise BadInput(f"the MCP server needs the official SDK: {install_command('mcp')}") from None
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     open_store(where)  # a wrong --db is reported here, not with the first question
     warn_of_other_settings(where, settings)
     server_of(Replies(where, settings)).run("stdio")

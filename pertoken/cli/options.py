@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from functools import wraps
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.config import Settings
+from pertoken.config import FILE_NAME, SERVICE_FOLDER, SERVICE_SETTINGS, Settings, default_file, load
+from pertoken.errors import BadInput, StoreError
 from pertoken.printable import literal_lines
 from pertoken.settings.owners import LABEL, is_basis
+from pertoken.text.amounts import beside, show_headline, show_in, show_of
+from pertoken.units import parse_duration_s, parse_time
 
 if TYPE_CHECKING:
-    from pertoken.config import Settings
+    from pathlib import Path
+
     from pertoken.reports.gates import Gate
     from pertoken.settings.alerts import Comparison
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.connect.open import Store
 
 
-Command = Callable[..., Any]
+Command = Callable[..., object]
 
 
 class GroupingType(click.Choice[str]):
@@ -41,13 +51,47 @@ def _config_option(default: str) -> Callable[[Command], Command]:
     return click.option("--config", "config_file", metavar="FILE", help=f"Settings file [default: {default}].")
 
 
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The database and the settings file that a command names."""
+
+    config_file: str | None
+    db: str | None
+
+    def settings(self, **options: object) -> Settings:
+        """Return the settings with these options; those beside the database where no file is named. Raises BadInput."""
+        return settings_of(self.config_file or _file_beside(self.db), db=self.db, **options)
+
+    def located(self, **options: object) -> tuple[Settings, StoreLocation]:
+        """Return the settings, and the location of the database. Raises BadInput."""
+        from pertoken.store.connect.location import locate
+
+        settings = self.settings(**options)
+        return settings, locate(settings.db, settings.advice)
+
+    def opened(self, moment: AsOf | None = None, **options: object) -> tuple[Settings, Store]:
+        """Return the settings, and the database for reading. Raises StoreError; BadInput for an unrecorded moment."""
+        from pertoken.store.connect.open import open_store
+
+        settings, where = self.located(**options)
+        store = open_store(where)
+        if moment is not None:
+            check_recorded(moment, store)
+        return settings, store
+
+
 def db_option(command: Command) -> Command:
-    """`--db DIR|URL`, with `--config`."""
+    """`--db DIR|URL` with `--config`, which the command takes together as `database`."""
+
+    @wraps(command)
+    def with_database(*arguments: object, config_file: str | None, db: str | None, **options: object) -> object:
+        return command(*arguments, database=Database(config_file, db), **options)
+
     return click.option(
         "--db",
         metavar="DIR|URL",
         help="Database: a folder, or a postgresql:// URL [default: the service's folder, else your own].",
-    )(_config_option("pertoken.toml beside the database, else the platform's")(command))
+    )(_config_option("pertoken.toml beside the database, else the platform's")(with_database))
 
 
 def json_option(command: Command) -> Command:
@@ -62,10 +106,12 @@ def engine_option(command: Command) -> Command:
 
 
 def at_option(command: Command) -> Command:
-    """`--at TIME`, which `as_of` reads."""
+    """`--at TIME`, which the command takes as `moment`."""
     return click.option(
         "--at",
+        "moment",
         metavar="TIME",
+        callback=lambda context, option, text: as_of(text),
         help="Compute everything as of this whole minute: 2026-11-21T10:00Z, 2026-11-21, or -3h. [default: now]",
     )(command)
 
@@ -79,14 +125,8 @@ class AsOf:
     """Whether `--at` gave it: then it is a whole minute, and everything recorded later is left out."""
 
 
-def as_of(text: str | None) -> AsOf:
+def as_of(text: str | None = None) -> AsOf:
     """Return the instant of `--at`, or now. Raises BadInput for an invalid or future time."""
-    import time
-
-    from pertoken.errors import BadInput
-    from pertoken.text.amounts import show_of
-    from pertoken.units import parse_time
-
     now_s = time.time()
     if text is None:
         return AsOf(int(now_s), dated=False)
@@ -100,9 +140,16 @@ def as_of(text: str | None) -> AsOf:
     return AsOf(ts // 60 * 60, dated=True)
 
 
+def seconds_of(option: str, text: str) -> float:
+    """Return the duration that an option states. Raises BadInput."""
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from None
+
+
 def check_recorded(moment: AsOf, store: Store) -> None:
     """Raise BadInput if `--at` lies before anything was recorded."""
-    from pertoken.errors import BadInput
     from pertoken.window.reading import first_recorded
 
     if not moment.dated:
@@ -122,8 +169,6 @@ def report_faults(moment: AsOf, store: Store, seconds: int) -> None:
 
 
 def _utc(ts: int) -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -139,13 +184,30 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo("\n".join(lines), err=err, nl=nl)
 
 
-def echo_json(values: Any) -> None:
+def echo_json(values: object) -> None:
     """Print values as JSON, with amounts in US dollars and, beside them, in the currency of the settings."""
-    import json
-
-    from pertoken.text.amounts import beside
-
     echo(json.dumps(beside(values), indent=2))
+
+
+def has_person() -> bool:
+    """Return whether there is a person to ask."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: str, unasked: str, declined: str) -> None:
+    """Ask a person. Raises BadInput: `unasked` without a terminal, `declined` after a no."""
+    if not has_person():
+        raise BadInput(unasked)
+    if not click.confirm(question):
+        raise BadInput(declined)
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a file. Raises StoreError."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def text_width() -> int | None:
@@ -162,33 +224,19 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def settings_of(config_file: str | None, **options: Any) -> Settings:
-    """Return settings of file, environment and these options; show amounts in their currency. Raises BadInput.
-
-    Of a command with `db`, a settings file beside the database is read unless another one is named.
-    """
-    from pertoken.config import load
-    from pertoken.text.amounts import show_headline, show_in
-
-    if not config_file and "db" in options:
-        config_file = _file_beside(options["db"])
-    settings = load(config_file, **options)
+def settings_of(config_file: str | None, **options: object) -> Settings:
+    """Return settings of file, environment and these options; show amounts in their currency. Raises BadInput."""
+    settings = load(config_file, os.environ, **options)
     show_in(settings.currency)
     show_headline(settings.headline)
     return settings
 
 
 def _file_beside(db: str | None) -> str | None:
-    """Return the settings file in the folder of a database, or of the services for theirs; None if none is there or one
-    is named.
-
-    The file is reported.
+    """Report and return the settings file beside a database, or of the services; None if none is there or one is named.
 
     It can name programs and rules to run, so that one of another user is not read.
     """
-    import os
-
-    from pertoken.config import FILE_NAME, SERVICE_FOLDER, SERVICE_SETTINGS, default_file
     from pertoken.store.connect.location import locate
 
     db = db or os.environ.get("PERTOKEN_DB")
@@ -210,6 +258,22 @@ def _file_beside(db: str | None) -> str | None:
     return str(file)
 
 
+@contextmanager
+def recording_in(folder: Path | None) -> Iterator[None]:
+    """Keep agents off a folder (None: a server) meanwhile: its telemetry has one writer. Raises StoreError."""
+    from pertoken.store.connect.location import AgentLock
+
+    if folder is None:
+        yield
+        return
+    lock = AgentLock(folder)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def warn_of_other_settings(where: StoreLocation, settings: Settings) -> str | None:
     """Report on stderr that stored advice is of other settings than those in use; return that line, None if not so."""
     from pertoken.advisor.configuration import configuration_of, difference, stored_configuration
@@ -220,19 +284,19 @@ def warn_of_other_settings(where: StoreLocation, settings: Settings) -> str | No
     return changed
 
 
-def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def fail_on_option(command: Command) -> Command:
     """`--fail-on EXPR`."""
     return click.option(
         "--fail-on",
         "fail_on",
         metavar="EXPR",
         multiple=True,
-        callback=_read,
+        callback=_gates,
         help="Exit with 1 if this is true, such as 'usd_per_mtok[service=chat] > 2.5' (repeatable; docs/alerts.md).",
     )(command)
 
 
-def _read(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[Comparison, ...]:
+def _gates(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[Comparison, ...]:
     if not texts:
         return ()
     from pertoken.reports.gates import read_gates

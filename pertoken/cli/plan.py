@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from pertoken.cli.options import (
-    as_of,
+    AsOf,
+    Database,
     at_option,
-    check_recorded,
     db_option,
     echo,
     echo_json,
     json_option,
     report_faults,
-    settings_of,
     warn_of_other_settings,
 )
+from pertoken.cli.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,8 +64,7 @@ if TYPE_CHECKING:
 @at_option
 @json_option
 def plan(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     advisor_since: str | None,
     slos: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -74,7 +73,7 @@ def plan(
     traffic: str,
     prices: tuple[str, ...],
     tariff: str | None,
-    at: str | None,
+    moment: AsOf,
     as_json: bool,
 ) -> None:
     """Compose all advice into one plan: which changes, in which order, and what they save together.
@@ -87,28 +86,21 @@ def plan(
     nothing is stored. With --slo, --traffic, --price, --tariff or --at they always run. The same database and the same
     --at give the same plan.
     """
-
     from pertoken.advisor.plan.plan import Limits
     from pertoken.advisor.plan.what_if import WhatIf, price_of, slo_of, tariff_of, traffic_of
     from pertoken.advisor.planning import Planned
     from pertoken.costs.prices.stored import market_of
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.text.export import plan_values
     from pertoken.text.plan import plan_text
 
-    settings = settings_of(config_file, db=db, advisor_since=advisor_since)
     usd_per_kwh = None if tariff is None else tariff_of(tariff)
     what_if = WhatIf(traffic_of(traffic), dict(map(slo_of, slos)), tuple(map(price_of, prices)), usd_per_kwh)
-    moment = as_of(at)
-    where = locate(settings.db, settings.advice)
-    store = open_store(where)
-    check_recorded(moment, store)
-    report_faults(moment, store, int(settings.advisor_since))
-    market = market_of(store, settings.market_provider, settings.market_region)
+    settings, store = database.opened(moment, advisor_since=advisor_since)
     window_s = int(settings.advisor_since)
+    report_faults(moment, store, window_s)
+    market = market_of(store, settings.market_provider, settings.market_region)
     request = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)
-    other_settings = None if moment.dated or what_if else warn_of_other_settings(where, settings)
+    other_settings = None if moment.dated or what_if else warn_of_other_settings(store.location, settings)
     composed = _planned(request, Limits(exclude, max_effort, max_power_w), other_settings is None)
     if as_json:
         echo_json(plan_values(composed, window_s))
@@ -122,8 +114,8 @@ def _planned(request: Planned, limits: Limits, same_settings: bool) -> Plan:
     Advice of other settings than the plan's is not used.
     """
     from pertoken.advisor.planning import plan_of_advice, plan_of_rules
-    from pertoken.advisor.rules.discovery import Permission, find_rules, source_of
-    from pertoken.cli.progress import Progress
+    from pertoken.advisor.rules.discovery import find_rules
+    from pertoken.cli.advise import rule_sources
 
     with Progress("Planning") as progress:
 
@@ -135,12 +127,9 @@ def _planned(request: Planned, limits: Limits, same_settings: bool) -> Plan:
         )
         if rows:
             return plan_of_advice(request, rows, limits, show)
-        places = find_rules(request.settings, ())
-        for fault in filter(None, (candidate.fault for candidate in places)):
-            progress.clear()
-            echo(f"pertoken plan: {fault}", err=True)
-        allowed = (candidate for candidate in places if candidate.fault or candidate.permission is Permission.ALLOWED)
-        return plan_of_rules(request, [source_of(candidate, request.settings) for candidate in allowed], limits, show)
+        progress.clear()
+        sources = rule_sources(find_rules(request.settings), request.settings, "plan")
+        return plan_of_rules(request, sources, limits, show)
 
 
 def _standing(store: Store, window_s: int) -> Sequence[Recommendation]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.access import Access, access_of
+from pertoken.cli.options import Database, db_option, echo, json_option
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput, StoreError
+from pertoken.text.amounts import amount
+from pertoken.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +44,7 @@ INTERRUPTED = 130
 @json_option
 @db_option
 def probe(
-    endpoint: str,
-    seconds: float,
-    yes: bool,
-    exclusive: bool,
-    model: str | None,
-    as_json: bool,
-    config_file: str | None,
-    db: str | None,
+    endpoint: str, seconds: float, yes: bool, exclusive: bool, model: str | None, as_json: bool, database: Database
 ) -> None:
     """Measure an idle or drained replica through its OpenAI-compatible API at ENDPOINT, such as http://127.0.0.1:8000.
 
@@ -55,14 +57,11 @@ def probe(
 
     Exit 3 if it ended early, 130 after Ctrl-C.
     """
-    import json
     import secrets
-    import time
 
     from pertoken.agent.load_probe import Client, run, script
-    from pertoken.cli.progress import Progress
 
-    settings = settings_of(config_file, db=db)
+    settings = database.settings()
     url = base_url(endpoint)
     watch, reading = watched(url, settings, exclusive)
     name = model or (reading.served_model if reading else None) or listed_model(url, settings)
@@ -102,8 +101,6 @@ def base_url(endpoint: str) -> str:
     """Return an endpoint as a base URL. Raises BadInput for anything but an HTTP address."""
     from urllib.parse import urlsplit
 
-    from pertoken.errors import BadInput
-
     if "@" in endpoint:  # it is not repeated: it may hold a password
         raise BadInput("a server's address holds no user name or password; write it as http://127.0.0.1:8000")
     url = endpoint if "://" in endpoint else f"http://{endpoint}"
@@ -140,7 +137,7 @@ def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch 
     return watch, watch.reading
 
 
-def wait_idle(watch: ServerWatch | None, progress: Any) -> None:
+def wait_idle(watch: ServerWatch | None, progress: Progress) -> None:
     """Wait until the server had no request for a while; without a watch nothing is waited for."""
     from pertoken.agent.load_probe import IDLE_S, ProbeError
 
@@ -154,8 +151,6 @@ def wait_idle(watch: ServerWatch | None, progress: Any) -> None:
 
 def listed_model(url: str, settings: Settings) -> str:
     """Return the first model that a server lists. Raises ProbeError."""
-    import json
-
     from pertoken.agent.load_probe import ProbeError
     from pertoken.agent.scrape import Limits, ScrapeError, get
 
@@ -168,10 +163,8 @@ def listed_model(url: str, settings: Settings) -> str:
         raise ProbeError(f"{url}/v1/models: lists no model; name it with --model") from None
 
 
-def access_to(url: str, settings: Settings) -> Any:
+def access_to(url: str, settings: Settings) -> Access:
     """Return how a server is accessed by the settings."""
-    from pertoken.access import access_of
-
     return access_of(url, settings.agent_access)
 
 
@@ -183,10 +176,8 @@ def positive(value: object) -> int | None:
 def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | None, str | None]:
     """Return the database, the deployment recorded at an address, and the reason if there is none."""
     import socket
-    import time
 
     from pertoken.advisor.probed import probed_deployment
-    from pertoken.errors import StoreError
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
@@ -202,8 +193,6 @@ def _announcement(
     url: str, model: str, steps: Sequence[Step], seconds: float, probed: Probed | None
 ) -> tuple[str, ...]:
     from pertoken.agent.load_probe import IDLE_S, cost
-    from pertoken.text.amounts import amount
-    from pertoken.units import format_duration
 
     idle_s, total = IDLE_S, cost(steps)
     rate = probed.nano_usd_per_hour if probed else None
@@ -224,8 +213,6 @@ def _announcement(
 
 def consent(yes: bool) -> None:
     """Ask before requests are sent. Raises BadInput where there is no terminal to ask at."""
-    from pertoken.errors import BadInput
-
     if yes:
         return
     if not sys.stdin.isatty():
@@ -243,11 +230,7 @@ def _keep(
     facts: dict[str, object],
 ) -> str | None:
     """Store the measured points; return None, or the reason why they were not stored."""
-    import getpass
-    import time
-
     from pertoken.advisor.probed import keep
-    from pertoken.errors import StoreError
     from pertoken.migrations import upgrade
 
     if probed is None or not result.points:
@@ -268,8 +251,6 @@ def _plain(
     points: Sequence[OperatingPoint],
     facts: dict[str, object],
 ) -> dict[str, object]:
-    from dataclasses import asdict
-
     return {
         "endpoint": url,
         "started_ts": started_ts,

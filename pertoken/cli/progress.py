@@ -6,8 +6,10 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from pertoken.printable import literal
 from pertoken.units import format_duration
@@ -24,15 +26,18 @@ def _on_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-def progress_bar(label: str, length: int) -> Any:
-    """Return a bar on standard error for work of `length` steps, with the present phase cut to the terminal's width.
+@contextmanager
+def progress_bar(label: str, length: int) -> Iterator[Callable[[str, int], None]]:
+    """Show a bar on standard error for `length` steps; yield a function that sets its phase and the steps done.
 
-    A line that is wider would be wrapped, and each redraw would begin another one.
+    The phase is cut to the terminal's width: a wider line would be wrapped, and each redraw would begin another one.
     """
     import click
 
     room = shutil.get_terminal_size().columns - len(f"{label}  [{'#' * _BAR_WIDTH}]  100%  ") - 1
-    return click.progressbar(
+    phases: tuple[str, ...] = ()  # it iterates over none: `show` moves it
+    with click.progressbar(
+        phases,
         length=length,
         label=label,
         width=_BAR_WIDTH,
@@ -40,7 +45,14 @@ def progress_bar(label: str, length: int) -> Any:
         hidden=not _on_terminal(),
         item_show_func=lambda phase: literal(str(phase or ""))[: max(0, room)],
         show_eta=False,
-    )
+    ) as bar:
+
+        def show(phase: str, done: int) -> None:
+            bar.pos = max(bar.pos, min(length, done))  # it never moves back
+            bar.current_item = phase
+            bar.render_progress()
+
+        yield show
 
 
 class Progress:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ import click
 from pertoken.cli.lake import DUCKDB, is_lake, session, views
 from pertoken.cli.options import (
     AsOf,
-    as_of,
+    Database,
     at_option,
     check_recorded,
     db_option,
@@ -23,7 +25,10 @@ from pertoken.cli.options import (
     report_faults,
     settings_of,
     warn_of_other_settings,
+    write_file,
 )
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,15 +58,14 @@ if TYPE_CHECKING:
 @at_option
 @db_option
 def report(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     form: str | None,
     weekly: bool,
     start: str | None,
     end: str | None,
     out: Path | None,
     fail_on: tuple[Comparison, ...],
-    at: str | None,
+    moment: AsOf,
     engine: str | None,
 ) -> None:
     """Write what a period cost: spend, $/Mtok by model and tenant, where a dollar goes, savings and regressions.
@@ -77,29 +81,21 @@ def report(
 
     Each --fail-on is a gate over the period: exit 1 if one is true, 3 if one cannot be measured.
     """
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.reports.figures import period_of, read_figures
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
 
-    if is_lake(db):
+    if is_lake(database.db):
         if weekly or form not in ("html", "md") or fail_on or end is not None:
             raise BadInput("of a lake there is --html and --md, with --from and --at alone")
-        moment, settings = as_of(at), settings_of(config_file)
+        settings = settings_of(database.config_file)
         period = period_of(start, end, moment.ts, dated=moment.dated)
-        return _write_lake(str(db), form, period.hours, moment, engine, settings.budget_usd_per_month, out)
+        return _write_lake(str(database.db), form, period.hours, moment, engine, settings.budget_usd_per_month, out)
     if weekly:
         if form is not None or start is not None or fail_on:
             raise BadInput("--weekly always covers seven days as text: give it with --to, --out or --at only")
-
-        return send_week(settings_of(config_file, db=db), end or "file", out, as_of(at))
+        return send_week(database.settings(), end or "file", out, moment)
     if form is None:
         raise BadInput("choose a format: --html, --md, --csv or --focus")
-    settings = settings_of(config_file, db=db)
-    moment = as_of(at)
-    store = open_store(locate(settings.db, settings.advice))
-    check_recorded(moment, store)
+    settings, store = database.opened(moment)
     warn_of_other_settings(store.location, settings)
     period = period_of(start, end, moment.ts, dated=moment.dated)
     report_faults(AsOf(period.end, period.dated), store, period.seconds)
@@ -113,13 +109,8 @@ def report(
 
 def _write(text: str, form: str, out: Path | None, what: str) -> None:
     """Write a report to a file, else to standard output."""
-    from pertoken.errors import StoreError
-
     if out is not None:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+        write_file(out, text)
         echo(f"{out}: {what}.", err=True)
     elif form == "md":
         echo(text, nl=False)
@@ -130,7 +121,6 @@ def _write(text: str, form: str, out: Path | None, what: str) -> None:
 def _write_lake(
     db: str, form: str, hours: int, moment: AsOf, engine: str | None, budget_usd: float | None, out: Path | None
 ) -> None:
-    from pertoken.cli.progress import Progress
     from pertoken.reports.html import lake_html, lake_markdown
 
     with Progress(f"Reading {hours} hours of {db}"), session(db, hours, moment, engine or DUCKDB) as opened:
@@ -166,8 +156,6 @@ DESTINATIONS = ("file", "webhook", "mail")
 
 def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> None:
     """Write the week to a file, or send it. Raises StoreError, BadInput, NotDelivered."""
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput, StoreError
     from pertoken.reports.markdown import week_of, weekly_lines
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -190,9 +178,6 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
 
         send(settings, lines[0], text)
     elif to == "webhook" and settings.delivery_webhook is not None:
-        import json
-        import time
-
         from pertoken.reports.delivery import post, read_secret
 
         secret = read_secret(settings.delivery_secret_file, settings.delivery_secret_env, "delivery.secret_file")
@@ -202,7 +187,4 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
     elif out is None:
         echo(text, nl=False)
     else:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+        write_file(out, text)

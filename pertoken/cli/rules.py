@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import json
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import config_option, db_option, echo, json_option, settings_of
+from pertoken.cli.options import Database, config_option, db_option, echo, json_option, settings_of, terminal_width
+from pertoken.errors import BadInput
 from pertoken.printable import hanging_indent
 from pertoken.units import format_duration
 
@@ -89,47 +90,35 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     A rule is loaded, disabled (`pertoken rules disable`), denied (`advisor.allow`, `advisor.deny`, or a file that other
     users may write) or broken. It is confined if the kernel denies it the network and files outside a temporary folder.
     """
-    import json
-    from dataclasses import asdict
-
     from pertoken.advisor.rules.discovery import DROP_IN, unknown_options
     from pertoken.advisor.rules.listing import entries, listed
 
     settings = settings_of(config_file)
-    places = listed(settings)
-    rule_entries = entries(places)
-    for line in unknown_options(
-        (*(entry.plugin.name for entry in places), *(entry.id for entry in rule_entries)), settings
-    ):
+    plugins = listed(settings)
+    rule_entries = entries(plugins)
+    names = (*(entry.plugin.name for entry in plugins), *(entry.id for entry in rule_entries))
+    for line in unknown_options(names, settings):
         echo(f"pertoken rules: {line}", err=True)
     if as_json:
         echo(json.dumps([asdict(entry) for entry in rule_entries], indent=2))
         return
     width = terminal_width()
     echo("\n".join(_table(rule_entries, settings.folder, width)))
-    for label in dict.fromkeys(
-        entry.confinement for entry in rule_entries if entry.confinement not in (None, "confined")
-    ):
-        names = ", ".join(dict.fromkeys(entry.id for entry in rule_entries if entry.confinement == label))
-        echo("\n".join(_wrapped(f"{label}: {names}", width, "    ")))
+    for label in dict.fromkeys(entry.confinement for entry in rule_entries):
+        if label not in (None, "confined"):
+            ids = ", ".join(dict.fromkeys(entry.id for entry in rule_entries if entry.confinement == label))
+            echo("\n".join(_wrapped(f"{label}: {ids}", width, "    ")))
     echo(f"Files with rules of your own go into {settings.folder / DROP_IN}.")
-
-
-def terminal_width() -> int | None:
-    """Return the columns of the terminal; None where output goes to a file or a pipe, which is never wrapped."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _table(rule_entries: Sequence[Entry], folder: Path, width: int | None) -> Iterator[str]:
     """Yield a line for each rule; titles and reasons go to a second line if the terminal is too narrow."""
-    rows = [
-        (
-            *(entry.id, entry.state, "" if entry.window_s is None else format_duration(entry.window_s)),
-            _origin(entry, folder),
-            _short(entry.confinement),
-        )
-        for entry in rule_entries
-    ]
+    rows = []
+    for entry in rule_entries:
+        window = "" if entry.window_s is None else format_duration(entry.window_s)
+        # Of a file in the folder of the settings, the name without that folder.
+        origin = f"{entry.origin.removeprefix(f'{folder}/')} {entry.version or ''}".rstrip()
+        rows.append((entry.id, entry.state, window, origin, (entry.confinement or "").partition(" (")[0]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
     texts = [entry.reason or entry.title or "" for entry in rule_entries]
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)) for row in rows]
@@ -146,15 +135,6 @@ def _wrapped(text: str, width: int | None, indent: str) -> list[str]:
     if width is None or len(text) <= width:
         return [text] if text else []
     return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def _origin(entry: Entry, folder: Path) -> str:
-    """Return the origin of a rule; a file in the folder of the settings is shown without that folder."""
-    return f"{entry.origin.removeprefix(f'{folder}/')} {entry.version or ''}".rstrip()
-
-
-def _short(confinement: str | None) -> str:
-    return (confinement or "").partition(" (")[0]
 
 
 @rules.command("explain", short_help="Show the page of a rule: why, when it is wrong, its options.")
@@ -179,20 +159,14 @@ def explain(config_file: str | None, name: str) -> None:
 @rules.command("record", short_help="Show promised and realised savings by rule.")
 @db_option
 @json_option
-def record(config_file: str | None, db: str | None, as_json: bool) -> None:
+def record(database: Database, as_json: bool) -> None:
     """Show the ratio of realised to promised savings of each rule, from the receipts of its recommendations.
 
     The ratio starts at 1; each receipt moves it by its certainty. The number after ± is its standard deviation.
     """
-    import json
-    from dataclasses import asdict
-
     from pertoken.proof.judging.receipts import read_receipts, records
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
 
-    settings = settings_of(config_file, db=db)
-    store = open_store(locate(settings.db, settings.advice))
+    _, store = database.opened()
     ratios: tuple[RuleRecord, ...] = ()
     if store.advice is not None:
         with store.read("advice") as connection:
@@ -219,13 +193,12 @@ def disable(config_file: str | None, rule_id: str) -> None:
     Its ID is stored in disabled-rules.txt beside the settings file; the file or entry point of that name is not loaded.
     """
     from pertoken.advisor.rules import discovery
-    from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import entries, listed, refuse_unknown_rule, unknown
 
     settings = settings_of(config_file)
-    places = find_rules(settings)
-    refuse_unknown_rule(rule_id, places)
-    if rule_id not in {candidate.name for candidate in places}:
+    plugins = discovery.find_rules(settings)
+    refuse_unknown_rule(rule_id, plugins)
+    if rule_id not in {plugin.name for plugin in plugins}:
         rule_ids = {entry.id for entry in entries(listed(settings))}
         if rule_id not in rule_ids:
             raise unknown(rule_id, rule_ids)
@@ -239,7 +212,6 @@ def disable(config_file: str | None, rule_id: str) -> None:
 def enable(config_file: str | None, rule_id: str) -> None:
     """Switch the rule ID on again."""
     from pertoken.advisor.rules import discovery
-    from pertoken.errors import BadInput
 
     settings = settings_of(config_file)
     if rule_id not in (off := discovery.disabled(settings.folder)):

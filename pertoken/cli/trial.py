@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.cli.options import Database, db_option, echo, json_option
+from pertoken.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +46,7 @@ INTERRUPTED = 130
 @db_option
 @json_option
 def trial(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     advice_id: str,
     minutes: int | None,
     blocks: int | None,
@@ -62,23 +66,15 @@ def trial(
 
     Ctrl-C stops waiting, not the trial: the same command continues it.
     """
-    import getpass
-    import json
-    import time
-    from dataclasses import asdict
-
     from pertoken.costs.prices.stored import market_of
-    from pertoken.errors import BadInput
     from pertoken.proof.stored import find, stored
     from pertoken.proof.trials import look
     from pertoken.proof.trials.trial import Status, read_trials, running
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
     from pertoken.text.lifecycle import instructions, result_lines
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     store = open_store(where, keep=True)
     if store.advice is None:
         raise BadInput(f"{where}: holds no advice yet; `pertoken advise` makes some")
@@ -127,7 +123,6 @@ def _asking(current: Trial, settings: Settings, endpoint: str | None, control_en
     from pertoken.agent.load_probe import Client
     from pertoken.cli.check import answers_of
     from pertoken.cli.probe import access_to, base_url, listed_model
-    from pertoken.errors import BadInput
 
     if endpoint is None:
         return None
@@ -149,7 +144,6 @@ def _wait(
 ) -> Trial:
     """Read telemetry until a trial has ended; print its waiting reason to standard error whenever that changes."""
     import threading
-    import time
 
     from pertoken.proof.recommendation import short_id
     from pertoken.proof.trials.trial import Status

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -14,7 +14,7 @@ from pertoken.costs.prices.stored import price_book
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import MINUTE
 from pertoken.window.figures import counted_ms, observed_share
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownDevice
 from pertoken.window.reading import DAY, Piece, Window
 from pertoken.window.totals import Details, Recent, Totals
 
@@ -101,7 +101,7 @@ class Bill:
         return BilledBuckets(self.window, self.prices, bucket_s)
 
     @cached_property
-    def payers(self) -> Mapping[int, Any]:
+    def payers(self) -> Mapping[int, KnownDevice]:
         """Rows of the devices that are paid for, by id: a MIG device is paid for with its GPU."""
         return {device_id: row for device_id, row in self.inventory.devices.items() if row.parent_id is None}
 

@@ -41,11 +41,13 @@ def fleet(
     devices = [row for row in inventory.devices.values() if row.parent_id is None]
     hosts = _hosts(devices, inventory, market, settings, owned)
     deployments: dict[str, list[Deployment]] = defaultdict(list)
-    shared: dict[Model | Placement, Any] = {}
+    models: dict[Model, Model] = {}
+    placements: dict[Placement, Placement] = {}
     for row in inventory.running.values():
         deployment = deployment_of(row, inventory, hosts, market, settings)
         # Equal models and placements are one object, which rules and pricing compare much faster than several.
-        model, placement = (shared.setdefault(value, value) for value in (deployment.model, deployment.placement))
+        model = models.setdefault(deployment.model, deployment.model)
+        placement = placements.setdefault(deployment.placement, deployment.placement)
         deployments[deployment.serves[0][0]].append(replace(deployment, model=model, placement=placement))
     settings_of = {service.name: service for service in settings.services}
     return Fleet(
@@ -199,7 +201,7 @@ def deployment_of(
         model=_model(row, market),
         engine=row.engine_kind,
         engine_version=row.engine_version,
-        **_shown_sizes(_knobs(row, held), row, held),
+        **_knobs(row, held),
         deployment_id=row.deployment_id,
         epoch_id=row.epoch_id,
         served_model=row.served_model,
@@ -212,14 +214,17 @@ def deployment_of(
 def _common(placements: Sequence[Placement]) -> Placement:
     """Return what several hosts of one deployment have in common."""
     values = {field.name: {getattr(placement, field.name) for placement in placements} for field in fields(Placement)}
-    common: dict[str, Any] = {
-        name: values_of_host.pop() for name, values_of_host in values.items() if len(values_of_host) == 1
-    }
-    return Placement(**common)
+    return Placement(**{name: distinct.pop() for name, distinct in values.items() if len(distinct) == 1})
+
+
+_SIZES = ("tp", "pp", "dp")
 
 
 def _knobs(row: KnownEpoch, held: Sequence[KnownDevice]) -> dict[str, Any]:
-    """Return the knobs of an epoch and the power limit of its devices; one that is not possible is not known."""
+    """Return the knobs of an epoch and the power limit of its devices; one that is not possible is not known.
+
+    Neither are parallel sizes that contradict the GPUs on which the driver shows the processes.
+    """
     limits = {device.power_limit_mw for device in held}
     seen = json.loads(row.knobs)
     if len(limits) == 1 and (limit := limits.pop()) is not None:
@@ -233,24 +238,16 @@ def _knobs(row: KnownEpoch, held: Sequence[KnownDevice]) -> dict[str, Any]:
     for name in undetermined(seen):
         if name in knobs() and "other" in knobs()[name].values:
             values.setdefault(name, "other")  # without it, 16 bits would be taken for the default
-    return values
-
-
-def _shown_sizes(values: dict[str, Any], row: KnownEpoch, held: Sequence[KnownDevice]) -> dict[str, Any]:
-    """Return the knobs without parallel sizes that contradict the GPUs on which the driver shows the processes.
-
-    Ranks on several hosts may have GPUs that no agent sees, and ranks on parts of a GPU or on CPUs share a device.
-    """
-    sizes = [values[name] for name in ("tp", "pp", "dp") if name in values]
-    whole_gpus = bool(held) and all(device.kind == "gpu" for device in held)
-    if not sizes or not whole_gpus or "rendezvous" in row.knobs or math.prod(sizes) == len(held):
-        return values
-    return {name: value for name, value in values.items() if name not in ("tp", "pp", "dp")}
+    sizes = [size for name in _SIZES if isinstance(size := values.get(name), int)]
+    # Ranks on several hosts may have GPUs that no agent sees, and ranks on parts of a GPU or on CPUs share a device.
+    whole_gpus = bool(held) and all(device.kind == "gpu" for device in held) and "rendezvous" not in row.knobs
+    contradict = bool(sizes) and whole_gpus and math.prod(sizes) != len(held)
+    return {name: value for name, value in values.items() if not (contradict and name in _SIZES)}
 
 
 def _model(row: KnownEpoch, market: Market) -> Model:
     """Return its shape by its own files and engine, completed by what the catalog knows of its name."""
-    known = market.model(row.model_path or "") or market.model(row.served_model) or Model(row.served_model)
+    listed = market.model(row.model_path or "") or market.model(row.served_model) or Model(row.served_model)
     facts = json.loads(row.model_facts) if row.model_facts else {}
     names = {field.name for field in fields(Model)}
-    return replace(known, **{name: value for name, value in facts.items() if name in names})
+    return replace(listed, **{name: value for name, value in facts.items() if name in names})

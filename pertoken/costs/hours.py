@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import HOUR_MS, MTOK, first_hour
 from pertoken.window.columns import NULL, Ints, Mask
 from pertoken.window.figures import STALE_TICKS, observed_share, per_mtok
-from pertoken.window.inventory import Inventory, follows
+from pertoken.window.inventory import Inventory, KnownEpoch, follows
 
 
 class ModelHour(NamedTuple):
@@ -124,7 +124,7 @@ _COUNTS = ("prompt_tokens", "generated_tokens", "observed_ms", "cached_tokens", 
 
 
 def model_hours(
-    bill: Bill, named: Callable[[Any], str] = attrgetter("served_model")
+    bill: Bill, named: Callable[[KnownEpoch], str] = attrgetter("served_model")
 ) -> dict[str, list[ModelHour | None]]:
     """Return the cost and tokens of each model's deployments in each hour of the clock that the window touches.
 
@@ -139,7 +139,7 @@ def model_hours(
 class _Hours:
     """Hours by dense numbers: a slot is an epoch in an hour, a cell a model in an hour."""
 
-    def __init__(self, billed: BilledBuckets, prices: PriceBook, named: Callable[[Any], str]) -> None:
+    def __init__(self, billed: BilledBuckets, prices: PriceBook, named: Callable[[KnownEpoch], str]) -> None:
         self._billed, self._prices = billed, prices
         self._window, self._inventory = billed.window, billed.window.inventory
         self._first = self._window.start // HOUR
@@ -275,7 +275,7 @@ def _sum(slots: Ints, values: Ints, n: int) -> Ints:
     return total
 
 
-def _any(slots: Ints, n: int) -> Any:
+def _any(slots: Ints, n: int) -> Mask:
     present = np.zeros(n, bool)
     present[slots] = True
     return present

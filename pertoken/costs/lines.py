@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from pertoken.window.reading import ServedBuckets, Window
 from pertoken.window.totals import HeldTime
 
 _NO_SHARES: Mapping[int, tuple[int, int]] = {}
+_HeldShares = tuple[tuple[int, tuple[int, int]], ...]
+"""Epochs that held a device, each with its held and busy nanoseconds."""
 
 
 @dataclass(slots=True)
@@ -103,7 +105,7 @@ def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, PaidDevice
                 devices.values(), prices, previous_start, held_time.start
             )
         previous_start = held_time.start
-        alike: dict[tuple[int, int, tuple[Any, ...]], list[int]] = {}  # as the GPUs of one deployment are
+        alike: dict[tuple[int, int, _HeldShares], list[int]] = {}  # as the GPUs of one deployment are
         # A MIG device is paid for with its GPU.
         paid = [row for row in held_time.times if row[0] in devices and devices[row[0]].parent_id is None]
         rates = prices.rates((devices[device_id] for device_id, _, _ in paid), held_time.start)

@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.hours import ModelHour, ModelHours, model_hours
@@ -19,7 +19,7 @@ from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.units import apportion, first_hour, format_count
 from pertoken.window.figures import per_mtok
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownEpoch
 from pertoken.window.tenants import Tenant, TenantTokens
 
 MAX_CACHED = 1.1
@@ -307,7 +307,7 @@ def spend_of(
     return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes, bases)
 
 
-def naming(inventory: Inventory, by: str) -> Callable[[Any], str]:
+def naming(inventory: Inventory, by: str) -> Callable[[KnownEpoch], str]:
     """Return a function from the row of an epoch to its owner, for a basis of owners, else to its served model.
 
     Worker ranks have the model of their head rank.
@@ -318,7 +318,7 @@ def naming(inventory: Inventory, by: str) -> Callable[[Any], str]:
     return lambda row: owners[row.epoch_id] or NO_OWNER
 
 
-def _by_name(money: Money, name_of: Callable[[Any], str], inventory: Inventory) -> dict[str, int]:
+def _by_name(money: Money, name_of: Callable[[KnownEpoch], str], inventory: Inventory) -> dict[str, int]:
     """Return what the epochs of each name carry of the bill."""
     row_of = {row.epoch_id: row for row in inventory.epochs}
     nano_usd: dict[str, int] = defaultdict(int)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from pertoken.forecast.served import Load
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
 
+Knobs = Mapping[str, Any]
+"""Values of fields of a `Deployment`, by name."""
 HEALTHY = "healthy"
 """Kind of a scene without a planted problem."""
 FOLLOWED = "followed"
@@ -76,6 +78,23 @@ class Severity:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Change that solves the problem of a scene, or values of its earlier epoch that differ."""
+
+    knobs: Knobs = field(default_factory=dict)
+    version: str | None = None
+    host_type: str | None = None
+    release: bool = False
+    """Whether one host fewer serves the same."""
+    spot: bool = False
+    nights: bool = False
+    """Whether hosts stop while there are no requests."""
+    restart: bool = False
+    shorter: bool = False
+    """Whether prompts are shorter, by the severity."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
     """One service on its own hosts, with its planted problem."""
 
@@ -98,9 +117,9 @@ class Scene:
     load: tuple[float, float] | None = None
     peak_to_trough: float = 3.0
     weekend: float = 0.6
-    knobs: Mapping[str, Any] = field(default_factory=dict)
-    before: Mapping[str, Any] = field(default_factory=dict)
-    """`version` or `knobs` of its earlier epoch, where they differ; empty without one."""
+    knobs: Knobs = field(default_factory=dict)
+    earlier: Change | None = None
+    """Version or knobs of its earlier epoch, where they differ; None without one."""
     severity: Severity | None = None
     stuck_h: tuple[float, float] | None = None
     isolation: str | None = None
@@ -109,7 +128,7 @@ class Scene:
     """Whether its rules run per deployment, so that the target of advice includes the host."""
     days: int = 0
     """Days of history that its rules need."""
-    fix: Mapping[str, Any] = field(default_factory=dict)
+    fix: Change = Change()
 
     @property
     def hosts(self) -> int:
@@ -136,14 +155,14 @@ def _scene(row: Mapping[str, Any]) -> Scene:
     for name in ("host_types", "rules", "names", "running", "load", "stuck_h"):
         if name in fields:
             fields[name] = tuple(fields[name])
+    for name in ("earlier", "fix"):
+        if name in fields:
+            fields[name] = Change(**fields[name])
     if "severity" in fields:
-        fields["severity"] = _severity(fields["severity"])
+        drawn = fields["severity"]
+        ((kind, name),) = ((key, value) for key, value in drawn.items() if key not in ("low", "high"))
+        fields["severity"] = Severity(kind, name, drawn["low"], drawn["high"])
     return Scene(**fields)
-
-
-def _severity(row: Mapping[str, Any]) -> Severity:
-    (kind, name), *_ = ((key, value) for key, value in row.items() if key not in ("low", "high"))
-    return Severity(kind, name, row["low"], row["high"])
 
 
 @cache
@@ -184,7 +203,7 @@ class DrawnEngine:
     previous_runs: Deployment | None = None
     """Its deployment in the first part of the history; None without a change."""
     changed_share: float = 0.5
-    """Share of the history before the change from `before` to `runs`."""
+    """Share of the history before the change from `previous_runs` to `runs`."""
     stuck_h: float = 0.0
     """Hours at the end of the history in which it serves nothing."""
 
@@ -254,27 +273,27 @@ def worth(problem: Problem, hosts: Sequence[DrawnHost], engines: Sequence[DrawnE
     fix, spend = problem.scene.fix, sum(usd_per_hour(host.host_type, market) for host in hosts)
     per_hour = spend / len(hosts)
     saved, bankable = 0.0, True
-    if "release" in fix:
+    if fix.release:
         saved = per_hour if _holds(engines, len(hosts) - 1, market) else 0.0
-    elif "spot" in fix:
+    elif fix.spot:
         spot = _listed(hosts[0].host_type, "spot", market)
         saved = (len(hosts) - 1) * max(0.0, per_hour - spot) if spot is not None else 0.0
-    elif "host_type" in fix:
-        destination = host_types()[fix["host_type"]]
+    elif fix.host_type is not None:
+        destination = host_types()[fix.host_type]
         moved = [replace(engine, runs=on(engine.runs, destination)) for engine in engines]
         saved = spend - len(hosts) * usd_per_hour(destination, market) if _holds(moved, len(moved), market) else 0.0
-    elif "nights" in fix:
+    elif fix.nights:
         saved = spend * _off_share(engines[0])
     else:
         bankable = False
         changes = [_changed(engine, fix, problem.severity) for engine in engines]
         saved = sum(capacity(old, new, per_hour, market) for old, new in zip(engines, changes, strict=True))
-        if "restart" in fix:
+        if fix.restart:
             saved = spend
     return Worth(saved * HOURS_PER_MONTH, saved / spend, bankable)
 
 
-def of_knobs(engines: Sequence[DrawnEngine], per_hour: float, knobs: Mapping[str, Any], market: Market) -> float:
+def of_knobs(engines: Sequence[DrawnEngine], per_hour: float, knobs: Knobs, market: Market) -> float:
     """Return the capacity dollars per month that a proposed change of knobs truly frees."""
     return HOURS_PER_MONTH * sum(
         capacity(engine, replace(engine, runs=resized(engine.runs, knobs)), per_hour, market) for engine in engines
@@ -330,7 +349,11 @@ def usd_per_hour(host_type: HostType, market: Market) -> float:
 
 def on(runs: Deployment, host_type: HostType) -> Deployment:
     """Return a deployment moved to hosts of another type."""
-    placement = Placement(
+    return replace(runs, placement=_placement(host_type))
+
+
+def _placement(host_type: HostType) -> Placement:
+    return Placement(
         host_type.provider,
         host_type.region,
         host_type.instance_type,
@@ -338,27 +361,21 @@ def on(runs: Deployment, host_type: HostType) -> Deployment:
         host_type.devices,
         host_type.purchase or "owned",
     )
-    return replace(runs, placement=placement)
 
 
-def resized(runs: Deployment, knobs: Mapping[str, Any]) -> Deployment:
+def resized(runs: Deployment, knobs: Knobs) -> Deployment:
     """Return a deployment with other knobs, on the number of devices that they need."""
     changed = replace(runs, **knobs)
     return replace(changed, device_ids=tuple(range(changed.n_devices or 1)))
 
 
-def _changed(drawn: DrawnEngine, fix: Mapping[str, Any], severity: float | None) -> DrawnEngine:
-    changed = drawn
-    if "knobs" in fix:
-        changed = replace(changed, runs=resized(changed.runs, fix["knobs"]))
-    if "version" in fix:
-        changed = replace(changed, runs=replace(changed.runs, engine_version=fix["version"]))
-    if "shorter" in fix and severity is not None:
-        changed = replace(
-            changed,
-            client_load=replace(changed.client_load, prompt_len=changed.client_load.prompt_len * (1 - severity)),
-        )
-    return changed
+def _changed(drawn: DrawnEngine, fix: Change, severity: float | None) -> DrawnEngine:
+    runs, load = resized(drawn.runs, fix.knobs) if fix.knobs else drawn.runs, drawn.client_load
+    if fix.version is not None:
+        runs = replace(runs, engine_version=fix.version)
+    if fix.shorter and severity is not None:
+        load = replace(load, prompt_len=load.prompt_len * (1 - severity))
+    return replace(drawn, runs=runs, client_load=load)
 
 
 def _week(drawn: DrawnEngine, market: Market) -> tuple[Engine, Course]:
@@ -499,8 +516,8 @@ def _engines(
     rng: np.random.Generator, scene: Scene, service: str, hosts: Sequence[str], host_type: HostType, market: Market
 ) -> tuple[list[DrawnEngine], float | None]:
     severity = None
-    knobs, cached, shape, versions = dict(scene.knobs), scene.cached, _shape(scene), []
-    knobs = {name: host_type.devices if value == "all" else value for name, value in knobs.items()}
+    cached, shape, versions = scene.cached, Shape(scene.trace, scene.peak_to_trough, scene.weekend), []
+    knobs = {name: host_type.devices if value == "all" else value for name, value in scene.knobs.items()}
     drawn = scene.severity
     if drawn is not None:
         severity = float(np.exp(rng.uniform(np.log(drawn.low), np.log(drawn.high))))
@@ -525,7 +542,10 @@ def _engines(
     )
     per_s = _rate(scene, rng, runs, truth, lengths, cached, mean_running, market)
     client_load = ClientLoad(shape, per_s, *lengths, cached)
-    old_runs = _before(runs, scene)
+    old_runs = None
+    if scene.earlier is not None:
+        version = scene.earlier.version or runs.engine_version
+        old_runs = replace(runs, engine_version=version, **scene.earlier.knobs)
     stuck = float(np.exp(rng.uniform(*np.log(scene.stuck_h)))) if scene.stuck_h else 0.0
     device_ids = tuple(range(runs.n_devices or 1))
     runs = replace(runs, device_ids=device_ids)
@@ -538,21 +558,9 @@ def _engines(
     ], severity
 
 
-def _before(runs: Deployment, scene: Scene) -> Deployment | None:
-    """Return the deployment of the earlier epoch; None without one."""
-    if not scene.before:
-        return None
-    version = scene.before.get("version", runs.engine_version)
-    return replace(runs, engine_version=version, **scene.before.get("knobs", {}))
-
-
 def _formats(rng: np.random.Generator) -> tuple[tuple[str, float], ...]:
     """Return the log deviation of each weight format from the table, with the spread of hosts outside the fit."""
     return tuple((name, float(0.1 * rng.standard_normal())) for name in ("bf16", "fp8", "int8", "int4"))
-
-
-def _shape(scene: Scene) -> Shape:
-    return Shape(scene.trace, scene.peak_to_trough, scene.weekend)
 
 
 def _around_midnight(hours: int) -> tuple[int, int]:
@@ -561,20 +569,13 @@ def _around_midnight(hours: int) -> tuple[int, int]:
 
 
 def deployment(
-    scene: Scene, service: str, host_type: HostType, knobs: Mapping[str, Any], version: str, market: Market
+    scene: Scene, service: str, host_type: HostType, knobs: Knobs, version: str, market: Market
 ) -> Deployment:
     """Return the deployment of a scene as the advisor reads it. Raises ValueError for an unknown model."""
     model = market.model(scene.model or "")
     if model is None:
         raise ValueError(f"fleet.toml: the catalog has no model {scene.model}")
-    placement = Placement(
-        host_type.provider,
-        host_type.region,
-        host_type.instance_type,
-        host_type.accelerator,
-        host_type.devices,
-        host_type.purchase or "owned",
-    )
+    placement = _placement(host_type)
     return Deployment(model, scene.engine, engine_version=version, **knobs, served_model=service, placement=placement)
 
 
@@ -597,9 +598,28 @@ def _rate(
     return min(running / token_s / lengths[1], MAX_LOAD * peak)
 
 
-def truth(fleet: DrawnFleet, market: Market) -> dict[str, Any]:
+class PlantedProblem(TypedDict):
+    """A planted problem with the true saving of fixing it, for JSON."""
+
+    target: str
+    kind: str
+    rules: list[str]
+    """Ids of the rules that would find it."""
+    saves_usd_per_month: float
+    share_of_spend: float
+    bankable: bool
+
+
+class FleetTruth(TypedDict):
+    """The planted problems of a fleet, and the targets without one, for JSON."""
+
+    problems: list[PlantedProblem]
+    healthy: list[str]
+
+
+def truth(fleet: DrawnFleet, market: Market) -> FleetTruth:
     """Return the problems of a fleet, the rules that would find each, and the true saving of fixing it."""
-    problems = []
+    problems: list[PlantedProblem] = []
     for problem in fleet.problems:
         hosts = [fleet.host(name) for name in problem.hosts]
         true_worth = worth(problem, hosts, fleet.of_service(problem.service), market)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from pertoken.advisor.rules.discovery import find_rules, source_of
 from pertoken.advisor.run import advise
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
-from pertoken.demo.fleet import DrawnEngine, Problem, resized
+from pertoken.demo.fleet import DrawnEngine, Knobs, Problem, resized
 from pertoken.demo.making import HOUR_S, SET_BY, TICKS_M, Demo, minutes_of, restore
 from pertoken.demo.rows import INTERVAL_S, EngineRows, HostRows, Steps
 from pertoken.errors import StoreError
@@ -89,9 +88,6 @@ class Live:
         for tick in minutes_of(host, engines, self._demo, steps).ticks(engines, len(steps.ts)):
             if self._until < tick.ts <= until:
                 yield tick
-
-
-Knobs = Mapping[str, Any]
 
 
 def advance(location: StoreLocation, demo: Demo, seconds: int, changes: Mapping[str, Knobs] | None = None) -> Demo:

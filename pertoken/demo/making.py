@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlalchemy import Table
@@ -16,7 +16,7 @@ from sqlalchemy import Table
 from pertoken.catalog.market import Market, load_market
 from pertoken.costs.prices.stored import Ownership
 from pertoken.demo import simulator
-from pertoken.demo.fleet import DrawnEngine, DrawnFleet, draw_fleet, usd_per_hour
+from pertoken.demo.fleet import DrawnFleet, draw_fleet, usd_per_hour
 from pertoken.demo.rows import (
     Columns,
     EngineRows,
@@ -34,6 +34,7 @@ from pertoken.demo.rows import (
     host_rows,
     hourly,
     table_rows,
+    ts_of,
 )
 from pertoken.demo.simulator import Course, DeviceReadings, Floats, Ints, course, engine, idling, working
 from pertoken.migrations import upgrade
@@ -46,6 +47,11 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from pertoken.store.schema.rows import Tick
 
 HOUR_S, DAY_S = 3600, 86_400
 DEMAND_SD = 0.06
@@ -97,48 +103,25 @@ def simulate(
     engine_row: EngineRows, steps: Steps, drift: Drift, seed: int, market: Market, *, stuck_ts: int | None = None
 ) -> Iterator[SimulatedEpoch]:
     """Yield the simulated epochs of an engine over `steps`."""
-    drawn = engine_row.drawn
-    for runs, row in zip(_runs(drawn), engine_row.epochs, strict=True):
+    drawn, load = engine_row.drawn, engine_row.drawn.client_load
+    versions = (drawn.runs,) if drawn.previous_runs is None else (drawn.previous_runs, drawn.runs)
+    for runs, row in zip(versions, engine_row.epochs, strict=True):
         inside = (steps.ts >= row.start_ts) & (steps.ts < (row.end_ts or 2**62))
         if not inside.any():
             continue
-        part = Steps(steps.ts[inside], steps.seconds)
-        yield simulate_epoch(engine_row, runs, row.epoch_id, part, drift, seed, market, stuck_ts=stuck_ts)
-
-
-def simulate_epoch(
-    engine_row: EngineRows,
-    runs: Deployment,
-    epoch_id: int,
-    steps: Steps,
-    drift: Drift,
-    seed: int,
-    market: Market,
-    *,
-    stuck_ts: int | None = None,
-) -> SimulatedEpoch:
-    """Return one simulated epoch: an engine that runs as `runs` over `steps`."""
-    drawn = engine_row.drawn
-    load = drawn.client_load
-    rng = np.random.default_rng((seed, engine_row.engine_id & (2**63 - 1), steps.seconds, int(steps.ts[0])))
-    hour_index = drift.at(steps.ts)
-    prompt_len = load.prompt_len * np.exp(drift.prompt[hour_index])
-    generated_len = load.generated_len * np.exp(drift.generated[hour_index])
-    cached = np.clip(load.cached * np.exp(drift.cached[hour_index]), 0.0, 0.98)
-    requests = simulator.requests(rng, load.shape, load.per_s, steps.ts, steps.seconds, drift.demand[hour_index])
-    true_engine = engine(runs, drawn.truth, market, prompt_len, generated_len, cached)
-    noise = np.exp(0.02 * rng.standard_normal(len(steps.ts)))
-    true_engine = replace(true_engine, scale=true_engine.scale[None, :] * noise[:, None])
-    silent = None if stuck_ts is None else np.clip((steps.ts + steps.seconds - stuck_ts) / steps.seconds, 0.0, 1.0)
-    return SimulatedEpoch(
-        engine_row,
-        runs,
-        epoch_id,
-        steps,
-        course(true_engine, steps.ts, steps.seconds, requests, silent),
-        prompt_len,
-        generated_len,
-    )
+        ts, seconds = steps.ts[inside], steps.seconds
+        rng = np.random.default_rng((seed, engine_row.engine_id & (2**63 - 1), seconds, int(ts[0])))
+        hour_index = drift.at(ts)
+        prompt_len = load.prompt_len * np.exp(drift.prompt[hour_index])
+        generated_len = load.generated_len * np.exp(drift.generated[hour_index])
+        cached = np.clip(load.cached * np.exp(drift.cached[hour_index]), 0.0, 0.98)
+        requests = simulator.requests(rng, load.shape, load.per_s, ts, seconds, drift.demand[hour_index])
+        true_engine = engine(runs, drawn.truth, market, prompt_len, generated_len, cached)
+        noise = np.exp(0.02 * rng.standard_normal(len(ts)))
+        true_engine = replace(true_engine, scale=true_engine.scale[None, :] * noise[:, None])
+        silent = None if stuck_ts is None else np.clip((ts + seconds - stuck_ts) / seconds, 0.0, 1.0)
+        operation = course(true_engine, ts, seconds, requests, silent)
+        yield SimulatedEpoch(engine_row, runs, row.epoch_id, Steps(ts, seconds), operation, prompt_len, generated_len)
 
 
 def devices_of(
@@ -166,10 +149,6 @@ def devices_of(
             )
         if not allocated:
             yield row.device_id, steps, idling(rng, len(steps.ts), host.accelerator, clock)
-
-
-def _runs(drawn: DrawnEngine) -> tuple[Deployment, ...]:
-    return (drawn.runs,) if drawn.previous_runs is None else (drawn.previous_runs, drawn.runs)
 
 
 MINUTES_H = 4
@@ -277,7 +256,7 @@ def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[Eng
 WEEK_S = 7 * 24 * HOUR_S
 
 
-def _events(engine: EngineRows, end_ts: int) -> Iterator[tuple[Any, ...]]:
+def _events(engine: EngineRows, end_ts: int) -> Iterator[tuple[object, ...]]:
     """Yield the events of an engine that an agent would store: discovered, restarted each week, and at its change.
 
     Without earlier restarts nothing could be proven of a change.
@@ -302,7 +281,7 @@ def _events(engine: EngineRows, end_ts: int) -> Iterator[tuple[Any, ...]]:
 
 def _history(
     host: HostRows, engines: Sequence[EngineRows], demo: Demo
-) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
+) -> Iterator[tuple[Table, Iterable[tuple[object, ...]]]]:
     """Yield the roll-ups of one host: hours, and minutes up to the first tick."""
     span = demo.span
     if len(span.hours.ts):
@@ -347,49 +326,43 @@ class Minutes:
         self.counters = {epoch.epoch_id: counter_columns(epoch.course, epoch.runs.engine) for epoch in epochs}
         self.host = _host_columns(host, epochs, steps, seed)
 
-    def rows(self, seconds: int, until: int = 2**62) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
+    def rows(self, seconds: int, until: int = 2**62) -> Iterator[tuple[Table, Iterable[tuple[object, ...]]]]:
         """Yield rows of the roll-ups of `seconds` that begin before `until`."""
-        yield t.host_rollup[seconds], _rows(t.host_rollup[seconds], self.host_rows.host_id, _before(self.host, until))
+        yield (
+            t.host_rollup[seconds],
+            table_rows(t.host_rollup[seconds], self.host_rows.host_id, _before(self.host, until)),
+        )
         for device_id, parts in self.devices.items():
             for part in parts:
-                yield t.device_rollup[seconds], _rows(t.device_rollup[seconds], device_id, _before(part, until))
+                yield t.device_rollup[seconds], table_rows(t.device_rollup[seconds], device_id, _before(part, until))
         for epoch_id, columns in self.deployments.items():
             table = t.deployment_rollup[seconds]
-            yield table, _rows(table, epoch_id, _before(columns, until))
-            ts = _ts(columns)
+            yield table, table_rows(table, epoch_id, _before(columns, until))
+            ts = ts_of(columns)
             selected = ts < until
-            yield (
-                t.histogram_rollup[seconds],
-                histogram_rows(
-                    epoch_id,
-                    ts[selected],
-                    [
-                        type(histogram)(histogram.metric, histogram.bounds, histogram.counts[selected])
-                        for histogram in self.histograms[epoch_id]
-                    ],
-                ),
-            )
+            observed = [
+                replace(histogram, counts=histogram.counts[selected]) for histogram in self.histograms[epoch_id]
+            ]
+            yield t.histogram_rollup[seconds], histogram_rows(epoch_id, ts[selected], observed)
             counted = {name: deltas[selected] for name, deltas in self.counters[epoch_id].items()}
             yield t.engine_counter_rollup[seconds], counter_rows(epoch_id, ts[selected], counted)
 
-    def hours(self, n: int) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
+    def hours(self, n: int) -> Iterator[tuple[Table, Iterable[tuple[object, ...]]]]:
         """Yield the rows of the first `n` whole hours, summed from minutes."""
         if not n:
             return
         host = hourly(self.host, 0, n)
-        yield t.host_rollup[HOUR_S], _rows(t.host_rollup[HOUR_S], self.host_rows.host_id, host)
+        yield t.host_rollup[HOUR_S], table_rows(t.host_rollup[HOUR_S], self.host_rows.host_id, host)
         for device_id, (part, *_) in self.devices.items():
             table = t.device_rollup[HOUR_S]
-            yield table, _rows(table, device_id, hourly(part, 0, n))
+            yield table, table_rows(table, device_id, hourly(part, 0, n))
         for epoch_id, columns in self.deployments.items():
             table = t.deployment_rollup[HOUR_S]
             hours = hourly(columns, 0, n)
-            yield table, _rows(table, epoch_id, hours)
-            ts = _ts(hours)
+            yield table, table_rows(table, epoch_id, hours)
+            ts = ts_of(hours)
             together = [
-                type(histogram)(
-                    histogram.metric, histogram.bounds, histogram.counts[: 60 * n].reshape(n, 60, -1).sum(axis=1)
-                )
+                replace(histogram, counts=histogram.counts[: 60 * n].reshape(n, 60, -1).sum(axis=1))
                 for histogram in self.histograms[epoch_id]
             ]
             yield t.histogram_rollup[HOUR_S], histogram_rows(epoch_id, ts, together)
@@ -398,24 +371,24 @@ class Minutes:
             }
             yield t.engine_counter_rollup[HOUR_S], counter_rows(epoch_id, ts, counted)
 
-    def ticks(self, engines: Sequence[EngineRows], minutes: int) -> Iterator[Any]:
+    def ticks(self, engines: Sequence[EngineRows], minutes: int) -> Iterator[Tick]:
         """Yield the ticks of the last minutes."""
-        host_minutes = HostMinutes(self.host_rows, engines, self.steps.ts[-minutes:])
-        host_minutes.host = _last(self.host, minutes)
-        host_minutes.devices = {device_id: _last(parts[-1], minutes) for device_id, parts in self.devices.items()}
-        host_minutes.deployments = {epoch_id: _last(columns, minutes) for epoch_id, columns in self.deployments.items()}
-        host_minutes.histograms = {
-            epoch_id: [
-                type(histogram)(histogram.metric, histogram.bounds, histogram.counts[-minutes:])
-                for histogram in observed
-            ]
-            for epoch_id, observed in self.histograms.items()
-        }
-        host_minutes.counters = {
-            epoch_id: {name: deltas[-minutes:] for name, deltas in counted.items()}
-            for epoch_id, counted in self.counters.items()
-        }
-        return host_minutes.ticks()
+        return HostMinutes(
+            self.host_rows,
+            engines,
+            self.steps.ts[-minutes:],
+            _last(self.host, minutes),
+            {device_id: _last(parts[-1], minutes) for device_id, parts in self.devices.items()},
+            {epoch_id: _last(columns, minutes) for epoch_id, columns in self.deployments.items()},
+            {
+                epoch_id: [replace(histogram, counts=histogram.counts[-minutes:]) for histogram in observed]
+                for epoch_id, observed in self.histograms.items()
+            },
+            {
+                epoch_id: {name: deltas[-minutes:] for name, deltas in counted.items()}
+                for epoch_id, counted in self.counters.items()
+            },
+        ).ticks()
 
 
 def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: Steps, seed: int) -> Columns:
@@ -461,13 +434,15 @@ def _priced(location: StoreLocation, demo: Demo) -> None:
         for name, by_uuid in rates.items():
             alike = len(set(by_uuid.values())) == 1 and not any(name in longer for longer in rates if longer != name)
             for selector, nano in [(name, next(iter(by_uuid.values())))] if alike else by_uuid.items():
-                price: dict[str, Any] = {
-                    "selector": selector,
-                    "nano_usd_per_device_hour": nano,
-                    "from_ts": 0,
-                    "set_ts": ts,
-                }
-                repository.add_price(connection, **price, set_by=SET_BY, note=None)
+                repository.add_price(
+                    connection,
+                    selector=selector,
+                    nano_usd_per_device_hour=nano,
+                    from_ts=0,
+                    set_ts=ts,
+                    set_by=SET_BY,
+                    note=None,
+                )
 
 
 def write_settings(folder: Path, fleet: DrawnFleet) -> None:
@@ -478,31 +453,23 @@ def write_settings(folder: Path, fleet: DrawnFleet) -> None:
     (folder / SETTINGS_FILE).write_text(text, encoding="utf-8")
 
 
-def restore(writer: Writer, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
+def restore(writer: Writer, table: Table, rows: Iterable[tuple[object, ...]]) -> None:
     """Write rows of a table unchanged, in batches of `SLICE_ROWS`."""
     remaining = iter(rows)
     while part := list(islice(remaining, SLICE_ROWS)):
         writer.restore_new(CHECKSUMMED[table.name], part)
 
 
-def _values(row: Any) -> dict[str, Any]:
+def _values(row: DataclassInstance) -> dict[str, object]:
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
-def _row(table: Table, values: dict[str, Any]) -> tuple[Any, ...]:
+def _row(table: Table, values: dict[str, object]) -> tuple[object, ...]:
     return tuple(values.get(column.name) for column in table.columns)
 
 
-def _rows(table: Table, owner: int, columns: Columns) -> Iterator[tuple[Any, ...]]:
-    return table_rows(table, owner, columns)
-
-
-def _ts(columns: Columns) -> Any:
-    return columns["ts"]
-
-
 def _before(columns: Columns, until: int) -> Columns:
-    selected = _ts(columns) < until
+    selected = ts_of(columns) < until
     return {name: value[selected] if isinstance(value, np.ndarray) else value for name, value in columns.items()}
 
 

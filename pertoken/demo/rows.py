@@ -12,10 +12,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Table
 
 from pertoken import __version__
@@ -322,8 +320,9 @@ def _links(accelerator: Accelerator, uuids: list[str]) -> dict[str, str]:
     return {uuid: json.dumps({kind: [peer for peer in uuids if peer != uuid]}) for uuid in uuids}
 
 
-Rows = Iterator[tuple[Any, ...]]
-Columns = Mapping[str, NDArray[Any] | int | None]
+HistogramIncrement = tuple[int, int, str, int, int, int, int]
+"""(epoch, time, metric, set of buckets, bucket, count, revision), in the order of the table's columns."""
+Columns = Mapping[str, Ints | int | None]
 _KEPT = ("ts", "revision", "whole_provenance", "busy_provenance")
 """Columns that are not summed: the first value is kept."""
 
@@ -430,7 +429,7 @@ def counter_columns(course: Course, engine: str) -> dict[str, Ints]:
 
 def hourly(columns: Columns, first: int, hours: int) -> Columns:
     """Return columns of minutes summed to whole hours, from the minute `first` on."""
-    by_hours: dict[str, NDArray[Any] | int | None] = {}
+    by_hours: dict[str, Ints | int | None] = {}
     for name, value in columns.items():
         if value is None or (isinstance(value, int) and (name in _KEPT or (name.endswith("_n") and value == 0))):
             by_hours[name] = value
@@ -442,30 +441,34 @@ def hourly(columns: Columns, first: int, hours: int) -> Columns:
     return by_hours
 
 
-def table_rows(table: Table, owner: int, columns: Columns) -> Rows:
+def table_rows(table: Table, owner: int, columns: Columns) -> Iterator[tuple[object, ...]]:
     """Yield rows of a roll-up table of one owner, in the order of the table's columns."""
-    owner_column = next(iter(table.primary_key)).name
-    ts = columns["ts"]
-    assert isinstance(ts, np.ndarray)
-    n = len(ts)
-    values: list[list[Any]] = []
+    owner_column, n = next(iter(table.primary_key)).name, len(ts_of(columns))
+    values: list[Sequence[object]] = []
     for column in table.columns:
         value = owner if column.name == owner_column else 1 if column.name == "revision" else columns.get(column.name)
         values.append(value.tolist() if isinstance(value, np.ndarray) else [value] * n)
     return zip(*values, strict=True)
 
 
-def histogram_rows(epoch_id: int, ts: Ints, histograms: Sequence[Histogram]) -> Rows:
+def ts_of(columns: Columns) -> Ints:
+    """Return the starts of the buckets of columns."""
+    ts = columns["ts"]
+    assert isinstance(ts, np.ndarray)
+    return ts
+
+
+def histogram_rows(epoch_id: int, ts: Ints, histograms: Sequence[Histogram]) -> Iterator[HistogramIncrement]:
     """Yield rows of the roll-up of histograms, without empty buckets."""
     for histogram in histograms:
         step_index, bucket = np.nonzero(histogram.counts)
         counts = histogram.counts[step_index, bucket]
-        names, set_id = histogram.metric, bucket_set_id(histogram.bounds)
+        metric, set_id = histogram.metric, bucket_set_id(histogram.bounds)
         for step, bucket_index, count in zip(ts[step_index].tolist(), bucket.tolist(), counts.tolist(), strict=True):
-            yield epoch_id, step, names, set_id, bucket_index, count, 1
+            yield epoch_id, step, metric, set_id, bucket_index, count, 1
 
 
-def counter_rows(epoch_id: int, ts: Ints, counters: Mapping[str, Ints]) -> Rows:
+def counter_rows(epoch_id: int, ts: Ints, counters: Mapping[str, Ints]) -> Iterator[tuple[int, int, str, int, int]]:
     """Yield rows of the roll-up of other counters, without zero increments."""
     for name, deltas in counters.items():
         nonzero = np.flatnonzero(deltas)
@@ -473,7 +476,7 @@ def counter_rows(epoch_id: int, ts: Ints, counters: Mapping[str, Ints]) -> Rows:
             yield epoch_id, step, name, delta, 1
 
 
-def _span(steps: Steps) -> dict[str, NDArray[Any] | int | None]:
+def _span(steps: Steps) -> Columns:
     ms = 1000 * steps.seconds
     return {"ts": steps.ts, "duration_ms": ms, "observed_ms": ms, "samples": steps.samples}
 
@@ -482,6 +485,9 @@ def _whole(values: Floats) -> Ints:
     return np.asarray(np.round(values), dtype=np.int64)
 
 
+Sample = (
+    HostSample | AgentSample | DeviceSample | DeploymentSample | DeviceShare | HistogramSample | EngineCounterSample
+)
 PER_MINUTE = 60 // INTERVAL_S
 _SPAN_MS = 1000 * INTERVAL_S
 _GAUGES = (
@@ -493,40 +499,42 @@ _TOKENS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class HostMinutes:
-    """Minutes of one host, as columns of their roll-ups."""
+    """Minutes of one host, as columns of their roll-ups: of devices by id, of deployments by epoch."""
 
-    def __init__(self, host: HostRows, engines: Sequence[EngineRows], minutes: Ints) -> None:
-        self._of, self._engines, self._minutes = host, engines, minutes
-        self.host: Columns = {}
-        self.devices: dict[int, Columns] = {}
-        self.deployments: dict[int, Columns] = {}
-        self.histograms: dict[int, Sequence[Histogram]] = {}
-        self.counters: dict[int, Mapping[str, Ints]] = {}
+    host_rows: HostRows
+    engines: Sequence[EngineRows]
+    ts: Ints
+    host: Columns
+    devices: Mapping[int, Columns]
+    deployments: Mapping[int, Columns]
+    histograms: Mapping[int, Sequence[Histogram]]
+    counters: Mapping[int, Mapping[str, Ints]]
 
     def ticks(self) -> Iterator[Tick]:
         """Yield the ticks of all minutes, oldest first."""
-        engine_rows = tuple(engine.row for engine in self._engines)
+        engine_rows = tuple(engine.row for engine in self.engines)
         sets = {
             bucket_set_id(histogram.bounds): histogram.bounds
             for observed in self.histograms.values()
             for histogram in observed
         }
-        for minute_index, minute in enumerate(self._minutes.tolist()):
+        for minute_index, minute in enumerate(self.ts.tolist()):
             for part in range(PER_MINUTE):
                 ts = minute + INTERVAL_S * (part + 1)
                 yield Tick(
                     ts=ts,
-                    host=self._of.row,
-                    devices=self._of.devices,
+                    host=self.host_rows.row,
+                    devices=self.host_rows.devices,
                     engines=engine_rows,
-                    deployments=tuple(engine.deployment for engine in self._engines),
+                    deployments=tuple(engine.deployment for engine in self.engines),
                     samples=tuple(self._samples(minute_index, part, ts)),
                     bucket_sets=sets,
                 )
 
-    def _samples(self, minute_index: int, part: int, ts: int) -> Iterator[Any]:
-        host_id = self._of.host_id
+    def _samples(self, minute_index: int, part: int, ts: int) -> Iterator[Sample]:
+        host_id = self.host_rows.host_id
         yield HostSample(
             host_id,
             ts,
@@ -586,9 +594,7 @@ class HostMinutes:
                     yield EngineCounterSample(epoch_id, name, ts, delta)
 
     def _shares(self, epoch_id: int, ts: int, busy_ms: int) -> Iterator[DeviceShare]:
-        allocated = next(
-            row.device_ids for engine in self._engines for row in engine.epochs if row.epoch_id == epoch_id
-        )
+        allocated = next(row.device_ids for engine in self.engines for row in engine.epochs if row.epoch_id == epoch_id)
         for device_id in allocated:
             yield DeviceShare(device_id, epoch_id, ts, _SPAN_MS, SHARE, busy_ms, Provenance.REPORTED)
 
@@ -599,7 +605,7 @@ def _mean(columns: Columns, name: str, minute_index: int) -> int | None:
 
 
 def _part(columns: Columns, name: str, minute_index: int, part: int) -> int | None:
-    values: NDArray[Any] | int | None = columns.get(name)
+    values = columns.get(name)
     return _divided(int(values[minute_index]), part) if isinstance(values, np.ndarray) else None
 
 

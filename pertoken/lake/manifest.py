@@ -10,13 +10,13 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -24,6 +24,11 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.printable import short
 from pertoken.store.connect.location import StoreLocation
 from pertoken.window.reading import DAY
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+    from pyarrow import NativeFile
+    from pyarrow.fs import FileInfo, FileSystem
 
 VERSION = 2
 """Version of the layout; a reader refuses another one, and publishing writes its days again."""
@@ -159,7 +164,7 @@ def parse(content: bytes, name: str, cell: str, day: date) -> Manifest:
     return manifest
 
 
-def _day_file(values: Any) -> DayFile:
+def _day_file(values: Mapping[str, object]) -> DayFile:
     file = DayFile(
         _text(values["table"]),
         _text(values["name"]),
@@ -172,13 +177,13 @@ def _day_file(values: Any) -> DayFile:
     return file
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise ManifestFault("its manifest holds a number that is none")
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > 200:
         raise ManifestFault("its manifest holds a text that is none")
     return value
@@ -240,12 +245,12 @@ class LakeFiles:
         entries = [(Entry(f"{path}/{file.base_name}", file.size), (file.mtime_ns or 0) // 1000) for file in files]
         return sorted(entries, key=lambda pair: pair[0].path)
 
-    def _listing(self, path: str) -> list[Any]:
+    def _listing(self, path: str) -> list[FileInfo]:
         from pyarrow.fs import FileSelector
 
         with self._failing("listed", path):
             selector = FileSelector(self._full(path), allow_not_found=True)
-            listing: list[Any] = self._filesystem.get_file_info(selector)
+            listing: list[FileInfo] = self._filesystem.get_file_info(selector)
             return listing
 
     def read(self, path: str) -> bytes:
@@ -254,7 +259,7 @@ class LakeFiles:
             content: bytes = file.read()
             return content
 
-    def opened(self, path: str) -> Any:
+    def opened(self, path: str) -> NativeFile:
         """Return a file for random access. Raises StoreError."""
         with self._failing("read", path):
             return self._filesystem.open_input_file(self._full(path))
@@ -276,7 +281,7 @@ class LakeFiles:
             except FileNotFoundError:
                 return
 
-    def for_duckdb(self) -> Any:
+    def for_duckdb(self) -> AbstractFileSystem | None:
         """Return the bucket for DuckDB, as an fsspec file system; None for a folder, which it opens itself."""
         if self.scheme == "file":
             return None
@@ -328,7 +333,7 @@ def _parts(url: str) -> tuple[str, str]:
     return scheme, f"{parts.netloc}{parts.path}".rstrip("/")
 
 
-def _filesystem(scheme: str) -> Any:
+def _filesystem(scheme: str) -> FileSystem:
     try:
         from pyarrow import fs
     except ModuleNotFoundError:
@@ -336,7 +341,7 @@ def _filesystem(scheme: str) -> Any:
     if scheme == "file":
         return fs.LocalFileSystem()
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    options: dict[str, Any] = {}
+    options: dict[str, str] = {}
     if endpoint:
         parts = urlsplit(endpoint)
         options = {"endpoint_override": parts.netloc, "scheme": parts.scheme or "https"}

@@ -9,7 +9,9 @@ from datetime import date
 from enum import StrEnum
 from hashlib import sha256
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
@@ -28,11 +30,26 @@ from pertoken.lake.manifest import (
     manifest_names,
     parse,
 )
-from pertoken.lake.reading import ADVICE, COPIED, COSTS, KINDS, OWNERS, ROLLED_UP, SAVINGS, SNAPSHOTS, TOKENS, cells_of
+from pertoken.lake.reading import (
+    ADVICE,
+    COPIED,
+    COSTS,
+    KINDS,
+    OWNERS,
+    ROLLED_UP,
+    SAVINGS,
+    SNAPSHOTS,
+    TOKENS,
+    cells_of,
+    published_days,
+)
 from pertoken.lake.rows import DayRows, advice_rows, copied_rows, count_of, day_end, savings_rows
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.reading import DAY, Window, first_recorded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COLUMNS = ("namespace", "service", "model", "workload")
 """Columns whose names can be deleted, beside bases of owners (`label:NAME`, `job:user`)."""
@@ -68,7 +85,7 @@ def add(lake: LakeFiles, cell: str, name: Name) -> None:
     lake.write(_path(cell), json.dumps(sorted({*read(lake, cell), name})).encode())
 
 
-def hide(tables: Mapping[str, Any], names: Iterable[Name]) -> dict[str, Any] | None:
+def hide(tables: Mapping[str, pa.Table], names: Iterable[Name]) -> dict[str, pa.Table] | None:
     """Return the tables of a day without some names; None where no line has one.
 
     A line keeps its dollars and tokens. Of a day that had a name, rows that are published as stored are left out,
@@ -77,7 +94,7 @@ def hide(tables: Mapping[str, Any], names: Iterable[Name]) -> dict[str, Any] | N
     import pyarrow.compute as pc
 
     hidden = {table: tables[table] for table in (*_LINES, OWNERS, *_NAME_OF) if table in tables}
-    found = False
+    has_names = False
     for name in names:
         epochs = _epochs(hidden, name)
         for table in (*_LINES, OWNERS):
@@ -86,13 +103,14 @@ def hide(tables: Mapping[str, Any], names: Iterable[Name]) -> dict[str, Any] | N
                 for column in ("owner",) if table == OWNERS else COLUMNS:
                     hidden[table] = _replaced(hidden[table], column, matches)
         for table, column in _NAME_OF.items():
-            if table in hidden:
-                hidden[table] = _without(hidden[table], column, name)
-        found = found or len(epochs) > 0
-    return hidden if found else None
+            matches = _matches(hidden[table], column, name) if table in hidden else None
+            if matches is not None:
+                hidden[table] = hidden[table].filter(pc.invert(matches))
+        has_names = has_names or len(epochs) > 0
+    return hidden if has_names else None
 
 
-def _epochs(tables: Mapping[str, Any], name: Name) -> Any:
+def _epochs(tables: Mapping[str, pa.Table], name: Name) -> pa.Array:
     """Return the epochs that have a name in a column of their lines, or as their owner."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -108,7 +126,7 @@ def _epochs(tables: Mapping[str, Any], name: Name) -> Any:
     return pa.array(sorted(epochs - {None}), pa.int64())
 
 
-def _matches(table: Any, column: str, name: Name) -> Any:
+def _matches(table: pa.Table, column: str, name: Name) -> pa.ChunkedArray | None:
     """Return which rows have a name in a column; None if none has."""
     import pyarrow.compute as pc
 
@@ -117,19 +135,12 @@ def _matches(table: Any, column: str, name: Name) -> Any:
     return None if same is None else pc.fill_null(pc.equal(table[column], same), False)
 
 
-def _replaced(table: Any, column: str, rows: Any) -> Any:
+def _replaced(table: pa.Table, column: str, rows: pa.ChunkedArray) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     replaced = pc.if_else(pc.and_(rows, pc.is_valid(table[column])), pa.scalar(HIDDEN), table[column])
     return table.set_column(table.column_names.index(column), table.schema.field(column), replaced)
-
-
-def _without(table: Any, column: str, name: Name) -> Any:
-    import pyarrow.compute as pc
-
-    matches = _matches(table, column, name)
-    return table if matches is None else table.filter(pc.invert(matches))
 
 
 def _path(cell: str) -> str:
@@ -262,7 +273,7 @@ def _publish_day(
 def write_day(
     lake: LakeFiles,
     manifest: Manifest,
-    tables: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
     entries: Sequence[Entry],
     current: Manifest | None = None,
 ) -> tuple[Manifest, int]:
@@ -287,35 +298,30 @@ def write_day(
     return made, n_bytes
 
 
-def _day_tables(source: Source, start: int, end: int, *, with_advice: bool) -> tuple[Mapping[str, Any], str]:
+def _day_tables(source: Source, start: int, end: int, *, with_advice: bool) -> tuple[Mapping[str, pa.Table], str]:
     """Return the tables of a day, and the hash of its prices, all read in one transaction of each group."""
-    tables: dict[str, Any] = {}
+    tables: dict[str, pa.Table] = {}
     with source.store.read() as connection:
         bill = Bill(source.store, connection, Window(connection, start, end))
         rows = DayRows(bill, source.market, source.settings)
-        tables |= rows.tables()
+        tables |= rows.tables() | _copied_tables(connection, "telemetry", start, end)
         prices = _hash_of(rows.prices())
         models = {row.deployment_id: row.served_model for row in bill.inventory.served}
         places = list(placements(bill.inventory, source.market, source.settings).values())
-        tables |= {
-            name: copied_rows(connection, name, start, end)
-            for name, copied in COPIED.items()
-            if copied.group == "telemetry"
-        }
     if source.store.advice is not None:
         with source.store.read("advice") as connection:
             tables[SAVINGS] = savings_rows(connection, start, end, models)
-            tables |= {
-                name: copied_rows(connection, name, start, end)
-                for name, copied in COPIED.items()
-                if copied.group == "advice"
-            }
+            tables |= _copied_tables(connection, "advice", start, end)
             if with_advice:
                 tables[ADVICE] = advice_rows(connection, places)
     return tables, prices
 
 
-def _parquet(table: Any) -> bytes:
+def _copied_tables(connection: Connection, group: str, start: int, end: int) -> dict[str, pa.Table]:
+    return {name: copied_rows(connection, name, start, end) for name, copied in COPIED.items() if copied.group == group}
+
+
+def _parquet(table: pa.Table) -> bytes:
     """Return a table as a Parquet file; equal tables give equal bytes.
 
     Words, ids and times repeat: they are dictionaries. An amount hardly repeats: a dictionary of amounts takes twice
@@ -410,12 +416,4 @@ def _deleted(lake: LakeFiles, cell: str, day: date, entries: Sequence[Entry]) ->
 
 
 def _days(lake: LakeFiles) -> Iterator[tuple[str, date]]:
-    for cell in cells_of(lake):
-        for folder in lake.folders(f"cell={cell}"):
-            key, _, text = folder.partition("=")
-            try:
-                day = date.fromisoformat(text) if key == "day" else None
-            except ValueError:
-                continue
-            if day is not None:
-                yield cell, day
+    return ((cell, day) for cell in cells_of(lake) for day in published_days(lake, cell))

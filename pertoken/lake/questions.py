@@ -10,12 +10,12 @@ import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import partial
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Self, cast
 
 import ibis
 import psutil
@@ -52,7 +52,7 @@ GROUPS = ("cell", "model", "service", "provider", "region", "accelerator", "name
 EXACT = "decimal(38, 0)"
 
 
-def dollars(tables: Tables, by: Sequence[str]) -> Any:
+def dollars(tables: Tables, by: Sequence[str]) -> ibis.Table:
     """Return the bill by columns of `GROUPS`, bases of owners, `day` and `hour`: all that was paid, its use, and how
     many hours of devices that a deployment held have no price. Dollars are NULL where no device has one."""
     costs, by = _with_owner(tables, COSTS, by)
@@ -64,7 +64,7 @@ def dollars(tables: Tables, by: Sequence[str]) -> Any:
     return bill.order_by([ibis.desc("nano_usd"), *by])
 
 
-def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
+def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> ibis.Table:
     """Return dollars and tokens by `by`, and by hour: those from which dollars per million tokens follow.
 
     An hour of a cell counts where all devices that `by` held have a price and its tokens are known; an epoch whose
@@ -84,22 +84,22 @@ def per_mtok(tables: Tables, by: str, *, hourly: bool = False) -> Any:
         cached=exact_sum(rows.cached_tokens, where=has_tokens),
         generated=exact_sum(rows.generated_tokens, where=has_tokens),
     )
-    known = groups.filter((groups.unpriced == 0) & (groups.held == 1) & (groups.n_counted == 1))
+    priced = groups.filter((groups.unpriced == 0) & (groups.held == 1) & (groups.n_counted == 1))
     time = ["day", "hour"] if hourly else []
     return (
-        known.group_by(["group", *time])
+        priced.group_by(["group", *time])
         .agg(
-            nano_usd=exact_sum(known.nano_usd),
-            prompt_tokens=exact_sum(known.prompt),
-            cached_tokens=exact_sum(known.cached),
-            generated_tokens=exact_sum(known.generated),
+            nano_usd=exact_sum(priced.nano_usd),
+            prompt_tokens=exact_sum(priced.prompt),
+            cached_tokens=exact_sum(priced.cached),
+            generated_tokens=exact_sum(priced.generated),
         )
         .order_by([ibis.desc("nano_usd"), "group", *time])
         .rename({by: "group"})
     )
 
 
-def by_kind(tables: Tables, by: str) -> Any:
+def by_kind(tables: Tables, by: str) -> ibis.Table:
     """Return dollars by kind of work and tokens by kind, grouped by a column, of the days that lie in the range.
 
     Tokens are NULL where one of the deployments counts none.
@@ -111,14 +111,14 @@ def by_kind(tables: Tables, by: str) -> Any:
     return kinds.group_by(by).agg(**sums).order_by([ibis.desc("decode_nano_usd"), by])
 
 
-def months(tables: Tables) -> Any:
+def months(tables: Tables) -> ibis.Table:
     """Return what each cell paid in each month."""
     costs = tables[COSTS]
     costs = costs.mutate(month=costs.day.substr(0, 7))
     return costs.group_by(["cell", "month"]).agg(nano_usd=exact_sum(costs.nano_usd)).order_by(["cell", "month"])
 
 
-def unused(tables: Tables, by: Sequence[str]) -> Any:
+def unused(tables: Tables, by: Sequence[str]) -> ibis.Table:
     """Return what was paid for and not used, largest first: held while idle, and held by nobody."""
     bill, by = dollars(tables, by), _keys(by)
     idle = (bill[f"{IDLE}_nano_usd"] + bill[f"{UNALLOCATED}_nano_usd"]).cast(EXACT)
@@ -126,7 +126,7 @@ def unused(tables: Tables, by: Sequence[str]) -> Any:
     return bill.order_by([ibis.desc("unused_nano_usd"), *by])
 
 
-def realised(tables: Tables) -> Any:
+def realised(tables: Tables) -> ibis.Table:
     """Return what the newest receipt of each change measured in the hours compared, and what left the bill, by cell
     and verdict."""
     receipts = tables[SAVINGS]
@@ -140,7 +140,7 @@ def realised(tables: Tables) -> Any:
     return receipts.group_by(["cell", "result"]).agg(changes=receipts.count(), **sums).order_by(["cell", "result"])
 
 
-def advice(tables: Tables) -> Any:
+def advice(tables: Tables) -> ibis.Table:
     """Return the open recommendations of the newest published day of each cell, largest first. They do not add up:
     several may be about the same devices, and commitments of several cells about the same discount."""
     rows = tables[ADVICE]
@@ -153,7 +153,7 @@ def advice(tables: Tables) -> Any:
     )
 
 
-def faulty_days(tables: Tables, name: str) -> Any:
+def faulty_days(tables: Tables, name: str) -> ibis.Table:
     """Return the days of `costs` or `tokens` with rows that no bill holds: a negative amount, an hour outside the day,
     an unknown use."""
     rows = tables[name]
@@ -169,7 +169,7 @@ def faulty_days(tables: Tables, name: str) -> Any:
     return rows.filter(wrong).select("cell", "day").distinct()
 
 
-def _with_owner(tables: Tables, name: str, by: Sequence[str]) -> tuple[Any, list[str]]:
+def _with_owner(tables: Tables, name: str, by: Sequence[str]) -> tuple[ibis.Table, list[str]]:
     """Return a table and its columns to group by; of a label, job or slice it has `owner`, NULL where none is known.
 
     An epoch has one owner by each basis, whatever a file of `owners` holds: no line is counted twice.
@@ -188,12 +188,12 @@ def _keys(by: Sequence[str]) -> list[str]:
     return ["owner" if is_basis(name) and name not in GROUPS else name for name in by]
 
 
-def with_owners(table: Any) -> Any:
+def with_owners(table: ibis.Table) -> ibis.Table:
     """Return a table whose workloads are named `NAMESPACE/NAME`: two namespaces may use one name."""
     return table.mutate(workload=ibis.coalesce(table.namespace + "/" + table.workload, table.workload))
 
 
-def within(table: Any, date_range: Range) -> Any:
+def within(table: ibis.Table, date_range: Range) -> ibis.Table:
     """Return the rows of a table with `day` and `hour` that lie in a range of whole hours."""
     (first_day, first_hour), (last_day, last_hour) = (
         (day_of(ts).isoformat(), ts % DAY // HOUR) for ts in (date_range.start_ts, date_range.end_ts - 1)
@@ -202,7 +202,7 @@ def within(table: Any, date_range: Range) -> Any:
     return table.filter(begun & ((table.day < last_day) | ((table.day == last_day) & (table.hour <= last_hour))))
 
 
-def exact_sum(column: Any, where: Any = None) -> Any:
+def exact_sum(column: ibis.Column, where: ibis.Value | None = None) -> ibis.Value:
     """Return the sum of a column as a whole decimal; NULL where no value is known."""
     return column.cast(EXACT).sum(where=where).cast(EXACT)
 
@@ -220,24 +220,6 @@ class EngineFailed(Exception):
     """The engine could not read a file, or gave up."""
 
 
-class Engine(Protocol):
-    """Reads tables of a lake, and runs expressions over them."""
-
-    name: str
-
-    def table(self, name: str, paths: Sequence[str]) -> Any:
-        """Return the Ibis table of some files, with `PARTITIONS`. Raises EngineFailed."""
-
-    def run(self, expression: Any) -> Any:
-        """Return the rows of an expression as an Arrow table. Raises EngineFailed."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
 def engine(name: str, lake: LakeFiles) -> Engine:
     """Return the engine of `--engine`. Raises BadInput, and StoreError where its packages are missing."""
     if name == DUCKDB:
@@ -247,31 +229,20 @@ def engine(name: str, lake: LakeFiles) -> Engine:
     raise BadInput(f"--engine {short(name)}: choose {DUCKDB} or spark://HOST:PORT")
 
 
-class _Engine(ABC):
-    """What the engines share: an Ibis backend."""
+class Engine(ABC):
+    """Reads tables of a lake, and runs Ibis expressions over them."""
 
     name: str
-    _connection: Any
+    _connection: ibis.BaseBackend
 
     def __init__(self, lake: LakeFiles) -> None:
         self._lake = lake
 
-    def table(self, name: str, paths: Sequence[str]) -> Any:
-        if not paths:
-            return self._empty(name)
-        with _failing():
-            return self._read(paths)
-
-    def run(self, expression: Any) -> Any:
-        with _failing():
-            return self._connection.to_pyarrow(expression)
-
-    @abstractmethod
-    def _read(self, paths: Sequence[str]) -> Any:
-        """Return the Ibis table of at least one file."""
-
-    def _empty(self, name: str) -> Any:
-        import ibis
+    def table(self, name: str, paths: Sequence[str]) -> ibis.Table:
+        """Return the Ibis table of some files, with `PARTITIONS`. Raises EngineFailed."""
+        if paths:
+            with _failing():
+                return self._read(paths)
         import pyarrow as pa
 
         columns = schema(name)
@@ -279,29 +250,31 @@ class _Engine(ABC):
             columns = columns.append(pa.field(partition, pa.string()))
         return ibis.memtable(columns.empty_table())
 
-    def __enter__(self) -> Self:
-        return self
+    def run(self, expression: ibis.Table) -> list[dict[str, object]]:
+        """Return the rows of an expression. Raises EngineFailed."""
+        with _failing():
+            rows: list[dict[str, object]] = self._connection.to_pyarrow(expression).to_pylist()
+            return rows
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    @abstractmethod
+    def _read(self, paths: Sequence[str]) -> ibis.Table:
+        """Return the Ibis table of at least one file."""
+
+    def close(self) -> None:
+        """Disconnect."""
         self._connection.disconnect()
 
 
-class _failing:
-    """Turns every error of an engine into `EngineFailed`: their packages share no class of errors."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None and isinstance(error, Exception):
-            raise EngineFailed(short(str(error).partition("\n")[0])) from error
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Raise every error of an engine as `EngineFailed`: their packages share no class of errors."""
+    try:
+        yield
+    except Exception as error:
+        raise EngineFailed(short(str(error).partition("\n")[0])) from error
 
 
-class DuckDB(_Engine):
+class DuckDB(Engine):
     """DuckDB in this process, on all its processors."""
 
     name = DUCKDB
@@ -309,8 +282,6 @@ class DuckDB(_Engine):
     def __init__(self, lake: LakeFiles) -> None:
         super().__init__(lake)
         try:
-            import ibis
-
             # No extension is downloaded: whatever a lake needs is here.
             self._connection = ibis.duckdb.connect(
                 autoinstall_known_extensions=False,
@@ -323,12 +294,12 @@ class DuckDB(_Engine):
         if (bucket := lake.for_duckdb()) is not None:
             self._connection.register_filesystem(bucket)
 
-    def _read(self, paths: Sequence[str]) -> Any:
+    def _read(self, paths: Sequence[str]) -> ibis.Table:
         full = [self._lake.full_path(path, BUCKET) for path in paths]
         return self._connection.read_parquet(full, hive_partitioning=True, hive_types_autocast=False)
 
 
-class Spark(_Engine):
+class Spark(Engine):
     """A Spark cluster, whose workers read the same paths."""
 
     name = "spark"
@@ -336,7 +307,6 @@ class Spark(_Engine):
     def __init__(self, master: str, lake: LakeFiles) -> None:
         super().__init__(lake)
         try:
-            import ibis
             from pyspark.sql import SparkSession
 
             builder = SparkSession.builder.master(master).appName("pertoken lake")
@@ -349,7 +319,7 @@ class Spark(_Engine):
         except Exception as error:  # of Java, by way of py4j
             raise StoreError(f"{master}: {short(str(error).partition(chr(10))[0])}") from None
 
-    def _read(self, paths: Sequence[str]) -> Any:
+    def _read(self, paths: Sequence[str]) -> ibis.Table:
         frame = self._session.read.option("basePath", self._lake.full_path("").rstrip("/")).parquet(
             *map(self._lake.full_path, paths)
         )
@@ -357,9 +327,8 @@ class Spark(_Engine):
         frame.createOrReplaceTempView(view)
         return self._connection.table(view)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Stop the session."""
         self._session.stop()
 
 
@@ -373,11 +342,12 @@ _SPARK_SETTINGS = {
 """Partition columns are text, as for DuckDB; a sum that does not fit is an error, not NULL."""
 
 
+Question = Callable[[Tables], ibis.Table]
 ASKED = (COSTS, TOKENS, KINDS, OWNERS, SAVINGS, ADVICE)
 """Tables that questions read."""
 CHECKED = (COSTS, TOKENS)
 """Tables of hours, whose rows are checked before they are summed."""
-Row = dict[str, Any]
+Row = dict[str, int | str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +361,7 @@ class Coverage:
     """End of the newest closed hour; None without a day."""
     faults: tuple[DayFault, ...]
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values."""
         return {
             "cells": list(self.cells),
@@ -409,17 +379,17 @@ class FaultyDays(Exception):
         self.faults = faults
 
 
-class OpenTables(Mapping[str, Any]):
+class OpenTables(Mapping[str, ibis.Table]):
     """Tables of some days. A table is opened and checked when a question first reads it.
 
     Reading one raises FaultyDays where some of its days hold rows of no bill, and EngineFailed.
     """
 
     def __init__(self, engine: Engine, days: Days, date_range: Range) -> None:
-        self._engine, self._days, self._asked = engine, days, date_range
-        self._opened: dict[str, Any] = {}
+        self._engine, self._days, self._date_range = engine, days, date_range
+        self._opened: dict[str, ibis.Table] = {}
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> ibis.Table:
         if name not in self._opened:
             self._opened[name] = self._open(name)
         return self._opened[name]
@@ -430,15 +400,17 @@ class OpenTables(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(ASKED)
 
-    def _open(self, name: str) -> Any:
+    def _open(self, name: str) -> ibis.Table:
         table = self._engine.table(name, self._days.paths(name))
         if name not in CHECKED:
             return table
         reason = f"its {name} hold lines that no bill holds"
-        rows = self._engine.run(faulty_days({name: table}, name)).to_pylist()
+        rows = self._engine.run(faulty_days({name: table}, name))
         if rows:
-            raise FaultyDays(tuple(DayFault(row["cell"], date.fromisoformat(row["day"]), reason) for row in rows))
-        return with_owners(within(table, self._asked))
+            raise FaultyDays(
+                tuple(DayFault(str(row["cell"]), date.fromisoformat(str(row["day"])), reason) for row in rows)
+            )
+        return with_owners(within(table, self._date_range))
 
 
 class LakeSession:
@@ -447,7 +419,7 @@ class LakeSession:
     def __init__(self, url: str, date_range: Range, engine_name: str) -> None:
         """Raise BadInput for an unknown engine or URL, StoreError where the lake cannot be listed or is none."""
         lake = LakeFiles(url)
-        self.asked = date_range
+        self._date_range = date_range
         days = checked(days_of(lake, date_range), ASKED)
         self._engine: Engine = engine(engine_name, lake)
         self._open(days)
@@ -459,45 +431,47 @@ class LakeSession:
         through_ts = max((manifest.through_ts for manifest in days.manifests), default=None)
         return Coverage(days.cells, len(days.manifests), through_ts, days.faults)
 
-    def rows(self, question: Callable[[Tables], Any]) -> list[Row]:
+    def rows(self, question: Question) -> list[Row]:
         """Return the rows that answer a question, whole decimals as int.
 
         Where the engine cannot read a file, all files are compared with their checksums, and the days of those that
         differ are left out. Raises StoreError where the engine fails without such a file.
         """
         try:
-            return self._ask(question)
+            return self._answer(question)
         except EngineFailed as error:
             days = verified(self._days, ASKED)
             if days == self._days:
                 raise StoreError(f"{self._engine.name}: {error}") from None
             self._open(days)
         try:
-            return self._ask(question)
+            return self._answer(question)
         except EngineFailed as error:
             raise StoreError(f"{self._engine.name}: {error}") from None
 
-    def _ask(self, question: Callable[[Tables], Any]) -> list[Row]:
+    def _answer(self, question: Question) -> list[Row]:
         while True:
             try:
-                return [_plain(row) for row in self._engine.run(question(self._tables)).to_pylist()]
-            except FaultyDays as found:
-                self._open(self._days.without(found.faults))
+                return [_plain(row) for row in self._engine.run(question(self._tables))]
+            except FaultyDays as left_out:
+                self._open(self._days.without(left_out.faults))
 
     def _open(self, days: Days) -> None:
-        self._days, self._tables = days, OpenTables(self._engine, days, self.asked)
+        self._days, self._tables = days, OpenTables(self._engine, days, self._date_range)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._engine.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
 
 
-def _plain(row: Row) -> Row:
-    return {name: int(value) if isinstance(value, Decimal) else value for name, value in row.items()}
+def _plain(row: Mapping[str, object]) -> Row:
+    """Return a row with whole decimals as int."""
+    return {
+        name: value if value is None or isinstance(value, (int, str)) else int(cast(Decimal, value))
+        for name, value in row.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +479,7 @@ class View:
     """One table."""
 
     title: str
-    question: Callable[[Tables], Any]
+    question: Question
     note: str | None = None
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Boolean, Table, Text
 
@@ -30,6 +29,10 @@ from pertoken.lake.manifest import (
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.window.reading import DAY
+
+if TYPE_CHECKING:
+    import ibis
+    import pyarrow as pa
 
 COSTS, TOKENS, KINDS, OWNERS, SAVINGS, ADVICE = "costs", "tokens", "kinds", "owners", "savings", "advice"
 UNPRICED = "unpriced"
@@ -136,21 +139,19 @@ ROLLED_UP = ("device_hours", "deployment_hours")
 
 
 @cache
-def schema(name: str) -> Any:
+def schema(name: str) -> pa.Schema:
     """Return the Arrow schema of a table of the lake."""
     import pyarrow as pa
 
     if name in _LINES:
         return pa.schema([pa.field(column, getattr(pa, kind)()) for column, kind in _LINES[name]])
     copied = COPIED[name]
-    kinds = {column.name: _arrow_type(pa, column.type) for column in copied.table.columns}
-    return pa.schema([pa.field(column, kinds[column]) for column in copied.columns])
-
-
-def _arrow_type(pa: Any, kind: Any) -> Any:
-    if isinstance(kind, Text):
-        return pa.string()
-    return pa.bool_() if isinstance(kind, Boolean) else pa.int64()
+    arrow_types = ((Text, pa.string()), (Boolean, pa.bool_()), (object, pa.int64()))
+    columns = (copied.table.c[name] for name in copied.columns)
+    return pa.schema(
+        pa.field(column.name, next(arrow for kind, arrow in arrow_types if isinstance(column.type, kind)))
+        for column in columns
+    )
 
 
 def names() -> tuple[str, ...]:
@@ -158,11 +159,10 @@ def names() -> tuple[str, ...]:
     return (*_LINES, *COPIED)
 
 
-_DAY = re.compile(r"day=\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])")
 N_THREADS = 16
 """Files that are read at once: on S3 each takes a round trip."""
 
-Tables = Mapping[str, Any]
+Tables = Mapping[str, "ibis.Table"]
 """Ibis tables by name."""
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -203,11 +203,11 @@ class Days:
 
     def without(self, faults: Iterable[DayFault]) -> Days:
         """Return the same days but those with a fault."""
-        found = {(fault.cell, fault.day): fault for fault in faults}
+        fault_by_day = {(fault.cell, fault.day): fault for fault in faults}
         return replace(
             self,
-            manifests=tuple(m for m in self.manifests if (m.cell, m.day) not in found),
-            faults=tuple(sorted({*self.faults, *found.values()})),
+            manifests=tuple(m for m in self.manifests if (m.cell, m.day) not in fault_by_day),
+            faults=tuple(sorted({*self.faults, *fault_by_day.values()})),
         )
 
 
@@ -219,11 +219,6 @@ class Range:
     end_ts: int
     cells: frozenset[str] = field(default_factory=frozenset)
     """Empty: all."""
-
-    @property
-    def days(self) -> list[date]:
-        """All days, first to last."""
-        return [day_of(ts) for ts in range(self.start_ts // DAY * DAY, self.end_ts, DAY)]
 
 
 def cells_of(lake: LakeFiles) -> list[str]:
@@ -240,30 +235,75 @@ def days_of(lake: LakeFiles, date_range: Range) -> Days:
     cells = [cell for cell in cells_of(lake) if not date_range.cells or cell in date_range.cells]
     if missing := date_range.cells.difference(cells):
         raise StoreError(f"{lake}: has no cell {min(missing)!a}; it has {', '.join(sorted(cells_of(lake)))}")
-    published = _together(lambda cell: _published(lake, cell, date_range), cells)
-    wanted = [(cell, day) for cell, days in zip(cells, published, strict=True) for day in days]
-    read = _together(lambda key: _manifest(lake, *key), wanted)
-    manifests = tuple(found for found in read if isinstance(found, Manifest))
-    return Days(lake, manifests, tuple(sorted(found for found in read if isinstance(found, DayFault))))
+    published = _together(lambda cell: published_days(lake, cell), cells)
+    first, last = day_of(date_range.start_ts), day_of(date_range.end_ts - 1)
+    keys = [(cell, day) for cell, days in zip(cells, published, strict=True) for day in days if first <= day <= last]
+    results = _together(lambda key: _manifest(lake, *key), keys)
+    manifests = tuple(result for result in results if isinstance(result, Manifest))
+    return Days(lake, manifests, tuple(sorted(result for result in results if isinstance(result, DayFault))))
 
 
 def checked(days: Days, tables: Sequence[str]) -> Days:
     """Return the days without those of which a file of `tables` is damaged or of other columns, by its footer."""
-    files = [(manifest, file) for table in tables for manifest, file in days.files(table)]
-    faults = _together(lambda key: _footer_fault(days.lake, *key), files)
-    return days.without(fault for fault in faults if fault is not None)
+    return _without_faults(days, tables, _footer_fault, "is no Parquet file that can be read")
 
 
 def verified(days: Days, tables: Sequence[str] | None = None) -> Days:
     """Return the days without those of which a file differs from its checksum, or cannot be read to its end."""
-    files = [(manifest, file) for table in tables or names() for manifest, file in days.files(table)]
-    faults = _together(lambda key: _content_fault(days.lake, *key), files)
+    return _without_faults(days, tables or names(), _content_fault, "cannot be read to its end")
+
+
+def _without_faults(
+    days: Days, tables: Sequence[str], file_fault: Callable[[LakeFiles, str, DayFile], str | None], unreadable: str
+) -> Days:
+    """Return the days without those that have a file with a fault; `unreadable` is the fault where reading it fails."""
+    import pyarrow as pa
+
+    def day_fault(key: tuple[Manifest, DayFile]) -> DayFault | None:
+        manifest, file = key
+        try:
+            fault = file_fault(days.lake, f"{manifest.folder}/{file.name}", file)
+        except (StoreError, pa.ArrowException, OSError, ValueError, OverflowError, MemoryError):
+            fault = unreadable
+        return None if fault is None else DayFault(manifest.cell, manifest.day, f"{file.name} {fault}")
+
+    faults = _together(day_fault, [key for table in tables for key in days.files(table)])
     return days.without(fault for fault in faults if fault is not None)
 
 
-def _published(lake: LakeFiles, cell: str, date_range: Range) -> list[date]:
-    folders = set(lake.folders(f"cell={cell}"))
-    return [day for day in date_range.days if f"day={day.isoformat()}" in folders]
+def _footer_fault(lake: LakeFiles, path: str, file: DayFile) -> str | None:
+    import pyarrow.parquet as pq
+
+    with lake.opened(path) as opened:
+        footer = pq.read_metadata(opened)
+        columns = footer.schema.to_arrow_schema().remove_metadata()
+    if footer.num_rows != file.rows:
+        return f"has {footer.num_rows:,} rows of {file.rows:,}"
+    return None if columns == schema(file.table) else f"has other columns than the table {file.table}"
+
+
+def _content_fault(lake: LakeFiles, path: str, file: DayFile) -> str | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = lake.read(path)
+    if digest(content) != file.sha256:
+        return "differs from its checksum"
+    same_rows = pq.read_table(pa.BufferReader(content)).num_rows == file.rows
+    return None if same_rows else "has other rows than its manifest states"
+
+
+def published_days(lake: LakeFiles, cell: str) -> list[date]:
+    """Return the days of which a cell has a folder, oldest first. Raises StoreError."""
+    days = []
+    for folder in lake.folders(f"cell={cell}"):
+        try:
+            day = date.fromisoformat(folder.removeprefix("day="))
+        except ValueError:
+            continue
+        if folder == f"day={day.isoformat()}":
+            days.append(day)
+    return days
 
 
 def _manifest(lake: LakeFiles, cell: str, day: date) -> Manifest | DayFault | None:
@@ -288,40 +328,6 @@ def _manifest(lake: LakeFiles, cell: str, day: date) -> Manifest | DayFault | No
     return manifest
 
 
-def _footer_fault(lake: LakeFiles, manifest: Manifest, file: DayFile) -> DayFault | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    reason = None
-    try:
-        with lake.opened(f"{manifest.folder}/{file.name}") as opened:
-            footer = pq.read_metadata(opened)
-            columns = footer.schema.to_arrow_schema().remove_metadata()
-        if footer.num_rows != file.rows:
-            reason = f"{file.name} has {footer.num_rows:,} rows of {file.rows:,}"
-        elif columns != schema(file.table):
-            reason = f"{file.name} has other columns than the table {file.table}"
-    except (StoreError, pa.ArrowException, OSError, ValueError, OverflowError, MemoryError):
-        reason = f"{file.name} is no Parquet file that can be read"
-    return None if reason is None else DayFault(manifest.cell, manifest.day, reason)
-
-
-def _content_fault(lake: LakeFiles, manifest: Manifest, file: DayFile) -> DayFault | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    reason = None
-    try:
-        content = lake.read(f"{manifest.folder}/{file.name}")
-        if digest(content) != file.sha256:
-            reason = f"{file.name} differs from its checksum"
-        elif pq.read_table(pa.BufferReader(content)).num_rows != file.rows:
-            reason = f"{file.name} has other rows than its manifest states"
-    except (StoreError, pa.ArrowException, OSError, ValueError, OverflowError, MemoryError):
-        reason = f"{file.name} cannot be read to its end"
-    return None if reason is None else DayFault(manifest.cell, manifest.day, reason)
-
-
 def _together(function: Callable[[Value], Result], values: Sequence[Value]) -> list[Result]:
     """Call a function for each value, several at once; return the results in order."""
     if len(values) < 2:
@@ -341,7 +347,7 @@ class CellInventory:
     n_bytes: int
     faults: tuple[DayFault, ...]
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return it as JSON values."""
         faults = [{"day": fault.day.isoformat(), "reason": fault.reason} for fault in self.faults]
         return {
@@ -375,10 +381,5 @@ def inventory(lake: LakeFiles) -> list[CellInventory]:
 
 def all_days(lake: LakeFiles) -> Days:
     """Return the current manifests of every day. Raises StoreError."""
-    starts = [
-        start_of(date.fromisoformat(name[4:]))
-        for cell in cells_of(lake)
-        for name in lake.folders(f"cell={cell}")
-        if _DAY.fullmatch(name)
-    ]
+    starts = [start_of(day) for cell in cells_of(lake) for day in published_days(lake, cell)]
     return days_of(lake, Range(min(starts, default=0), max(starts, default=0) + DAY))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
-import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
@@ -27,6 +27,13 @@ from pertoken.window.columns import NULL
 from pertoken.window.inventory import Inventory, follows
 from pertoken.window.reading import DAY
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Line = tuple[int | str | None, ...]
+"""Values of one row of a table, in the order of its columns."""
+CostLine = tuple[*Line, int | None]
+"""Line of `costs`, which ends with its dollars."""
 _NO_PLACE = Placement()
 
 
@@ -40,7 +47,7 @@ class _Owner:
     service: str
     workload: Workload | None
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> Line:
         """Return its columns."""
         workload = self.workload or Workload()
         return self.epoch_id, self.deployment_id, self.model, self.service, workload.namespace, workload.name
@@ -63,30 +70,28 @@ class DayRows:
             for device_id, row in inventory.devices.items()
         }
 
-    def tables(self) -> Mapping[str, Any]:
+    def tables(self) -> dict[str, pa.Table]:
         """Return `costs`, `tokens`, `kinds` and `owners` as Arrow tables."""
         billed = self._bill.by_bucket(HOUR)
         costs = list(self._costs(billed))
         return {
             COSTS: arrow(COSTS, sorted(costs, key=_order)),
             TOKENS: arrow(TOKENS, sorted(_with_dollars(self._tokens(billed), costs), key=_order)),
-            KINDS: arrow(KINDS, sorted(self._kinds(), key=lambda row: row[3])),
+            KINDS: arrow(KINDS, sorted(self._kinds(), key=itemgetter(3))),
             OWNERS: arrow(OWNERS, sorted(self._owner_names())),
         }
 
-    def _costs(self, billed: BilledBuckets) -> Iterator[tuple[Any, ...]]:
+    def _costs(self, billed: BilledBuckets) -> Iterator[CostLine]:
         for line in billed.lines():
             yield self._line(line.start_ts, line.device_id, line.epoch_id, line.use, line.nano_usd)
         for use, bucket, device_id, epoch_id in sorted(_without_dollars(billed)):
             yield self._line(bucket * HOUR, device_id, epoch_id, use, None if use == UNPRICED else 0)
 
-    def _line(
-        self, start_ts: int, device_id: int, epoch_id: int | None, use: str, nano_usd: int | None
-    ) -> tuple[Any, ...]:
+    def _line(self, start_ts: int, device_id: int, epoch_id: int | None, use: str, nano_usd: int | None) -> CostLine:
         device = self._bill.inventory.devices[device_id]
         host_place = self._places.get(device.host_id, _NO_PLACE)
         owner = None if epoch_id is None else self._owners.get(epoch_id)
-        return (
+        line: Line = (
             (start_ts - self._start) // HOUR,
             device_id,
             self._accelerators[device_id],
@@ -96,10 +101,10 @@ class DayRows:
             epoch_id if epoch_id in self._counting else None,
             *(_NOBODY if owner is None else owner.values()),
             use,
-            nano_usd,
         )
+        return *line, nano_usd
 
-    def _tokens(self, billed: BilledBuckets) -> Iterator[tuple[Any, ...]]:
+    def _tokens(self, billed: BilledBuckets) -> Iterator[Line]:
         names = ("prompt_tokens", "cached_tokens", "generated_tokens", "observed_ms")
         sums: dict[tuple[int, int], list[int | None]] = {}
         for part in billed.parts:
@@ -116,7 +121,7 @@ class DayRows:
             host_place = self._places.get(host_of[epoch_id], _NO_PLACE)
             yield hour, host_place.provider, host_place.region, epoch_id, *self._owners[epoch_id].values(), *values
 
-    def _kinds(self) -> Iterator[tuple[Any, ...]]:
+    def _kinds(self) -> Iterator[Line]:
         newest = self._bill.inventory.newest
         for deployment_id, dollars in self._bill.kinds.items():
             host_place = self._places.get(newest[deployment_id].host_id, _NO_PLACE)
@@ -149,12 +154,12 @@ class DayRows:
             yield ts, book.rates(rows, ts)
 
 
-def _with_dollars(tokens: Iterable[tuple[Any, ...]], costs: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def _with_dollars(tokens: Iterable[Line], costs: Iterable[CostLine]) -> Iterator[Line]:
     """Yield the rows of `tokens`, of each epoch and hour, with the dollars of their lines in `costs`."""
     names = [name for name in schema(TOKENS).names if name in schema(COSTS).names]
     key_names = names[: names.index("workload") + 1]
     columns = [schema(COSTS).names.index(name) for name in key_names]
-    dollars: dict[tuple[Any, ...], tuple[int | None, bool]] = {}
+    dollars: dict[Line, tuple[int | None, bool]] = {}
     for line in costs:
         key = tuple(line[column] for column in columns)
         if key[key_names.index("deployment_id")] is not None:
@@ -177,7 +182,7 @@ def _without_dollars(billed: BilledBuckets) -> set[tuple[str, int, int, int]]:
     return lines
 
 
-def arrow(name: str, rows: Iterable[tuple[Any, ...]]) -> Any:
+def arrow(name: str, rows: Iterable[Line]) -> pa.Table:
     """Return rows as a table of the lake. Raises StoreError for a value that its column cannot hold."""
     import pyarrow as pa
 
@@ -192,7 +197,7 @@ def arrow(name: str, rows: Iterable[tuple[Any, ...]]) -> Any:
     return pa.Table.from_arrays(arrays, schema=kinds)
 
 
-def copied_rows(connection: Connection, name: str, start: int, end: int) -> Any:
+def copied_rows(connection: Connection, name: str, start: int, end: int) -> pa.Table:
     """Return the rows of one day that are published as stored, in the order of their key."""
     source = COPIED[name]
     table, columns = source.table, [source.table.c[column] for column in source.columns]
@@ -200,7 +205,7 @@ def copied_rows(connection: Connection, name: str, start: int, end: int) -> Any:
     return arrow(name, (tuple(row) for row in connection.execute(query)))
 
 
-def _inside(source: Copied, start: int, end: int) -> Iterator[Any]:
+def _inside(source: Copied, start: int, end: int) -> Iterator[ColumnElement[bool]]:
     columns = source.table.c
     if source.time is not None:
         yield columns[source.time] >= start
@@ -210,7 +215,7 @@ def _inside(source: Copied, start: int, end: int) -> Iterator[Any]:
         yield columns.last_ts >= start
 
 
-def savings_rows(connection: Connection, start: int, end: int, models: Mapping[int, str]) -> Any:
+def savings_rows(connection: Connection, start: int, end: int, models: Mapping[int, str]) -> pa.Table:
     """Return the receipts of a day. `models`: served model by deployment."""
     recommendations = {row.recommendation_id: row for row in stored(connection)}
     rows = []
@@ -235,18 +240,18 @@ def savings_rows(connection: Connection, start: int, end: int, models: Mapping[i
                 *((None,) * 3 if by_month is None else (by_month.low, by_month.likely, by_month.high)),
             )
         )
-    return arrow(SAVINGS, sorted(rows, key=lambda row: row[0]))
+    return arrow(SAVINGS, sorted(rows, key=itemgetter(0)))
 
 
-def advice_rows(connection: Connection, places: Iterable[Placement]) -> Any:
+def advice_rows(connection: Connection, places: Iterable[Placement]) -> pa.Table:
     """Return the open recommendations that count, with the provider of the cell where all `places` have one."""
-    providers = {place.provider for place in places}
+    providers = {host_place.provider for host_place in places}
     provider = providers.pop() if len(providers) == 1 else None
     open_rows = (row for row in stored(connection) if row.counted)
     return arrow(ADVICE, sorted(filter(None, (_advice(row, provider) for row in open_rows))))
 
 
-def _advice(row: Recommendation, provider: str | None) -> tuple[Any, ...] | None:
+def _advice(row: Recommendation, provider: str | None) -> Line | None:
     if row.best is None or row.best.saving is None:
         return None
     edits = {(edit.field, str(edit.after)) for edit in row.best.edits}
@@ -265,15 +270,15 @@ def _owners(inventory: Inventory, settings: Settings) -> Iterator[tuple[int, _Ow
 
 
 def _accelerator(name: str, market: Market) -> str:
-    known = market.accelerator(name)
-    return known.name if known else name
+    accelerator = market.accelerator(name)
+    return accelerator.name if accelerator else name
 
 
 def _added(total: int | None, value: int | None) -> int | None:
     return total if value is None else value + (total or 0)
 
 
-def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _order(row: Line) -> tuple[tuple[bool, int | str | None], ...]:
     """Order rows so that equal values stand together: by place and owner, then by time."""
     return tuple((value is not None, value) for value in (*row[2:-1], row[0], row[1]))
 
@@ -283,6 +288,6 @@ def day_end(start: int, through_ts: int) -> int:
     return min(start + DAY, through_ts // HOUR * HOUR)
 
 
-def count_of(tables: Mapping[str, Any], names: Iterable[str]) -> int:
+def count_of(tables: Mapping[str, pa.Table], names: Iterable[str]) -> int:
     """Return the rows of some tables together."""
-    return int(np.sum([tables[name].num_rows for name in names]))
+    return sum(tables[name].num_rows for name in names)

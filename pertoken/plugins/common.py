@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any
 
 from pertoken.rule import (
     Accelerator,
@@ -41,6 +40,12 @@ def encoder_refusal(seen: Evidence, reason: str) -> Skip | None:
 def served_tok_s(seen: Evidence) -> tuple[float | None, ...]:
     """Return the tokens/s of each hour of the week by which a service is idle: prompts where it generates nothing."""
     return seen.hours.prompt_tok_s if generates_nothing(seen) else seen.hours.generated_tok_s
+
+
+def computed_prompt(seen: Evidence) -> float:
+    """Return the uncached tokens of a long prompt (p95)."""
+    cached_share = seen.cached_share.mean if seen.has("cached_share") else 0.0
+    return seen.prompt_len.p95 * (1 - cached_share)
 
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
@@ -80,6 +85,30 @@ _SHAPE = ("model", "engine", "accelerator", "weight_dtype", "tp", "pp", "dp", "r
 def alike(service: Service, *knobs: str) -> bool:
     """Return whether replicas have the same model, engine, accelerator, weights, ranks and role, and equal `knobs`."""
     return len(set(map(attrgetter(*_SHAPE, *knobs), service.deployments))) <= 1
+
+
+def replicas_differ(service: Service, words: str, *knobs: str) -> Skip | None:
+    """Return a refusal, with words for the knobs, of a service with replicas that differ in `knobs`; else None."""
+    if len(set(map(attrgetter(*knobs), service.deployments))) <= 1:
+        return None
+    return skip("replicas-differ", f"its {len(service.deployments)} replicas differ in {words}")
+
+
+def not_in_catalog(deployment: Deployment, consequence: str) -> Skip:
+    """Return the refusal of a deployment on a device that the catalog does not have."""
+    name = deployment.accelerator or "its device"
+    return skip("device-unknown", f"{name} is not in the catalog: {consequence}")
+
+
+def missed_objective(
+    seen: Evidence, service: Service, verb: str = "is already", figures: Iterable[str] = ("TTFT", "TPOT")
+) -> str | None:
+    """Return the first measured latency (p95) above its objective, as text; None if there is none."""
+    for figure in figures:
+        series, limit_ms = f"{figure.lower()}_s", getattr(service.slo, f"{figure.lower()}_p95_ms")
+        if limit_ms is not None and seen.has(series) and (measured_ms := 1000 * getattr(seen, series).p95) > limit_ms:
+            return f"its {figure} {verb} {measured_ms:.0f} ms (p95), above its objective of {limit_ms:.0f} ms"
+    return None
 
 
 DOCTOR = "`pertoken doctor` on its host shows what was read from its engine"
@@ -161,10 +190,7 @@ def owned_devices(deployment: Deployment, fleet: Fleet, market: Market) -> Accel
     purchase = deployment.placement.purchase
     device = market.accelerator(deployment.accelerator)
     if device is None:
-        return skip(
-            "device-unknown",
-            f"{deployment.accelerator or 'its device'} is not in the catalog: its limits are not known",
-        )
+        return not_in_catalog(deployment, "its limits are not known")
     if purchase is None:
         return skip(
             "purchase-unknown", "whether its devices are owned or rented is not known: set `purchase` of its hosts"
@@ -236,7 +262,7 @@ def replaced(service: Service, models: Iterable[Model], market: Market) -> list[
     for model in models:
         ranks = () if device is None or present.tp is None else market.ranks(model, present.weight_dtype, device)
         tried = [n for n in ranks if n <= max(ranks[0], present.tp or 1)]
-        stages: dict[str, Any] = {"pp": 1} if present.pp is not None else {}
+        stages = {"pp": 1} if present.pp is not None else {}
         layouts += [(rank_position, service.but(model=model, tp=n, **stages)) for rank_position, n in enumerate(tried)]
         layouts += [] if tried else [(0, service.but(model=model))]
     return [layout for _, layout in sorted(layouts, key=lambda entry: entry[0])]

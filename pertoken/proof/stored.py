@@ -122,8 +122,8 @@ def newest(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
 def stored(connection: Connection) -> tuple[Recommendation, ...]:
     """Return every recommendation, earlier lives included."""
     refusals: dict[int, list[dict[str, str]]] = defaultdict(list)
-    for row in repository.refusals(connection):
-        refusals[row.recommendation_id].append({"code": row.code, "reason": row.reason})
+    for refusal in repository.refusals(connection):
+        refusals[refusal.recommendation_id].append({"code": refusal.code, "reason": refusal.reason})
     recommendations = []
     for row in repository.recommendations(connection):
         values = {name: value for name, value in json.loads(row.body).items() if name in _BODY}
@@ -152,8 +152,8 @@ _COLUMNS = (
 _BODY = tuple(field.name for field in fields(Recommendation) if field.name not in (*_COLUMNS, "refusals", "estimate"))
 
 
-def _to_row(recommendation: Recommendation) -> dict[str, object]:
-    row = {name: getattr(recommendation, name) for name in _COLUMNS}
+def _to_row(recommendation: Recommendation) -> dict[str, int | str | None]:
+    row: dict[str, int | str | None] = {name: getattr(recommendation, name) for name in _COLUMNS}
     best = recommendation.best
     row["bankable_nano_usd_month"] = best.net[1] if best and best.net else None
     row["capacity_nano_usd_month"] = best.capacity[1] if best and best.capacity else None

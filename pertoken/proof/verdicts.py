@@ -306,9 +306,9 @@ def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
     verdicts = []
     for row in repository.verdicts(connection):
         body, effect = json.loads(row.body), None
-        if row.effect_likely_1e6 is not None:
-            values = (row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6)
-            effect = (values[0] / _MILLIONTHS, values[1] / _MILLIONTHS, values[2] / _MILLIONTHS)
+        low, likely, high = row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6
+        if low is not None and likely is not None and high is not None:
+            effect = low / _MILLIONTHS, likely / _MILLIONTHS, high / _MILLIONTHS
         verdict = Verdict(
             row.deployment_id,
             row.epoch_id,
@@ -317,7 +317,7 @@ def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
             body["name"],
             tuple(Edit(*edit) for edit in body["edits"]),
             row.recommendation_id,
-            Judgement(Result(row.result), effect, body["reason"], row.method, body.get("due_ts")),
+            Judgement(Result(row.result), effect, body["reason"], row.method or VERIFIED, body.get("due_ts")),
             row.version_before,
             row.version_after,
             row.created_ts,

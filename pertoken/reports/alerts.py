@@ -5,15 +5,15 @@ Front door: `AlertWatch` (one round of all alerts), `AlertState` and `send_test`
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urldefrag
 
 from pertoken.config import Settings
@@ -32,6 +32,9 @@ from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.shared import stable_id
 from pertoken.units import format_utc
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 
 class Phase(StrEnum):
@@ -98,39 +101,60 @@ REMOVED, DISABLED = "no longer watched (removed from the settings)", "no longer 
 """Why an alert resolves that the settings do not have any more, or switch off."""
 
 
+@dataclass(frozen=True, slots=True)
+class AlertEvent:
+    """An event of an alert of a target; its JSON has these keys, and `version`."""
+
+    alert: str
+    event: Event
+    severity: str
+    target: str
+    figure: str
+    value: float | None
+    unit: str
+    operator: str
+    limit: float
+    window_s: float
+    at: int
+    """Epoch seconds."""
+    reason: str | None
+    """Why, where it is not that the value crossed the limit."""
+
+    @property
+    def value_text(self) -> str:
+        """The value with its unit."""
+        return "not known" if self.value is None else f"{self.value:g} {self.unit}"
+
+    @property
+    def limit_text(self) -> str:
+        """The limit with its operator."""
+        return f"{self.operator} {self.limit:g}"
+
+
 def body_of(
     alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int, reason: str | None = None
 ) -> str:
     """Return the JSON of an event. `reason`: why, where it is not that the value crossed the limit."""
-    return json.dumps(
-        {
-            "version": VERSION,
-            "alert": alert.name,
-            "event": event.value,
-            "severity": alert.severity,
-            "target": target,
-            "figure": alert.when.figure,
-            "value": value,
-            "unit": FIGURES[alert.when.figure].unit,
-            "operator": alert.when.operator,
-            "limit": alert.when.limit,
-            "window_s": alert.window_s,
-            "at": now_ts,
-            "reason": reason,
-        },
-        sort_keys=True,
-    )
+    unit = FIGURES[alert.when.figure].unit
+    compared = (alert.when.figure, value, unit, alert.when.operator, alert.when.limit, alert.window_s)
+    made = AlertEvent(alert.name, event, alert.severity, target, *compared, now_ts, reason)
+    return json.dumps({"version": VERSION, **asdict(made)}, sort_keys=True)
+
+
+def event_of(body: str) -> AlertEvent:
+    """Return the event that a JSON text holds; a stored one may be older than `severity` and `reason`."""
+    values = {"severity": "warning", "reason": None, **json.loads(body)}
+    fields = {field.name: values[field.name] for field in dataclasses.fields(AlertEvent)}
+    return AlertEvent(**{**fields, "event": Event(fields["event"])})
 
 
 def sentence(body: str) -> str:
     """Return the JSON of an event as one line of text."""
-    event: dict[str, Any] = json.loads(body)
-    reason = event.get("reason")  # stored deliveries may be older than the key
-    value = reason or "not known" if event["value"] is None else f"{event['value']:g} {event['unit']}"
-    limit = f"{event['operator']} {event['limit']:g}"
+    event = event_of(body)
+    value = event.reason if event.value is None and event.reason else event.value_text
     return literal(
-        f"alert {event['alert']} {event['event']}: {event['figure']} of {event['target']} is {value} (limit {limit}), "
-        f"{format_utc(event['at'])}"
+        f"alert {event.alert} {event.event}: {event.figure} of {event.target} is {value} (limit {event.limit_text}), "
+        f"{format_utc(event.at)}"
     )
 
 
@@ -144,7 +168,7 @@ def destination_key(destination: str) -> str:
     """Return the stored key of a destination: a hash of a URL, which may be secret."""
     if destination in (LOG, MAIL):
         return destination
-    return f"webhook:{hashlib.sha256(destination.encode()).hexdigest()[:16]}"
+    return f"webhook:{sha256(destination.encode()).hexdigest()[:16]}"
 
 
 _MAX_SUMMARY, _MAX_MESSAGE, _MAX_KEY, _MAX_TEXT = 1024, 130, 255, 2900
@@ -158,7 +182,7 @@ class Request:
     """One POST."""
 
     url: str
-    body: Mapping[str, Any]
+    body: Mapping[str, object]
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -167,23 +191,18 @@ class Request:
         return json.dumps(self.body, sort_keys=True).encode()
 
 
-def request_of(chat: str, url: str, event: Mapping[str, Any], text: str) -> Request:
-    """Return the request that shows an event in a chat of `CHATS`; `text` is its sentence."""
-    return _REQUESTS[chat](url, event, text)
-
-
-def _slack(url: str, event: Mapping[str, Any], text: str) -> Request:
+def _slack(url: str, event: AlertEvent, text: str) -> Request:
     # A name such as `<!channel>` would call everyone.
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:_MAX_TEXT]
-    mark = {Event.FIRED: ":red_circle:", Event.RESOLVED: ":large_green_circle:"}.get(event["event"], ":white_circle:")
+    mark = {Event.FIRED: ":red_circle:", Event.RESOLVED: ":large_green_circle:"}.get(event.event, ":white_circle:")
     block = {"type": "section", "text": {"type": "mrkdwn", "text": f"{mark} {escaped}", "verbatim": True}}
     return Request(url, {"text": escaped, "blocks": [block]})
 
 
-def _teams(url: str, event: Mapping[str, Any], text: str) -> Request:
-    colour = {Event.FIRED: "Attention", Event.RESOLVED: "Good"}.get(event["event"], "Default")
-    title = f"{event['alert']} {event['event']}"
-    facts = [{"title": title, "value": _unformatted(str(value))} for title, value in _facts(event).items()]
+def _teams(url: str, event: AlertEvent, text: str) -> Request:
+    colour = {Event.FIRED: "Attention", Event.RESOLVED: "Good"}.get(event.event, "Default")
+    title = f"{event.alert} {event.event}"
+    facts = [{"title": title, "value": _unformatted(value)} for title, value in _facts(event).items()]
     card = {
         "$schema": _CARD_SCHEMA,
         "type": "AdaptiveCard",
@@ -198,46 +217,46 @@ def _teams(url: str, event: Mapping[str, Any], text: str) -> Request:
     return Request(url, {"type": "message", "attachments": [attachment]})
 
 
-def _pagerduty(url: str, event: Mapping[str, Any], text: str) -> Request:
+def _pagerduty(url: str, event: AlertEvent, text: str) -> Request:
     address, key = urldefrag(url)
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "routing_key": key,
-        "event_action": "resolve" if event["event"] == Event.RESOLVED else "trigger",
+        "event_action": "resolve" if event.event is Event.RESOLVED else "trigger",
         "dedup_key": _alias(event),
     }
     if body["event_action"] == "trigger":
         body["payload"] = {
             "summary": text[:_MAX_SUMMARY],
-            "source": literal(event["target"]),
-            "severity": "info" if event["event"] == Event.TEST else event.get("severity", "warning"),
-            "timestamp": datetime.fromtimestamp(event["at"], UTC).isoformat(),
+            "source": literal(event.target),
+            "severity": "info" if event.event is Event.TEST else event.severity,
+            "timestamp": datetime.fromtimestamp(event.at, UTC).isoformat(),
             "custom_details": _facts(event),
         }
         body["client"] = "pertoken"
     return Request(address, body)
 
 
-def _opsgenie(url: str, event: Mapping[str, Any], text: str) -> Request:
+def _opsgenie(url: str, event: AlertEvent, text: str) -> Request:
     base, key = urldefrag(url)
     address, headers = f"{base.rstrip('/')}/v2/alerts", {"Authorization": f"GenieKey {key}"}
     alias = _alias(event)
-    if event["event"] == Event.RESOLVED:
+    if event.event is Event.RESOLVED:
         closing = f"{address}/{quote(alias, safe='')}/close?identifierType=alias"
         return Request(closing, {"source": "pertoken", "note": text}, headers)
-    priority = "P5" if event["event"] == Event.TEST else "P1" if event.get("severity") == "critical" else "P3"
+    priority = "P5" if event.event is Event.TEST else "P1" if event.severity == "critical" else "P3"
     body = {
         "message": text[:_MAX_MESSAGE],
         "alias": alias,
         "description": text,
         "source": "pertoken",
         "priority": priority,
-        "tags": ["pertoken", event["alert"]],
-        "details": {name: str(value) for name, value in _facts(event).items()},
+        "tags": ["pertoken", event.alert],
+        "details": _facts(event),
     }
     return Request(address, body, headers)
 
 
-_REQUESTS: Mapping[str, Callable[[str, Mapping[str, Any], str], Request]] = {
+_REQUESTS: Mapping[str, Callable[[str, AlertEvent, str], Request]] = {
     "slack": _slack,
     "teams": _teams,
     "pagerduty": _pagerduty,
@@ -245,22 +264,21 @@ _REQUESTS: Mapping[str, Callable[[str, Mapping[str, Any], str], Request]] = {
 }
 
 
-def _alias(event: Mapping[str, Any]) -> str:
+def _alias(event: AlertEvent) -> str:
     """Return the key that joins the events of one alert of one target, so that resolving closes the event of firing."""
-    test = "/test" if event["event"] == Event.TEST else ""
-    key = f"pertoken/{event['alert']}/{literal(event['target'])}{test}"
-    return key if len(key) <= _MAX_KEY else f"pertoken/{event['alert']}/{sha256(key.encode()).hexdigest()}"
+    test = "/test" if event.event is Event.TEST else ""
+    key = f"pertoken/{event.alert}/{literal(event.target)}{test}"
+    return key if len(key) <= _MAX_KEY else f"pertoken/{event.alert}/{sha256(key.encode()).hexdigest()}"
 
 
-def _facts(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    value = "not known" if event["value"] is None else f"{event['value']:g} {event['unit']}"
+def _facts(event: AlertEvent) -> dict[str, str]:
     facts = {
-        "Target": literal(event["target"]),
-        "Figure": event["figure"],
-        "Value": value,
-        "Limit": f"{event['operator']} {event['limit']:g}",
+        "Target": literal(event.target),
+        "Figure": event.figure,
+        "Value": event.value_text,
+        "Limit": event.limit_text,
     }
-    return facts if event.get("reason") is None else {**facts, "Reason": event["reason"]}
+    return facts if event.reason is None else {**facts, "Reason": event.reason}
 
 
 def _unformatted(text: str) -> str:
@@ -290,7 +308,7 @@ def sender(settings: Settings) -> Send:
                 secret = read_secret(file, variable, "delivery.secret_file")
                 delivery.post(url, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own_hosts)
             else:
-                request = request_of(chat, url, json.loads(body), sentence(body))
+                request = _REQUESTS[chat](url, event_of(body), sentence(body))
                 delivery.post(request.url, request.data, now_ts, own_hosts=own_hosts, headers=request.headers)
 
     return send
@@ -363,13 +381,14 @@ class AlertWatch:
         measured = self._measured(now_ts)
         advice = AdviceRepository(self._where)
         with advice.writing() as connection:
-            stored = {(row.name, row.target): row for row in repository.alerts(connection)}
+            rows = repository.alerts(connection)
+            stored = {(row.name, row.target): _state(row.state, row.since_ts, row.body) for row in rows}
             for alert in self._alerts:
                 self._move(connection, alert, measured[alert.name], stored, now_ts)
             watched = {alert.name for alert in self._alerts}
-            for row in stored.values():
+            for row in rows:
                 if row.name not in watched:
-                    self._end(connection, row, now_ts)
+                    self._end(connection, (row.name, row.target), Phase(row.state), row.body, now_ts)
             repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
         self._deliver(advice, now_ts)
 
@@ -393,20 +412,20 @@ class AlertWatch:
 
     def _move(
         self,
-        connection: Any,
+        connection: Connection,
         alert: AlertSettings,
         measured: _Measured,
-        stored: Mapping[Key, Any],
+        stored: Mapping[Key, AlertState],
         now_ts: int,
     ) -> None:
         missing = sorted(target for name, target in stored if name == alert.name and target not in measured.values)
         gone = missing if measured.recorded else ()
         for target, value in [*measured.values.items(), *((target, None) for target in gone)]:
-            row = stored.get((alert.name, target))
+            stored_state = stored.get((alert.name, target))
             holds = False if target in gone else None if value is None else alert.when.holds(value)
-            state, event = advance(None if row is None else _state(row), holds, now_ts, alert.for_s)
+            state, event = advance(stored_state, holds, now_ts, alert.for_s)
             if state is None:
-                if row is not None:
+                if stored_state is not None:
                     repository.drop_alert(connection, alert.name, target)
             elif holds is not None:
                 repository.put_alert(connection, _row(alert, target, state, value, now_ts))
@@ -414,22 +433,22 @@ class AlertWatch:
                 body = body_of(alert, target, event, value, now_ts, GONE if target in gone else None)
                 _queue(connection, alert.name, target, event, body, _keys(alert), now_ts)
 
-    def _end(self, connection: Any, row: Any, now_ts: int) -> None:
+    def _end(self, connection: Connection, key: Key, phase: Phase, body: str, now_ts: int) -> None:
         """Delete the row of an alert that is no longer watched, and resolve it where it fired."""
-        stored = json.loads(row.body)
-        dropped = repository.drop_alert(connection, row.name, row.target)
-        if not dropped or row.state == Phase.PENDING or "to" not in stored:  # as an earlier version stored it
+        (name, target), stored = key, json.loads(body)
+        dropped = repository.drop_alert(connection, name, target)
+        if not dropped or phase is Phase.PENDING or "to" not in stored:  # as an earlier version stored it
             return
         when = Comparison(stored["figure"], stored["operator"], stored["limit"])
-        alert = AlertSettings(row.name, when, FLEET, 0.0, stored["window_s"], ())
-        reason = DISABLED if any(alert.name == row.name for alert in self._all) else REMOVED
-        body = body_of(alert, row.target, Event.RESOLVED, None, now_ts, reason)
+        reason = DISABLED if any(alert.name == name for alert in self._all) else REMOVED
+        ended = AlertSettings(name, when, FLEET, 0.0, stored["window_s"])
         reached = [key for key in stored["to"] if key in self._places]
         if len(reached) < len(stored["to"]):
             # The URL of a webhook is stored nowhere but in the settings, so it went with them.
-            log.warning("alert %s: its end is not sent to its webhook, whose URL was removed too", row.name)
+            log.warning("alert %s: its end is not sent to its webhook, whose URL was removed too", name)
             reached = list(dict.fromkeys([*reached, LOG]))
-        _queue(connection, row.name, row.target, Event.RESOLVED, body, reached, now_ts)
+        resolved = body_of(ended, target, Event.RESOLVED, None, now_ts, reason)
+        _queue(connection, name, target, Event.RESOLVED, resolved, reached, now_ts)
 
     @property
     def _places(self) -> Mapping[str, str]:
@@ -437,38 +456,39 @@ class AlertWatch:
         written = {destination for alert in self._all for destination in alert.to}
         return {destination_key(destination): destination for destination in {LOG, MAIL, *written}}
 
-    def _deliver(self, target: AdviceRepository, now_ts: int) -> None:
+    def _deliver(self, advice: AdviceRepository, now_ts: int) -> None:
         places = self._places
-        with target.writing() as connection:
-            due = repository.due_alert_deliveries(connection, now_ts)
+        with advice.writing() as connection:
             # Claimed before it is sent, so that of two advisors one sends it, and a crash only delays it.
-            claimed = [row for row in due if _note(connection, row, now_ts, "not answered")]
+            claimed = [
+                row
+                for row in repository.due_alert_deliveries(connection, now_ts)
+                if _note_try(connection, row.delivery_id, row.tries, row.tries + 1, "not answered", now_ts)
+            ]
         for row in claimed:
-            error = self._try(row, places.get(row.destination), now_ts)
-            with target.writing() as connection:
-                tries = row.tries + 1
-                over = error is None or tries >= TRIES
-                next_ts = None if over else now_ts + BACKOFF_S * 2 ** (tries - 1)
-                repository.put_alert_delivery(
-                    connection, row.delivery_id, read_tries=tries, tries=tries, next_ts=next_ts, error=error
-                )
+            tries, destination = row.tries + 1, places.get(row.destination)
+            error: str | None = "its destination is no longer in the settings"
+            if destination is not None:
+                error = self._try(destination, row.body, row.delivery_id, now_ts)
+                if error is not None:
+                    log.error("alert %s: try %d of %d: %s", row.name, tries, TRIES, error)
+            with advice.writing() as connection:
+                _note_try(connection, row.delivery_id, tries, tries, error, now_ts)
 
-    def _try(self, row: Any, destination: str | None, now_ts: int) -> str | None:
-        if destination is None:
-            return "its destination is no longer in the settings"
+    def _try(self, destination: str, body: str, delivery_id: int, now_ts: int) -> str | None:
         try:
-            self._send(destination, row.body, now_ts, f"{row.delivery_id % 2**64:016x}")
+            self._send(destination, body, now_ts, f"{delivery_id % 2**64:016x}")
         except PertokenError as error:
-            log.error("alert %s: try %d of %d: %s", row.name, row.tries + 1, TRIES, error)
             return str(error)
         return None
 
 
-def _note(connection: Any, row: Any, now_ts: int, error: str) -> bool:
-    tries = row.tries + 1
-    next_ts = None if tries >= TRIES else now_ts + BACKOFF_S * 2 ** (tries - 1)
+def _note_try(
+    connection: Connection, delivery_id: int, read_tries: int, tries: int, error: str | None, now_ts: int
+) -> bool:
+    next_ts = None if error is None or tries >= TRIES else now_ts + BACKOFF_S * 2 ** (tries - 1)
     return repository.put_alert_delivery(
-        connection, row.delivery_id, read_tries=row.tries, tries=tries, next_ts=next_ts, error=error
+        connection, delivery_id, read_tries=read_tries, tries=tries, next_ts=next_ts, error=error
     )
 
 
@@ -477,7 +497,7 @@ def _keys(alert: AlertSettings) -> list[str]:
 
 
 def _queue(
-    connection: Any, name: str, target: str, event: Event, body: str, destinations: Sequence[str], now_ts: int
+    connection: Connection, name: str, target: str, event: Event, body: str, destinations: Sequence[str], now_ts: int
 ) -> None:
     """Store an event for each of these destinations, to be sent."""
     for key in destinations:
@@ -491,11 +511,11 @@ def _target(alert: AlertSettings, name: str) -> str:
     return "fleet" if alert.scope.kind == "fleet" else f"{alert.scope.kind}={name}"
 
 
-def _state(row: Any) -> AlertState:
-    return AlertState(Phase(row.state), row.since_ts, json.loads(row.body)["fired_ts"])
+def _state(phase: str, since_ts: int, body: str) -> AlertState:
+    return AlertState(Phase(phase), since_ts, json.loads(body)["fired_ts"])
 
 
-def _row(alert: AlertSettings, target: str, state: AlertState, value: float | None, now_ts: int) -> dict[str, Any]:
+def _row(alert: AlertSettings, target: str, state: AlertState, value: float | None, now_ts: int) -> dict[str, object]:
     when = alert.when
     body = {
         "figure": when.figure,
@@ -516,7 +536,7 @@ def _row(alert: AlertSettings, target: str, state: AlertState, value: float | No
     }
 
 
-def standing_alerts(store: Store) -> Sequence[Any]:
+def standing_alerts(store: Store) -> Sequence[repository.AlertRow]:
     """Return the stored states of alerts; none without an advice database. Raises StoreError."""
     if store.advice is None:
         return ()

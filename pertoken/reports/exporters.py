@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pertoken.config import Settings
 from pertoken.costs.bill import bill
@@ -128,9 +128,8 @@ def _families(figures: Figures, headline: str) -> list[Family]:
         if "fleet" in spec.kinds:
             fleet_value = figures.of(figure, "fleet")[""].value
             # The fleet's metrics have another name, so that a sum over services never includes them.
-            fleet_name = name.replace("pertoken_", "pertoken_fleet_", 1)
             samples: Samples = [] if fleet_value is None else [({}, fleet_value)]
-            families.append(Family(fleet_name, "gauge", _help(spec.meaning), samples))
+            families.append(Family(_name_of("fleet", name), "gauge", _help(spec.meaning), samples))
         for kind in ("service", "host"):
             if kind in spec.kinds:
                 values = sorted(figures.of(figure, kind).items())
@@ -144,18 +143,18 @@ def _families(figures: Figures, headline: str) -> list[Family]:
 def _owner_families(figures: Figures) -> Iterator[Family]:
     """Yield the figures of owners, with the basis by which they are: sums over owners are of one basis."""
     for figure, name in NAMES.items():
-        if _is_of(figure, "owner"):
+        if "owner" in FIGURES[figure].kinds:
             samples: Samples = [
                 ({"basis": basis, "owner": owner}, value.value)
                 for basis in figures.bases
                 for owner, value in sorted(figures.of(figure, basis).items())
                 if value.value is not None
             ]
-            yield Family(_owner_name(name), "gauge", _help(FIGURES[figure].meaning), samples)
+            yield Family(_name_of("owner", name), "gauge", _help(FIGURES[figure].meaning), samples)
 
 
-def _owner_name(name: str) -> str:
-    return name.replace("pertoken_", "pertoken_owner_", 1)
+def _name_of(kind: str, name: str) -> str:
+    return name.replace("pertoken_", f"pertoken_{kind}_", 1)
 
 
 def _headline(figures: Figures, headline: str) -> Family:
@@ -172,17 +171,11 @@ def _headline(figures: Figures, headline: str) -> Family:
 
 def known_dollars() -> list[Family]:
     """Return every metric that the page may have, without samples."""
-    fleet = [
-        name.replace("pertoken_", "pertoken_fleet_", 1) for figure, name in NAMES.items() if _is_of(figure, "fleet")
-    ]
-    named = [name for figure, name in NAMES.items() if _is_of(figure, "service") or _is_of(figure, "host")]
-    owned = [_owner_name(name) for figure, name in NAMES.items() if _is_of(figure, "owner")]
+    fleet = [_name_of("fleet", name) for figure, name in NAMES.items() if "fleet" in FIGURES[figure].kinds]
+    named = [name for figure, name in NAMES.items() if {"service", "host"} & set(FIGURES[figure].kinds)]
+    owned = [_name_of("owner", name) for figure, name in NAMES.items() if "owner" in FIGURES[figure].kinds]
     names = (*fleet, *named, *owned, *ENERGY, HEADLINE, "pertoken_row_faults", "pertoken_store_readable")
     return [Family(name, "gauge", name.replace("_", " "), []) for name in names]
-
-
-def _is_of(figure: str, kind: str) -> bool:
-    return kind in FIGURES[figure].kinds
 
 
 def _help(meaning: str) -> str:
@@ -207,9 +200,10 @@ LANGFUSE_CACHED = ("input_cached_tokens", "input_cache_read")
 """Usage types by which its integrations report cached tokens, apart from `input`."""
 
 
-def price_map(kind: str, figures: Sequence[ModelFigures], as_of: str, provider: str = "openai") -> Any:
+def price_map(kind: str, figures: Sequence[ModelFigures], as_of: str, provider: str = "openai") -> object:
     """Return the map of a tool as values for JSON. `as_of`: ISO 8601. Raises KeyError for another tool."""
-    return {LITELLM: _litellm, LANGFUSE: _langfuse}[kind](_prices(figures), as_of, provider)
+    prices = [_prices_of(model) for model in figures if model.usd_per_mtok.value is not None]
+    return {LITELLM: _litellm, LANGFUSE: _langfuse}[kind](prices, as_of, provider)
 
 
 def unknown(figures: Sequence[ModelFigures]) -> list[str]:
@@ -226,10 +220,6 @@ class _Prices(NamedTuple):
     cached: float | None
     """None: no token was cached, or its engine does not count them."""
     generated: float
-
-
-def _prices(figures: Sequence[ModelFigures]) -> list[_Prices]:
-    return [_prices_of(model) for model in figures if model.usd_per_mtok.value is not None]
 
 
 def _prices_of(figures: ModelFigures) -> _Prices:
@@ -249,7 +239,7 @@ def _digits(usd: float) -> float:
     return float(f"{usd:.{DIGITS}g}")
 
 
-def _litellm(prices: Sequence[_Prices], as_of: str, provider: str) -> dict[str, Any]:
+def _litellm(prices: Sequence[_Prices], as_of: str, provider: str) -> dict[str, object]:
     return {
         price.model: {
             "litellm_provider": provider,
@@ -263,7 +253,7 @@ def _litellm(prices: Sequence[_Prices], as_of: str, provider: str) -> dict[str, 
     }
 
 
-def _langfuse(prices: Sequence[_Prices], as_of: str, provider: str) -> list[dict[str, Any]]:
+def _langfuse(prices: Sequence[_Prices], as_of: str, provider: str) -> list[dict[str, object]]:
     return [
         {
             "modelName": price.model,
@@ -276,7 +266,7 @@ def _langfuse(prices: Sequence[_Prices], as_of: str, provider: str) -> list[dict
     ]
 
 
-def _langfuse_prices(price: _Prices) -> dict[str, Any]:
+def _langfuse_prices(price: _Prices) -> dict[str, object]:
     """Return the prices of a model: flat ones, or one tier where cached tokens have a price of their own."""
     if price.cached is None:
         return {"inputPrice": price.computed, "outputPrice": price.generated}

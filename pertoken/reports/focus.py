@@ -10,13 +10,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
-from typing import Any
 
 from pertoken.config import Settings
 from pertoken.costs.fleet import service_name
@@ -26,6 +25,7 @@ from pertoken.printable import csv_cell
 from pertoken.reports.figures import DAY, Period, ReportFigures
 from pertoken.reports.markdown import dollars, utc
 from pertoken.store.connect.open import Store
+from pertoken.store.query.read import KnownEpoch
 from pertoken.units import HOUR_MS, NANO_USD, apportion
 from pertoken.window.energy import EpochEnergy
 from pertoken.window.reading import Window
@@ -207,7 +207,7 @@ def _owners(report: ReportFigures) -> dict[int, dict[str, str]]:
     return tags
 
 
-def _deployment(report: ReportFigures, epoch_id: int) -> Any:
+def _deployment(report: ReportFigures, epoch_id: int) -> KnownEpoch:
     """Return the row of an epoch; for a worker rank that of its head rank."""
     head = report.inventory.heads.get(epoch_id)
     if head is not None and head in report.inventory.newest:
@@ -237,7 +237,7 @@ class _Counts:
                 nano_kwh = round(joules.joules / JOULES_PER_KWH * NANO_USD)
                 self._split("x_MeasuredEnergyKwh", nano_kwh, lines, dollars)
 
-    def _split(self, column: str, count: int, lines: Sequence[AllocatedLine], text: Any) -> None:
+    def _split(self, column: str, count: int, lines: Sequence[AllocatedLine], text: Callable[[int], str]) -> None:
         for line, part in zip(lines, apportion(count, [charge.nano_usd for charge in lines]), strict=True):
             self._of.setdefault(line, {})[column] = text(part)
 

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from typing import Any
 
 from pertoken.config import Settings
 from pertoken.costs.bill import bill
@@ -313,7 +312,7 @@ class Gate:
             return f"gate {self.gate}: not measurable for {self.target}: {self.reason}"
         return f"gate {self.gate}: {self.status}: {self.figure} of {self.target} is {self.value:g} {self.unit}"
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return the gate as values for JSON."""
         return asdict(self)
 
@@ -351,16 +350,14 @@ def exit_status(gates: Iterable[Gate]) -> int:
 
 def read_gates(texts: Iterable[str]) -> tuple[Comparison, ...]:
     """Return the gates of `--fail-on`. Raises BadInput."""
-    return tuple(map(_read, texts))
-
-
-def _read(text: str) -> Comparison:
-    try:
-        comparison = read_comparison(text)
-    except ValueError as error:
-        raise BadInput(f"--fail-on {text!r}: {error}") from None
-    check_figure(comparison, f"--fail-on {text!r}")
-    return comparison
+    gates = []
+    for text in texts:
+        try:
+            gates.append(read_comparison(text))
+        except ValueError as error:
+            raise BadInput(f"--fail-on {text!r}: {error}") from None
+        check_figure(gates[-1], f"--fail-on {text!r}")
+    return tuple(gates)
 
 
 def check_figure(comparison: Comparison, where: str) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Annotated, Literal, ParamSpec
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
 from pertoken import __version__
@@ -34,6 +34,7 @@ from pertoken.text.advice_table import folded, open_advice, paying_more
 from pertoken.units import NANO_USD
 from pertoken.window.reading import faults_of_hosts
 
+Arguments = ParamSpec("Arguments")
 MAX_HOURS = 8760
 MAX_REPLY_BYTES = 20_000
 """Longest reply as JSON: about 5,000 tokens of a model."""
@@ -49,18 +50,24 @@ _ENVELOPE_BYTES = 2_000
 _SILENT = (State.REFUSED, State.BLOCKED, State.FAILED)
 
 
+Owner = Literal["namespace", "workload", "job", "job:user", "job:account", "job:partition", "slice"]
+By = Literal["model", "tenant", "team", "gpu"] | Owner | Annotated[str, Field(pattern="^label:.+")]
+Which = Literal["found", "folded", "unconfirmed", "paying_more", "taken"]
+Reply = dict[str, object]
+
+
 class Replies:
-    """Replies from one database, which is opened read-only for each call.
+    """Replies from one database, which is opened read-only for each call; clients read the docstrings of its methods.
 
     Rows of a reply begin at `start` and are as many as `MAX_REPLY_BYTES` allows; `next` is the start of the following
-    ones, or None.
+    ones, or None. Every method raises BadInput for a wrong argument.
     """
 
     def __init__(self, where: StoreLocation, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._where, self._settings, self._now = where, settings, clock
 
-    def costs(self, hours: int = 24, by: str = "model", start: int = 0) -> dict[str, Any]:
-        """Return the bill of the last hours of the clock, as `pertoken costs --by` prints it. Raises BadInput."""
+    def costs(self, hours: int = 24, by: By = "model", start: int = 0) -> Reply:
+        """Return the bill of the last hours by model, tenant, team, gpu or owner: dollars, tokens, $/Mtok."""
         _check("hours", hours, 1, MAX_HOURS)
         if by not in BY and not is_basis(by):
             raise BadInput(f"by: must be one of {', '.join((*BY, *BASES))} or label:NAME")
@@ -76,8 +83,8 @@ class Replies:
             "notes": _fitted([*faults, *bill.notes], _ENVELOPE_BYTES // 2),
         }
 
-    def now(self, start: int = 0) -> dict[str, Any]:
-        """Return the present troubles, the most urgent first, with $/hour and command. Raises BadInput."""
+    def now(self, start: int = 0) -> Reply:
+        """Return what is wrong now, most urgent first, with dollars an hour and the command: stuck, saturated, lost."""
         store, now_ts = open_store(self._where), int(self._now())
         troubles = read_troubles(store, self._settings, now_ts)
         faults = faults_of_hosts(store, now_ts - HOUR, now_ts, dated=False)
@@ -86,10 +93,12 @@ class Replies:
             "notes": _fitted(faults, _ENVELOPE_BYTES // 2),
         }
 
-    def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
-        """Return advice: in the total, folded, not confirmed by the last run, paying more, or taken. Raises BadInput.
+    def savings(self, which: Which = "found", start: int = 0) -> Reply:
+        """Return changes that would save money (found), or those accepted or applied (taken), dollars a month.
 
-        Folded are rows without a figure, or with a payback of over a year.
+        Those without a figure or with a payback of over a year (folded), those that the last advice run did not confirm
+        (unconfirmed), and those whose bill rises by less than their
+        capacity is worth (paying_more), are in no total.
         """
         store = open_store(self._where)
         rows = standing(store)
@@ -109,12 +118,12 @@ class Replies:
             "counts": {name: len(listed) for name, listed in lists.items()},
         }
 
-    def verdicts(self, start: int = 0) -> dict[str, Any]:
-        """Return verdicts on changes of configuration, newest change first. Raises BadInput."""
+    def verdicts(self, start: int = 0) -> Reply:
+        """Return the effect of configuration changes on the cost of a token, newest change first."""
         return _page("verdicts", map(verdict_values, standing_verdicts(open_store(self._where))), start)
 
-    def refusals(self, rule: str | None = None, start: int = 0) -> dict[str, Any]:
-        """Return how often each rule refused, was blocked or failed; of one rule every row. Raises BadInput."""
+    def refusals(self, rule: str | None = None, start: int = 0) -> Reply:
+        """Return how often each rule had no proposal and why; with `rule`, each of its refusals and the remedy."""
         silent = [row for row in standing(open_store(self._where)) if row.state in _SILENT]
         by_rule: defaultdict[str, list[Recommendation]] = defaultdict(list)
         for row in silent:
@@ -127,7 +136,7 @@ class Replies:
         return _page("refusals", map(_refusal, by_rule[rule]), start)
 
 
-def _silence(rule: str, rows: list[Recommendation]) -> dict[str, Any]:
+def _silence(rule: str, rows: list[Recommendation]) -> Reply:
     """Return the numbers of a rule's refusals by state and by code, with an example of each frequent code."""
     reasons = [(refusal.code, refusal.reason) for row in rows for refusal in row.refusals]
     examples = dict(reversed(reasons))
@@ -143,22 +152,22 @@ def _silence(rule: str, rows: list[Recommendation]) -> dict[str, Any]:
     }
 
 
-def _advice(row: Recommendation) -> dict[str, Any]:
+def _advice(row: Recommendation) -> Reply:
     return {name: value for name, value in advice_values(row).items() if name not in ("refusals", "remedy")}
 
 
-def _refusal(row: Recommendation) -> dict[str, Any]:
+def _refusal(row: Recommendation) -> Reply:
     values = advice_values(row)
     return {name: values[name] for name in ("id", "rule", "state", "target", "reason", "remedy", "refusals")}
 
 
-def _page(name: str, rows: Iterable[Mapping[str, Any]], start: int) -> dict[str, Any]:
+def _page(name: str, rows: Iterable[Mapping[str, object]], start: int) -> Reply:
     """Return the rows from `start` on that fit into a reply. Raises BadInput for a start that is not there."""
     _check("start", start, 0, MAX_START)
     all_rows = list(rows)
     if start and start >= len(all_rows):
         raise BadInput(f"start: {start} is behind the last of {len(all_rows)} rows")
-    page: list[Any] = []
+    page: list[object] = []
     left_bytes = MAX_REPLY_BYTES - _ENVELOPE_BYTES
     for row in all_rows[start:]:
         bounded = _fitted(row, MAX_REPLY_BYTES - _ENVELOPE_BYTES)
@@ -170,7 +179,7 @@ def _page(name: str, rows: Iterable[Mapping[str, Any]], start: int) -> dict[str,
     return {name: page, "total": len(all_rows), "next": end if end < len(all_rows) else None}
 
 
-def _fitted(value: Any, max_bytes: int) -> Any:
+def _fitted(value: object, max_bytes: int) -> object:
     """Return a JSON value with texts and lists cut off where it would be too long."""
     for max_text, max_list in CUTS:
         fitted = _cut(value, max_text, max_list)
@@ -179,7 +188,7 @@ def _fitted(value: Any, max_bytes: int) -> Any:
     return fitted
 
 
-def _cut(value: Any, max_text: int, max_list: int) -> Any:
+def _cut(value: object, max_text: int, max_list: int) -> object:
     if isinstance(value, str):
         return value if len(value) <= max_text else value[: max_text - 1] + "…"
     if isinstance(value, Mapping):
@@ -202,15 +211,13 @@ INSTRUCTIONS = (
     "counts all rows, and `next` is the `start` of those that follow, null after the last."
 )
 
-Owner = Literal["namespace", "workload", "job", "job:user", "job:account", "job:partition", "slice"]
-By = Literal["model", "tenant", "team", "gpu"] | Owner | Annotated[str, Field(pattern="^label:.+")]
-Which = Literal["found", "folded", "unconfirmed", "paying_more", "taken"]
 
-
-class _Server(MCPServer[Any]):
+class _Server(MCPServer[object]):
     """The SDK's server; it replies to arguments of a wrong type with a sentence for each."""
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+    async def call_tool(
+        self, name: str, arguments: dict[str, object], context: Context[object, object] | None = None
+    ) -> CallToolResult | InputRequiredResult:
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -230,55 +237,26 @@ def _sentences(error: ValidationError) -> str:
     return ". ".join(f"{argument}: {given[argument]}: {', or '.join(reasons[argument])}" for argument in reasons)
 
 
-def server_of(replies: Replies) -> MCPServer[Any]:
+def server_of(replies: Replies) -> MCPServer[object]:
     """Return the server; `run("stdio")` serves it."""
-    server: MCPServer[Any] = _Server("pertoken", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    server = _Server("pertoken", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     read_only = ToolAnnotations(
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
 
-    @server.tool(annotations=read_only)
-    def costs(hours: int = 24, by: By = "model", start: int = 0) -> dict[str, Any]:
-        """Return the bill of the last hours by model, tenant, team, gpu or owner: dollars, tokens, $/Mtok."""
-        with _explained():
-            return replies.costs(hours, by, start)
-
-    @server.tool(annotations=read_only)
-    def now(start: int = 0) -> dict[str, Any]:
-        """Return what is wrong now, most urgent first, with dollars an hour and the command: stuck, saturated, lost."""
-        with _explained():
-            return replies.now(start)
-
-    @server.tool(annotations=read_only)
-    def savings(which: Which = "found", start: int = 0) -> dict[str, Any]:
-        """Return changes that would save money (found), or those accepted or applied (taken), dollars a month.
-
-        Those without a figure or with a payback of over a year (folded), those that the last advice run did not confirm
-        (unconfirmed), and those whose bill rises by less than their
-        capacity is worth (paying_more), are in no total.
-        """
-        with _explained():
-            return replies.savings(which, start)
-
-    @server.tool(annotations=read_only)
-    def verdicts(start: int = 0) -> dict[str, Any]:
-        """Return the effect of configuration changes on the cost of a token, newest change first."""
-        with _explained():
-            return replies.verdicts(start)
-
-    @server.tool(annotations=read_only)
-    def refusals(rule: str | None = None, start: int = 0) -> dict[str, Any]:
-        """Return how often each rule had no proposal and why; with `rule`, each of its refusals and the remedy."""
-        with _explained():
-            return replies.refusals(rule, start)
-
+    for method in (replies.costs, replies.now, replies.savings, replies.verdicts, replies.refusals):
+        server.add_tool(_explained(method), annotations=read_only)
     return server
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Raise errors for people as the SDK's errors of a tool: the client gets the reason, the log no traceback."""
-    try:
-        yield
-    except PertokenError as error:
-        raise ToolError(str(error)) from error
+def _explained(method: Callable[Arguments, Reply]) -> Callable[Arguments, Reply]:
+    """Return a method that raises errors for people as the SDK's: the client gets the reason, the log no traceback."""
+
+    @wraps(method)
+    def explained(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Reply:
+        try:
+            return method(*args, **kwargs)
+        except PertokenError as error:
+            raise ToolError(str(error)) from error
+
+    return explained

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import Figure, Trouble
@@ -289,7 +289,7 @@ def _proven_by(changes: int) -> str:
     return f"a month left the bill, by {changes} change{'' if changes == 1 else 's'}"
 
 
-def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
+def bill_values(bill: Spend) -> Iterator[dict[str, object]]:
     """Yield the values of each line of a bill; None is unknown or not applicable."""
     for line in bill.lines:
         price = line.nano_usd_per_mtok
@@ -313,7 +313,7 @@ def bill_values(bill: Spend) -> Iterator[dict[str, Any]]:
         }
 
 
-def advice_values(recommendation: Recommendation) -> dict[str, Any]:
+def advice_values(recommendation: Recommendation) -> dict[str, object]:
     """Return the change of a recommendation, its reason, its saving with certainty, and its risks."""
     chosen = recommendation.chosen
     confirmed = None if chosen is None else chosen.if_confirmed
@@ -346,7 +346,7 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
     }
 
 
-def trouble_values(trouble: Trouble) -> dict[str, Any]:
+def trouble_values(trouble: Trouble) -> dict[str, object]:
     """Return the present troubles as JSON values."""
     nano_usd = trouble.nano_usd_per_hour
     return {
@@ -358,7 +358,7 @@ def trouble_values(trouble: Trouble) -> dict[str, Any]:
     }
 
 
-def verdict_values(verdict: Verdict) -> dict[str, Any]:
+def verdict_values(verdict: Verdict) -> dict[str, object]:
     """Return a verdict with its effect on the cost of a token, as a ratio."""
     effect = verdict.judgement.effect
     return {

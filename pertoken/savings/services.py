@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pertoken.by_identity import by_identity
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.host import Calibration
 from pertoken.forecast.served import Abstained, Load, accepted_len
 from pertoken.forecast.serving import running_tok_s
 from pertoken.provenance import Provenance, worst
@@ -122,9 +121,10 @@ _SPECULATION = {"num_speculative_tokens", "speculative_method", "draft_model"}
 class Unmeasured:
     """A share that decides what a change is worth, and what people call it."""
 
-    field: str
+    field: Literal["acceptance", "cached_share"]
     """Of the load."""
-    of: str
+    counted: str
+    """Noun phrase of the tokens that it is a share of."""
     drafted: int = 0
     on_top: bool = False
     """Whether it is a share of what the field as measured leaves."""
@@ -134,7 +134,14 @@ class Unmeasured:
     def shown(self, share: float) -> str:
         """Return a share in words, for drafts with the tokens that a step then yields."""
         steps = f", {accepted_len(share, self.drafted):.2f} tokens per step" if self.drafted else ""
-        return f"{share:.0%} of {self.of}{steps}"
+        return f"{share:.0%} of {self.counted}{steps}"
+
+    def under(self, load: Load, share: float) -> Load:
+        """Return a load at a value of the share."""
+        if self.field == "acceptance":
+            return replace(load, acceptance=share)
+        found = load.cached_share if self.on_top else 0.0
+        return replace(load, cached_share=found + (1 - found) * share)
 
 
 def break_even(old: Deployment, new: Deployment, context: Context) -> str | None:
@@ -147,35 +154,30 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
         load = context.forecasts.load(context.evidence(old.deployment_id))
         calibration = calibrated(old, load, context).for_change(new)
 
-        measured = float(getattr(load.load, share.field) or 0.0) if share.on_top else 0.0
-
-        def asked(of: Sequence[tuple[Deployment, float]]) -> list[tuple[Deployment, Load, Calibration]]:
-            fields: list[dict[str, Any]] = [{share.field: measured + (1 - measured) * value} for _, value in of]
+        def speeds(*points: tuple[Deployment, float]) -> list[float | None]:
+            """Return the tokens/s of deployments, each at a value of the share."""
+            queries = [(deployment, share.under(load.load, value), calibration) for deployment, value in points]
+            rates = running_tok_s(queries, context.market)
             return [
-                (deployment, replace(load.load, **known), calibration)
-                for (deployment, _), known in zip(of, fields, strict=True)
+                _kept(rate, share.kept if deployment is new else 1.0)
+                for (deployment, _), rate in zip(points, rates, strict=True)
             ]
 
-        def speeds(*of: tuple[Deployment, float]) -> list[float | None]:
-            """Return the tokens/s of deployments, each at a value of the share."""
-            rates = running_tok_s(asked(of), context.market)
-            return [_kept(rate, share.kept if one is new else 1.0) for (one, _), rate in zip(of, rates, strict=True)]
-
-        now, none, half, whole = speeds((old, 0.0), (new, 0.0), (new, SHOWN_SHARE), (new, 1.0))
-        if now is None or none is None or half is None or whole is None:
+        present, at_none, at_shown, at_all = speeds((old, 0.0), (new, 0.0), (new, SHOWN_SHARE), (new, 1.0))
+        if present is None or at_none is None or at_shown is None or at_all is None:
             return None
-        gain = f"{half / now:.2f} times the tokens/s at {share.shown(SHOWN_SHARE)}"
-        if none >= now * (1 - 1e-9):
-            return f"pays from any share of {share.of} on: {gain}"
-        if whole <= now:
+        gain = f"{at_shown / present:.2f} times the tokens/s at {share.shown(SHOWN_SHARE)}"
+        if at_none >= present * (1 - 1e-9):
+            return f"pays from any share of {share.counted} on: {gain}"
+        if at_all <= present:
             return f"does not pay here, not even at {share.shown(1.0)}"
         low, high = 0.0, 1.0
         for _ in range(BISECTIONS // TOGETHER):
-            inner = [low + (high - low) * place / 2**TOGETHER for place in range(1, 2**TOGETHER)]
-            at = dict(zip(inner, speeds(*((new, value) for value in inner)), strict=True))
+            inner = [low + (high - low) * step / 2**TOGETHER for step in range(1, 2**TOGETHER)]
+            speed_at = dict(zip(inner, speeds(*((new, value) for value in inner)), strict=True))
             for _ in range(TOGETHER):
                 middle = (low + high) / 2
-                low, high = (low, middle) if (at[middle] or 0.0) > now else (middle, high)
+                low, high = (low, middle) if (speed_at[middle] or 0.0) > present else (middle, high)
     except (NotMeasured, Abstained, ValueError):
         return None
     return f"pays above {share.shown(high)}: {gain}"
@@ -195,8 +197,8 @@ def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:
     if changes == {"enable_prefix_caching"} and new.enable_prefix_caching:
         return Unmeasured("cached_share", "prompt tokens found in the cache")
     if changes == {"kv_offload_bytes"} and new.kv_offload_bytes and not old.kv_offload_bytes:
-        of = "prompt tokens that the device computes again found in host memory"
-        return Unmeasured("cached_share", of, on_top=True, kept=OFFLOAD_KEEPS)
+        counted = "prompt tokens that the device computes again found in host memory"
+        return Unmeasured("cached_share", counted, on_top=True, kept=OFFLOAD_KEEPS)
     return None
 
 

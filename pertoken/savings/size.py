@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import cache, cached_property
-from typing import Any
 
 from pertoken.arrivals import Arrivals, typical
 from pertoken.catalog.engine_lines import runs
@@ -550,7 +549,7 @@ def _over(figure: Bounds, limit: float | None) -> float:
     return 0.0 if limit is None else figure[1] / limit
 
 
-def plain(sizing: Sizing, today: date, stale_after_days: int) -> dict[str, Any]:
+def plain(sizing: Sizing, today: date, stale_after_days: int) -> dict[str, object]:
     """Return everything that was found. Prices are marked by their age on `today`."""
     workload = sizing.workload
     return {
@@ -580,7 +579,7 @@ def plain(sizing: Sizing, today: date, stale_after_days: int) -> dict[str, Any]:
     }
 
 
-def _rented_values(rented: Rented) -> dict[str, Any]:
+def _rented_values(rented: Rented) -> dict[str, object]:
     return {
         "kind": "rented",
         **_layout(rented.deployment),
@@ -601,7 +600,7 @@ def _rented_values(rented: Rented) -> dict[str, Any]:
     }
 
 
-def _layout(deployment: Deployment) -> dict[str, Any]:
+def _layout(deployment: Deployment) -> dict[str, object]:
     return {
         "accelerator": deployment.accelerator,
         "engine": deployment.engine,
@@ -611,17 +610,17 @@ def _layout(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _figures(figures: Figures) -> dict[str, Any]:
+def _figures(figures: Figures) -> dict[str, object]:
     return {"ttft_p95_ms": _bounds(figures.ttft_p95_ms), "tpot_p95_ms": _bounds(figures.tpot_p95_ms)}
 
 
-def _miss(miss: Miss) -> dict[str, Any]:
+def _miss(miss: Miss) -> dict[str, object]:
     figures = {"ttft_p95_ms": None, "tpot_p95_ms": None} if miss.figures is None else _figures(miss.figures)
     return {**_layout(miss.deployment), **figures, "over": miss.over}
 
 
-def _price(offer: Offer | TokenOffer, today: date, stale_after_days: int) -> dict[str, Any]:
-    listed: dict[str, Any] = {
+def _price(offer: Offer | TokenOffer, today: date, stale_after_days: int) -> dict[str, object]:
+    listed: dict[str, object] = {
         "provider": offer.provider,
         "as_of": offer.as_of.isoformat(),
         "source": offer.source,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from pertoken.arrivals import Arrivals
 from pertoken.catalog.market import Market
@@ -222,32 +221,31 @@ class Latencies:
         """Latency of the deployment as measured; as forecast where a figure was not measured."""
         if self.present is None:
             return None
-        measured: Any = self.present.measured
-        return replace(self.forecast(self.present.query), overloaded=0.0, **measured)
+        return with_figures(self.forecast(self.present.query), self.present.measured)
 
     @cached_property
     def after(self) -> Latency | None:
         """Latency after the change: what was measured times the ratio of the forecasts."""
         if self.present is None or self.proposed is None:
             return None
-        before, after = self.forecast(self.present.query), self.forecast(self.proposed)
-        if after.refusal is not None or (before.refusal is not None and self.present.as_measured is None):
+        present, after = self.forecast(self.present.query), self.forecast(self.proposed)
+        if after.refusal is not None or (present.refusal is not None and self.present.as_measured is None):
             return after
         # An assumed load that only the change holds, or CPUs, which the deviations of the present do not hold for.
-        if before.refusal is not None or self.proposed.calibration != self.present.query.calibration:
-            scaled: dict[str, Any] = {name: self._scaled(name, getattr(after, name)) for name in FIGURES.values()}
-            return replace(after, **scaled)
+        if present.refusal is not None or self.proposed.calibration != self.present.query.calibration:
+            figures = {name: self._scaled(name, getattr(after, name)) for name in FIGURES.values()}
+            return with_figures(after, figures, after.overloaded)
         same_load = self.proposed.arrivals is self.present.query.arrivals
-        changes = ratios(before, after, self.proposed.calibration, same_load=same_load)
-        figures: dict[str, Any] = {
+        changes = ratios(present, after, self.proposed.calibration, same_load=same_load)
+        figures = {
             name: times(self.present.measured[name], change) if name in self.present.measured else getattr(after, name)
             for name, change in zip(FIGURES.values(), changes, strict=True)
         }
         if self.slowdown != SAME:
             figures = {name: times(figure, self.slowdown) for name, figure in figures.items()}
         # What served its demand was not overloaded: only more work than that can be.
-        overloaded = after.overloaded if after.utilization > before.utilization * NOT_WORSE else 0.0
-        return replace(after, overloaded=overloaded, **figures)
+        overloaded = after.overloaded if after.utilization > present.utilization * NOT_WORSE else 0.0
+        return with_figures(after, figures, overloaded)
 
     def _scaled(self, name: str, forecast: Range) -> Range:
         """Return a forecast figure times what was measured over its forecast at the measured load."""
@@ -259,9 +257,11 @@ class Latencies:
         """The numbers of replicas to count, before and after: a query, the factor on its requests, and the limits."""
         if self.present is None or self.proposed is None:
             return ()
-        before = self.present.query, (float(self.counts[0]),), self.present.tail_limits(self.slo)
-        after = self.proposed, (float(self.counts[1]),), self.present.tail_limits(self.slo, 1 / self.slowdown[1])
-        return before, after
+        counts_before, counts_after = ((float(count),) for count in self.counts)
+        return (
+            (self.present.query, counts_before, self.present.tail_limits(self.slo)),
+            (self.proposed, counts_after, self.present.tail_limits(self.slo, 1 / self.slowdown[1])),
+        )
 
     @cached_property
     def replicas(self) -> tuple[int | None, int | None] | None:
@@ -323,6 +323,19 @@ def latencies(
         slowdown,
         worst([Provenance.FORECAST, *([provenance] if provenance is not None else [])]),
         (*notes, *assumptions(to), *_statistic(now, present.measured), *alike),
+    )
+
+
+def with_figures(latency: Latency, figures: Mapping[str, Range], overloaded: float = 0.0) -> Latency:
+    """Return a latency with other figures, by their fields; those that are missing stay."""
+    ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (figures.get(name, getattr(latency, name)) for name in FIGURES.values())
+    return replace(
+        latency,
+        ttft_p50_ms=ttft_p50,
+        ttft_p95_ms=ttft_p95,
+        tpot_p50_ms=tpot_p50,
+        tpot_p95_ms=tpot_p95,
+        overloaded=overloaded,
     )
 
 

@@ -82,14 +82,14 @@ class Scheduler:
     def follow_clock(self) -> None:
         """Start the period of a job again if the wall clock was set back: it would stop for as long as that.
 
-        Call this every few seconds. After a step forward, what is due by the new time runs once.
+        Call this every few seconds. After a step forward, jobs that are due by the new time run once.
         """
-        now = self._now()
+        present = self._now()
         for scheduled in self._scheduler.get_jobs():
             job = self._jobs[scheduled.id]
-            if scheduled.next_run_time > now + timedelta(seconds=max(job.first_s, job.every_s)):
+            if scheduled.next_run_time > present + timedelta(seconds=max(job.first_s, job.every_s)):
                 wait_s = job.every_s if job.phase_s is None else job.wait_s(self._wall())
-                self._scheduler.modify_job(job.name, next_run_time=now + timedelta(seconds=wait_s))
+                self._scheduler.modify_job(job.name, next_run_time=present + timedelta(seconds=wait_s))
 
     def states(self) -> tuple[JobState, ...]:
         """Return the state of each job."""
@@ -148,12 +148,12 @@ class Scheduler:
     def _failed(self, name: str, fault: Exception) -> str:
         """Log an error unless the previous run had the same, and return it as text."""
         limit = limit_reached(fault)
-        known = isinstance(fault, PertokenError) or limit is not None
-        error = str(limit or fault) if known else f"{type(fault).__name__}: {fault}"
+        has_message = isinstance(fault, PertokenError) or limit is not None
+        error = str(limit or fault) if has_message else f"{type(fault).__name__}: {fault}"
         with self._lock:
             last_error = self._runs.get(name, (None, None, None))[2]
         if error != last_error:
-            log.error("%s: %s", name, error, exc_info=None if known else fault)
+            log.error("%s: %s", name, error, exc_info=None if has_message else fault)
         return error
 
 

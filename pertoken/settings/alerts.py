@@ -130,9 +130,8 @@ def watched_alerts(alerts: Sequence[AlertSettings], to: tuple[str, ...], *, budg
 
     `to`: destinations of alerts that name none. The alert on the budget needs one.
     """
-    own = {alert.name: alert for alert in alerts}
-    defaults = (alert for alert in DEFAULTS.values() if budget or alert.name != BUDGET)
-    merged = {alert.name: alert for alert in defaults} | own
+    defaults = [alert for alert in DEFAULTS.values() if budget or alert.name != BUDGET]
+    merged = {alert.name: alert for alert in (*defaults, *alerts)}
     return tuple(alert if alert.to else replace(alert, to=to) for alert in merged.values())
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from pertoken.settings.pages import one_of
 from pertoken.units import NANO_USD
 
 HOST_PURCHASES = ("on_demand", "spot", "reserved", "owned")
@@ -87,14 +88,9 @@ def read_services(value: object) -> tuple[ServiceSettings, ...]:
 
     Raises ValueError naming the table and key that is wrong, or a model that two services name.
     """
-    latency: Reader = _above_0
-    fields: dict[str, Reader] = {
-        "models": _names,
-        "min_replicas": _at_least(1),
-        "spare_replicas": _at_least(0),
-    }
-    fields |= {f"{figure}_{at}_ms": latency for figure in ("ttft", "tpot") for at in ("p50", "p95")}
-    fields |= {"isolation": _one_of(ISOLATIONS), "forbid": read_forbidden, "owner": _text}
+    fields: dict[str, Reader] = {"models": _names, "min_replicas": _at_least(1), "spare_replicas": _at_least(0)}
+    fields |= dict.fromkeys(("ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms"), _above_0)
+    fields |= {"isolation": one_of(ISOLATIONS), "forbid": read_forbidden, "owner": _text}
     fields |= {"quality_gate": _flag, "quality_passed": _passed}
     services = []
     owners: dict[str, str] = {}
@@ -111,7 +107,7 @@ def read_services(value: object) -> tuple[ServiceSettings, ...]:
 def read_hosts(value: object) -> tuple[HostSettings, ...]:
     """Return the hosts of a setting, by name. Raises ValueError naming the table and key that is wrong."""
     fields: dict[str, Reader] = dict.fromkeys(("provider", "region", "instance_type", "resource_id"), _text)
-    fields |= {"purchase": _one_of(HOST_PURCHASES), "paid_until": _end_of_day}
+    fields |= {"purchase": one_of(HOST_PURCHASES), "paid_until": _end_of_day}
     return tuple(HostSettings(name, **_row(f'"{name}"', row, fields)) for name, row in _tables(value, "hosts"))
 
 
@@ -157,7 +153,7 @@ def read_gateways(kinds: tuple[str, ...], url: Callable[[str], str]) -> Callable
     def read(value: object) -> tuple[GatewaySettings, ...]:
         if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
             raise ValueError("must be a list of tables, each written [[gateways]]")
-        fields: dict[str, Reader] = {"url": lambda item: url(_text(item)), "kind": _one_of(kinds)}
+        fields: dict[str, Reader] = {"url": lambda item: url(_text(item)), "kind": one_of(kinds)}
         fields |= {"models": _texts_by_name, "users": _flag}
         gateways = []
         for number, row in enumerate(value, 1):
@@ -189,7 +185,7 @@ def _texts_by_name(value: object) -> dict[str, str]:
     return {name: _text(item) for name, item in value.items()}
 
 
-Reader = Callable[[object], Any]
+Reader = Callable[[object], object]
 
 
 def _tables(value: object, setting: str) -> list[tuple[str, Mapping[str, object]]]:
@@ -237,15 +233,6 @@ def _at_least(low: int) -> Reader:
     return read
 
 
-def _one_of(words: tuple[str, ...]) -> Reader:
-    def read(value: object) -> str:
-        if value not in words:
-            raise ValueError(f"must be one of {', '.join(words)}")
-        return str(value)
-
-    return read
-
-
 def read_forbidden(value: object) -> tuple[str, ...]:
     """Return what a person forbids to change. Raises ValueError for what is no list of known words."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
@@ -275,15 +262,21 @@ def _nano_usd(value: object) -> int:
     return round(Decimal(str(_above_0(value))) * NANO_USD)
 
 
-def _end_of_day(value: object) -> int:
+def date_of(value: object) -> date | None:
+    """Return a date of TOML, or one as text (ISO 8601); None for anything else."""
     if isinstance(value, str):
         try:
-            value = date.fromisoformat(value.strip())
+            return date.fromisoformat(value.strip())
         except ValueError:
-            value = None
-    if not isinstance(value, date) or isinstance(value, datetime):
+            return None
+    return value if isinstance(value, date) and not isinstance(value, datetime) else None
+
+
+def _end_of_day(value: object) -> int:
+    day = date_of(value)
+    if day is None:
         raise ValueError("must be a date such as 2027-01-31")
-    return int(datetime.combine(value + timedelta(days=1), time(), UTC).timestamp())
+    return int(datetime.combine(day + timedelta(days=1), time(), UTC).timestamp())
 
 
 KINDS = ("ipmi", "redfish", "prometheus")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from pertoken.errors import BadInput
@@ -18,6 +18,7 @@ from pertoken.settings.alerts import Comparison, Scope, masked
 from pertoken.settings.values import without_password
 
 APP = "pertoken"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,14 @@ class Setting:
     section: str
     key: str
     environment: str
-    default: Any
+    default: object
     example: str
-    parse: Any
+    parse: Callable[[object], object]
     option: str
     """As typed on the command line, by the commands that have it: `--interval`."""
 
     @classmethod
-    def of(cls, spec: Field[Any]) -> Setting:
+    def of(cls, spec: Field[object]) -> Setting:
         """Return the key a field of `Settings` stands for."""
         section = spec.metadata["section"]
         key = spec.name.removeprefix(f"{section}_") if section else spec.name
@@ -56,7 +57,7 @@ class Setting:
         return f"{self.section}.{self.key}" if self.section else self.key
 
 
-def parsed(key: Setting, value: Any, where: str) -> Any:
+def parsed(key: Setting, value: object, where: str) -> object:
     """Return a value as its key reads it. `where` is the place that an error names.
 
     Raises BadInput for a value that the key refuses.
@@ -71,18 +72,18 @@ def parsed(key: Setting, value: Any, where: str) -> Any:
         raise BadInput(f"{where}: {short(str(error))} (got {short(repr(value))})") from None
 
 
-def refuse_unknown(table: Mapping[str, Any], keys: Sequence[Setting], file: Path) -> None:
+def refuse_unknown(table: Mapping[str, object], keys: Sequence[Setting], file: Path) -> None:
     """Raise BadInput for the first key of a settings file that is none of `keys`, naming the nearest one."""
     sections = {key.section for key in keys if key.section}
-    known = {(key.section, key.key) for key in keys}
+    key_names = {(key.section, key.key) for key in keys}
     for name, value in table.items():
         if name in sections:
             if not isinstance(value, dict):
                 raise BadInput(f"{file}: {name}: must be a section, written [{name}]")
             for key in value:
-                if (name, key) not in known:
+                if (name, key) not in key_names:
                     raise BadInput(f"{file}: {name}.{key}: no such setting{_nearest(key, name, keys)}")
-        elif ("", name) not in known:
+        elif ("", name) not in key_names:
             raise BadInput(f"{file}: {name}: no such setting{_nearest(name, '', keys)}")
 
 
@@ -99,7 +100,7 @@ WEBHOOKS = ("delivery.webhook", "delivery.alerts_to", "alerts.to")
 DATABASES = ("db", "ship.url")
 
 
-def shown(name: str, value: Any) -> Any:
+def shown(name: str, value: object) -> object:
     """Return the value of the setting `name` as plain values: what is unset in a table is left out."""
     if isinstance(value, Comparison | Scope):
         return str(value)
@@ -129,7 +130,7 @@ def secretless(text: str) -> str:
     return parts._replace(query="***" if parts.query else "", fragment="***" if parts.fragment else "").geturl()
 
 
-_KINDS: Mapping[Any, str] = {
+_KINDS: Mapping[object, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -153,8 +154,8 @@ class Option:
     """One option: its name, type, default, meaning and allowed values."""
 
     name: str
-    type: Any
-    default: Any
+    type: object
+    default: object
     meaning: str = ""
     low: float | None = None
     high: float | None = None
@@ -177,25 +178,22 @@ class Option:
                 return f"{_KINDS[self.type]}, {high} or less"
         return f"{_KINDS[self.type]} from {low} to {high}"
 
-    def check(self, value: object) -> Any:
+    def check(self, value: object) -> object:
         """Return a value of the configuration file as the dataclass holds it. Raises ValueError with the domain."""
-        if get_origin(self.type) is Literal:
-            fits = type(value) is str and value in get_args(self.type)
-        elif self.type is float:
-            fits = type(value) in (int, float) and math.isfinite(value) and self._in_range(value)  # type: ignore[arg-type]
-            value = float(value) if fits else value  # type: ignore[arg-type]
+        if self.type is float:
+            if (type(value) is int or type(value) is float) and math.isfinite(value) and self._in_range(value):
+                return float(value)
         elif self.type is int:
-            fits = type(value) is int and self._in_range(value)
+            if type(value) is int and self._in_range(value):
+                return value
         elif self.type == tuple[str, ...]:
-            fits = isinstance(value, list | tuple) and all(type(item) is str for item in value)
-            value = tuple(value) if fits else value  # type: ignore[arg-type]
-        else:
-            fits = type(value) is self.type
-        if not fits:
-            raise ValueError(f"{self.name}: must be {self.domain} (got {value!r})")
-        return value
+            if isinstance(value, list | tuple) and all(type(item) is str for item in value):
+                return tuple(value)
+        elif type(value) is self.type or (type(value) is str and value in get_args(self.type)):
+            return value
+        raise ValueError(f"{self.name}: must be {self.domain} (got {value!r})")
 
-    def _in_range(self, value: Any) -> bool:
+    def _in_range(self, value: float) -> bool:
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
 
@@ -230,14 +228,14 @@ def options_of(kind: type) -> tuple[Option, ...]:
     return tuple(options)
 
 
-def _without_none(hint: Any) -> tuple[Any, bool]:
+def _without_none(hint: object) -> tuple[object, bool]:
     """Return the type of an option that may be unknown, `float | None`, without its None."""
-    known = [argument for argument in get_args(hint) if argument is not NoneType]
-    number = known[0] if len(known) == 1 and len(get_args(hint)) == 2 else None
+    types = [argument for argument in get_args(hint) if argument is not NoneType]
+    number = types[0] if len(types) == 1 and len(get_args(hint)) == 2 else None
     return (number, True) if number in (int, float) else (hint, False)
 
 
-def read_options(kind: type, values: Mapping[str, object]) -> Any:
+def read_options(kind: type[T], values: Mapping[str, object]) -> T:
     """Return an instance of an options dataclass with these values, its defaults elsewhere.
 
     Raises ValueError that begins with the key that is unknown or of another type or range.

@@ -6,7 +6,6 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 
 def read_listen(value: object) -> tuple[str, int]:
@@ -128,7 +127,7 @@ def one_of(names: tuple[str, ...]) -> Callable[[object], str]:
     return parse
 
 
-def read_keys(table: Any) -> tuple[tuple[str, str], ...]:
+def read_keys(table: object) -> tuple[tuple[str, str], ...]:
     """Return (action, key) of a table such as `{sort = "s"}`. Whether both exist is checked by the screens."""
     if not isinstance(table, Mapping):
         raise ValueError('must be a table of actions and keys, such as {sort = "s"}')

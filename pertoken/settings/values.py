@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 from pertoken.access import Access, read_access
 from pertoken.settings import fleet
 from pertoken.settings.alerts import read_destinations, webhook_url
 from pertoken.settings.fleet import PlugSource, read_plug_sources
 from pertoken.settings.owners import LABEL_NAME
-from pertoken.settings.pages import read_networks
+from pertoken.settings.pages import one_of, read_networks
 from pertoken.units import format_duration, parse_duration_s
 
+T = TypeVar("T")
 PROBES = ("nvidia", "amd", "gaudi")
 """Vendors whose devices the agent can read; the host and its CPUs are always read."""
 TLS = ("verify-full", "verify-ca", "require", "disable")
@@ -40,28 +42,21 @@ def text(value: object) -> str:
     return value.strip()
 
 
-def secret_text(value: object) -> str:
-    """Return text; a message about it does not show it."""
-    try:
-        return text(value)
-    except ValueError as error:
-        raise Unrepeated(str(error)) from None
+def secret(read: Callable[[object], T]) -> Callable[[object], T]:
+    """Return a parser with messages that do not show the value."""
+
+    def parse(value: object) -> T:
+        try:
+            return read(value)
+        except ValueError as error:
+            raise Unrepeated(str(error)) from None
+
+    return parse
 
 
-def secret_webhook(value: object) -> str:
-    """Return the URL of a webhook; a message about it does not show it."""
-    try:
-        return webhook_url(text(value))
-    except ValueError as error:
-        raise Unrepeated(str(error)) from None
-
-
-def secret_destinations(value: object) -> tuple[str, ...]:
-    """Return destinations of alerts; a message about them does not show them."""
-    try:
-        return read_destinations(value)
-    except ValueError as error:
-        raise Unrepeated(str(error)) from None
+secret_text = secret(text)
+secret_webhook = secret(lambda value: webhook_url(text(value)))
+secret_destinations = secret(read_destinations)
 
 
 def without_password(url: str) -> str:
@@ -108,11 +103,6 @@ def age(value: object) -> float:
     return seconds(value, 3600)
 
 
-def check_pause(value: object) -> float:
-    """Return a duration of at least a second, in seconds."""
-    return seconds(value, 1)
-
-
 def at_least(value: object, low: int) -> float:
     """Return a number that is not below `low`."""
     number = positive(value)
@@ -121,7 +111,7 @@ def at_least(value: object, low: int) -> float:
     return number
 
 
-def toml(text: str) -> dict[str, Any]:
+def toml(text: str) -> dict[str, object]:
     """Return TOML as a table. Raises TOMLDecodeError, also where it is nested too deeply to be read."""
     try:
         return tomllib.loads(text)
@@ -149,7 +139,7 @@ def urls(value: object) -> tuple[str, ...]:
     return tuple(base_url(item) for item in items)
 
 
-def texts(what: str) -> Any:
+def texts(what: str) -> Callable[[object], tuple[str, ...]]:
     """Return a parser of a list of texts; `what` names them in messages."""
 
     def parse(value: object) -> tuple[str, ...]:
@@ -163,7 +153,7 @@ def texts(what: str) -> Any:
 
 def pod_labels(value: object) -> tuple[str, ...]:
     """Return names of pod labels."""
-    names: tuple[str, ...] = texts("names of pod labels")(value)
+    names = texts("names of pod labels")(value)
     for name in names:
         if not LABEL_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a pod label, such as team or app.kubernetes.io/part-of")
@@ -186,16 +176,15 @@ def access(value: object) -> tuple[Access, ...]:
         raise Unrepeated(str(error)) from None
 
 
-def tables(read: Any) -> Any:
+def tables(read: Callable[[object], T]) -> Callable[[object], T]:
     """Return a parser of tables, which an environment variable holds as inline TOML. Messages name the wrong key."""
 
-    def parse(value: object) -> Any:
+    def parse(value: object) -> T:
         try:
-            return read(toml(f"tables = {value}")["tables"] if isinstance(value, str) else value)
+            rows = toml(f"tables = {value}")["tables"] if isinstance(value, str) else value
         except tomllib.TOMLDecodeError:
             raise Unrepeated("must be tables as in TOML, on one line") from None
-        except ValueError as error:
-            raise Unrepeated(str(error)) from None
+        return secret(read)(rows)
 
     return parse
 
@@ -222,11 +211,7 @@ def probes(value: object) -> tuple[str, ...]:
     return tuple(items)
 
 
-def tls(value: object) -> str:
-    """Return one of `TLS`."""
-    if value not in TLS:
-        raise ValueError(f"must be one of {', '.join(TLS)}")
-    return str(value)
+tls = one_of(TLS)
 
 
 def marks(value: object) -> int:
@@ -336,15 +321,11 @@ def _rate(number: int, row: dict[str, object]) -> Rate:
         if key not in row:
             raise ValueError(f"{where}: {key} is missing")
     day, per_usd, source = (row[key] for key in _KEYS)
-    if isinstance(day, str):
-        try:
-            day = date.fromisoformat(day.strip())
-        except ValueError:
-            day = None
-    if not isinstance(day, date) or isinstance(day, datetime):
+    published = fleet.date_of(day)
+    if published is None:
         raise ValueError(f"{where}.date: must be a date such as 2026-11-01")
     if type(per_usd) not in (int, float) or not 0 < per_usd < float("inf"):  # type: ignore[operator]
         raise ValueError(f"{where}.per_usd: must be a number above 0: units of the currency for one US dollar")
     if not isinstance(source, str) or not source.strip():
         raise ValueError(f"{where}.source: must be text: where the rate was published")
-    return Rate(day, Decimal(str(per_usd)), source.strip())
+    return Rate(published, Decimal(str(per_usd)), source.strip())

@@ -49,20 +49,22 @@ class Placement:
     def over(self, present: Placement) -> Placement:
         """Return this placement completed by the present one.
 
-        A proposal names what changes: the provider, region and purchase it leaves out stay. The instance (type, size,
+        A proposal names its changes: the provider, region and purchase it leaves out stay. The instance (type, size,
         offer) stays only while accelerator and provider do.
         """
-        kept = {name: getattr(self, name) or getattr(present, name) for name in ("provider", "region", "purchase")}
         if self.purchase == "per_token":  # an API has no devices, and its regions are its own
             return replace(self, accelerator=None, instance_type=None, devices_per_instance=None)
-        accelerator = self.accelerator or present.accelerator
-        same = (accelerator, kept["provider"]) == (present.accelerator, present.provider)
-        instance: dict[str, Any] = {
-            name: getattr(self, name) or (getattr(present, name) if same else None)
-            for name in ("instance_type", "devices_per_instance")
-        }
-        # An offer is of one purchase and region: it is never carried over.
-        return Placement(**kept, accelerator=accelerator, **instance, offer=self.offer)
+        accelerator, provider = self.accelerator or present.accelerator, self.provider or present.provider
+        stays = (accelerator, provider) == (present.accelerator, present.provider)
+        return Placement(
+            provider=provider,
+            region=self.region or present.region,
+            instance_type=self.instance_type or (present.instance_type if stays else None),
+            accelerator=accelerator,
+            devices_per_instance=self.devices_per_instance or (present.devices_per_instance if stays else None),
+            purchase=self.purchase or present.purchase,
+            offer=self.offer,  # of one purchase and region: it is never carried over
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Commitment:
     count: int
     nano_usd_per_instance_hour: int
     end_ts: int | None = None
-    """Epoch seconds, UTC; None of one that is proposed, whose term starts when it is bought."""
+    """Epoch seconds, UTC; None if it is only proposed: its term starts when it is bought."""
     years: int | None = None
     """Term of one that is proposed."""
 
@@ -165,7 +167,7 @@ class Deployment:
     device_ids: tuple[int, ...] = ()
     placement: Placement = field(default_factory=Placement)
     serves: tuple[tuple[str, float | None], ...] = ()
-    """(service, share of its demand); None: an even part of what the service's other deployments leave."""
+    """(service, share of its demand); None: an even part of the demand that other deployments leave."""
     share_source: str | None = None
     """Source of the measured share of a demand that a proposal gives it; None while that is a guess."""
     restart: bool = False
@@ -250,13 +252,13 @@ class Deployment:
 
 
 @cache
-def _getter() -> Callable[[Deployment], tuple[Any, ...]]:
+def _getter() -> Callable[[Deployment], tuple[object, ...]]:
     return attrgetter(*knobs())
 
 
-def _knobs(of: Deployment) -> tuple[Any, ...]:
+def _knobs(deployment: Deployment) -> tuple[object, ...]:
     """Return the knobs of a deployment, in the order of the knob table."""
-    return _getter()(of)
+    return _getter()(deployment)
 
 
 _TEXT = re.compile(r"(\S+) ([^\s/]+)/([^\s/]+)")
@@ -286,11 +288,11 @@ def parsed(text: object) -> Workload | None:
 
 
 def is_owner_knob(name: str) -> bool:
-    """Return whether a knob of an epoch names an owner: it changes nothing of what runs."""
+    """Return whether a knob of an epoch names an owner: it changes nothing of the engine."""
     return name in (WORKLOAD, JOB, *JOB_FACTS, SLICE) or name.startswith(LABEL)
 
 
-def owner_of(knobs: Mapping[str, Any], basis: str) -> str | None:
+def owner_of(knobs: Mapping[str, object], basis: str) -> str | None:
     """Return the owner of a deployment by one of the bases; None where it has none that is known.
 
     A workload is named with its namespace, as names repeat among them.
@@ -303,14 +305,14 @@ def owner_of(knobs: Mapping[str, Any], basis: str) -> str | None:
     return "/".join(filter(None, (workload.namespace, workload.name))) if workload.name else None
 
 
-def bases_of(all_knobs: Collection[Mapping[str, Any]]) -> tuple[str, ...]:
+def bases_of(all_knobs: Collection[Mapping[str, object]]) -> tuple[str, ...]:
     """Return the bases by which any of these deployments has an owner, labels last."""
     labels = sorted({name for knobs in all_knobs for name in knobs if name.startswith(LABEL)})
     return tuple(basis for basis in (*BASES, *labels) if any(owner_of(knobs, basis) for knobs in all_knobs))
 
 
-def changed_owner(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def changed_owner(present: Mapping[str, object], proposed: Mapping[str, object]) -> bool:
     """Return whether somebody else pays; an owner that is not known on either side has not changed."""
-    bases = (*BASES, *(name for name in before if name.startswith(LABEL)))
-    pairs = ((owner_of(before, basis), owner_of(after, basis)) for basis in bases)
+    bases = (*BASES, *(name for name in present if name.startswith(LABEL)))
+    pairs = ((owner_of(present, basis), owner_of(proposed, basis)) for basis in bases)
     return any(None not in pair and pair[0] != pair[1] for pair in pairs)

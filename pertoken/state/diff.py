@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache, cached_property
@@ -45,14 +45,14 @@ class Diff:
 
     def of(self, kind: str, target: int | str) -> dict[str, tuple[Any, Any]]:
         """Return the changes of one target, as `{field: (before, after)}`."""
-        return dict(self._of.get((kind, target), {}))
+        return {change.field: (change.before, change.after) for change in self._by_target.get((kind, target), ())}
 
     @cached_property
-    def _of(self) -> Mapping[tuple[str, int | str], Mapping[str, tuple[Any, Any]]]:
-        changes_of: dict[tuple[str, int | str], dict[str, tuple[Any, Any]]] = defaultdict(dict)
+    def _by_target(self) -> Mapping[tuple[str, int | str], Sequence[Change]]:
+        changes: dict[tuple[str, int | str], list[Change]] = defaultdict(list)
         for change in self.changes:
-            changes_of[change.kind, change.target][change.field] = (change.before, change.after)
-        return changes_of
+            changes[change.kind, change.target].append(change)
+        return changes
 
     def knobs(self, deployment_id: int) -> dict[str, tuple[Any, Any]]:
         """Return the knobs of a deployment that change, as `{knob: (before, after)}`."""
@@ -72,17 +72,16 @@ class Diff:
 
     @property
     def _identity(self) -> str:
-        """Return the difference as JSON with sorted keys, without what it costs or promises.
+        """Return the difference as JSON with sorted keys, without `_NOT_IDENTITY`.
 
         It equals that of `plain`, and the values that replicas have in common are written once: a third of the time.
         """
         texts: dict[int, str] = {}
 
-        def text(value: Any) -> str:
-            known = texts.get(id(value))
-            if known is None:
-                known = texts[id(value)] = _json(plain(value))
-            return known
+        def text(value: object) -> str:
+            if id(value) not in texts:
+                texts[id(value)] = _json(plain(value))
+            return texts[id(value)]
 
         changes = ", ".join(
             f'{{"after": {text(change.after)}, "before": {text(change.before)}, '
@@ -183,9 +182,9 @@ def _of_service(service: Service, to: Service) -> Iterator[Change]:
         if getattr(service, name) != getattr(to, name):
             yield Change("service", service.name, name, getattr(service, name), getattr(to, name))
     for field in fields(service.demand):
-        before, after = getattr(service.demand, field.name), getattr(to.demand, field.name)
-        if before != after:
-            yield Change("service", service.name, f"demand.{field.name}", before, after)
+        present, proposed = getattr(service.demand, field.name), getattr(to.demand, field.name)
+        if present != proposed:
+            yield Change("service", service.name, f"demand.{field.name}", present, proposed)
 
 
 def _of_deployments(pairs: Iterable[tuple[Deployment, Deployment]]) -> Iterator[Change]:
@@ -193,22 +192,22 @@ def _of_deployments(pairs: Iterable[tuple[Deployment, Deployment]]) -> Iterator[
 
     Replicas change alike as a rule: the knobs and the placement of one are then not compared again.
     """
-    known: tuple[Any, Any] | None = None
-    changed: list[tuple[str, Callable[[Deployment], Any]]] = []
-    for now, to in pairs:
-        compared = _compared()(now), _compared()(to)
-        if compared != known:
-            known, changed = compared, [(name, attrgetter(name)) for name in _changed(now, to)]
+    compared: tuple[object, object] | None = None
+    changed: list[tuple[str, Callable[[Deployment], object]]] = []
+    for present, proposed in pairs:
+        values = _compared()(present), _compared()(proposed)
+        if values != compared:
+            compared, changed = values, [(name, attrgetter(name)) for name in _changed(present, proposed)]
         for name, value in changed:
-            yield Change("deployment", now.deployment_id, name, value(now), value(to))
+            yield Change("deployment", present.deployment_id, name, value(present), value(proposed))
         for name in ("device_ids", "serves", "restart"):
-            before, after = getattr(now, name), getattr(to, name)
+            before, after = getattr(present, name), getattr(proposed, name)
             if before is not after and before != after:
-                yield Change("deployment", now.deployment_id, name, before, after)
+                yield Change("deployment", present.deployment_id, name, before, after)
 
 
 @cache
-def _compared() -> Callable[[Deployment], tuple[Any, ...]]:
+def _compared() -> Callable[[Deployment], tuple[object, ...]]:
     return attrgetter(*knobs(), "placement")
 
 
@@ -221,7 +220,7 @@ def _changed(deployment: Deployment, to: Deployment) -> Iterator[str]:
 
 
 _NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", "confirmed", "share_source")
-"""Fields that state what a change costs or promises, or who vouches for it, not what it is."""
+"""Fields of the cost, the promise or the source of a change, which do not identify it."""
 
 
 _json = json.JSONEncoder(sort_keys=True).encode
@@ -237,26 +236,26 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 @cache
-def _identity(kind: Any) -> tuple[str, ...] | None:
+def _identity(kind: type) -> tuple[str, ...] | None:
     """Return the fields of a record by which two of them differ; None for a type that is no record."""
     if not is_dataclass(kind):
         return None
     return tuple(field.name for field in fields(kind) if field.compare and field.name not in _NOT_IDENTITY)
 
 
-def plain(value: Any) -> Any:
-    """Return a state value as JSON values, without what it costs or promises; a model is its name."""
+def plain(value: object) -> object:
+    """Return a state value as JSON values, without `_NOT_IDENTITY`; a model is its name."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Model):
         return value.name
-    kind: Any = type(value)
+    kind: type = type(value)
     if (names := _identity(kind)) is not None:
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(name): plain(entry) for name, entry in value.items()}
     if isinstance(value, frozenset | set):
-        return sorted(plain(entry) for entry in value)
+        return [plain(entry) for entry in sorted(value)]
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     if isinstance(value, Enum):

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations, count
-from typing import Any
 
 from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.knobs import InvalidEdit
@@ -45,7 +44,7 @@ class Device:
     accelerator: str | None = None
     """Catalog name; None if the catalog does not know it."""
     kind: str = "gpu"
-    """`gpu` or `cpu`: the CPUs of a host are one device, whose price GPUs usually include."""
+    """`gpu` or `cpu`: the CPUs of a host are one device. The price of GPUs usually includes it."""
     partitions: tuple[Partition, ...] = ()
     links: tuple[tuple[int, str], ...] = ()
     """(id of another device of this host, one of `LINKS`), as far as its driver reports them."""
@@ -66,7 +65,7 @@ class Host:
 def divided(device: Device, profiles: Sequence[str], used: Container[int]) -> Device:
     """Return a device with a partition of each profile, numbered -1, -2, ... without the `used` ids.
 
-    Raises InvalidEdit if it is divided already, for what is no profile, and for more than `MAX_PARTITIONS`.
+    Raises InvalidEdit for a divided device, a text that is no profile, and more than `MAX_PARTITIONS`.
     """
     if device.partitions:
         raise InvalidEdit(f"{device.name} is divided already")
@@ -109,8 +108,8 @@ class Fleet:
             return
         seen: dict[int, Deployment] = {}
         for deployment in listed:
-            other = seen.setdefault(deployment.deployment_id, deployment)
-            if other is not deployment and other != deployment:
+            first = seen.setdefault(deployment.deployment_id, deployment)
+            if first is not deployment and first != deployment:
                 raise InvalidEdit(f"{deployment.name} differs between the services it serves")
 
     # -- looking up ------------------------------------------------------------------------------------------------
@@ -136,7 +135,7 @@ class Fleet:
 
     @cached_property
     def _device_of(self) -> Mapping[int, Device]:
-        """Devices by their id and by those of their partitions."""
+        """Devices by their id and the ids of their partitions."""
         parts = {part.partition_id: device for device in reversed(self.devices) for part in reversed(device.partitions)}
         return parts | {device.device_id: device for device in self.devices}
 
@@ -173,12 +172,12 @@ class Fleet:
 
     @cached_property
     def used_devices(self) -> frozenset[int]:
-        """Ids of the devices on which, or on partitions of which, something runs."""
+        """Ids of the devices that run something, also on their partitions."""
         return frozenset().union(*self.used_by.values())
 
     @cached_property
     def used_by(self) -> Mapping[str, frozenset[int]]:
-        """Ids of the devices that each service runs on, by its name; those of partitions are the devices divided."""
+        """Ids of the devices that each service runs on, by its name; a partition counts as its device."""
         parts = self.partition_of
         return {
             service.name: frozenset(
@@ -219,8 +218,8 @@ class Fleet:
                 places[device_id].append(position)
         return places
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is computed from the rest."""
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out values that are computed from the rest."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def deployment(self, deployment_id: int) -> Deployment:
@@ -263,8 +262,8 @@ class Fleet:
         """
         devices = {device.device_id: device for device in map(self.device, device_ids)}.values()
         slowest = -1
-        for one, other in combinations(devices, 2):
-            link = "network" if one.host_id != other.host_id else dict(one.links).get(other.device_id)
+        for first, second in combinations(devices, 2):
+            link = "network" if first.host_id != second.host_id else dict(first.links).get(second.device_id)
             if link not in LINKS:
                 return None
             slowest = max(slowest, LINKS.index(link))
@@ -348,8 +347,8 @@ class Fleet:
         (made,) = self._numbered([replace(into, serves=tuple((name, None) for name in names))])
         edited = {}
         for service in map(self.service, names):
-            left = [deployment for deployment in service.deployments if deployment.deployment_id not in gone]
-            edited[service.name] = replace(service, deployments=(*left, made))
+            remaining = [deployment for deployment in service.deployments if deployment.deployment_id not in gone]
+            edited[service.name] = replace(service, deployments=(*remaining, made))
         return self._of(edited)
 
     def release(self, host: Host | int) -> Fleet:
@@ -371,7 +370,7 @@ class Fleet:
         """Return this fleet with a device divided into partitions of these profiles.
 
         Deployments move onto them by `on_devices`, as onto any device. Raises InvalidEdit if the device is not part of
-        the fleet, is divided already or in use, or for what is no profile.
+        the fleet, is divided already or in use, or for a text that is no profile.
         """
         known_device = self.device(device if isinstance(device, int) else device.device_id)
         used = {part.partition_id for device in self.devices for part in device.partitions}
@@ -389,9 +388,10 @@ class Fleet:
         """Return this fleet with one more commitment."""
         return replace(self, commitments=(*self.commitments, commitment))
 
-    def _same(self, now: Deployment) -> None:
-        if self.deployment(now.deployment_id) != now:
-            raise InvalidEdit(f"{now.name} was edited before it was named: name the deployment as the fleet has it")
+    def _same(self, deployment: Deployment) -> None:
+        if self.deployment(deployment.deployment_id) != deployment:
+            name = deployment.name
+            raise InvalidEdit(f"{name} was edited before it was named: name the deployment as the fleet has it")
 
     def _others_with(self, changed: dict[int, Deployment]) -> dict[str, Service]:
         """Return the services that list changed deployments, with these, by name."""
@@ -409,16 +409,16 @@ class Fleet:
         return [replace(deployment, deployment_id=next(free)) for deployment in deployments]
 
 
-def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
-    """Return the services that `other` does not share. An edit shares with its original what it does not change."""
-    present = other.service_of
+def services_unlike(fleet: Fleet, reference: Fleet) -> tuple[Service, ...]:
+    """Return the services that `reference` does not share. An edit shares unchanged values with its original."""
+    present = reference.service_of
     return tuple(service for service in fleet.services if present.get(service.name) is not service)
 
 
-def deployments_unlike(fleet: Fleet, other: Fleet) -> tuple[Deployment, ...]:
-    """Return the deployments that `other` does not share, each once, in the order of the services."""
-    present = other.deployment_of
-    listed = (deployment for service in services_unlike(fleet, other) for deployment in service.deployments)
+def deployments_unlike(fleet: Fleet, reference: Fleet) -> tuple[Deployment, ...]:
+    """Return the deployments that `reference` does not share, each once, in the order of the services."""
+    present = reference.deployment_of
+    listed = (deployment for service in services_unlike(fleet, reference) for deployment in service.deployments)
     return tuple({e.deployment_id: e for e in listed if present.get(e.deployment_id) is not e}.values())
 
 
@@ -433,7 +433,7 @@ def _refuse_duplicates(what: str, ids: Sequence[int | str]) -> None:
 
 
 def _with(service: Service, changed: dict[int, Deployment]) -> Service:
-    """Return the service itself where nothing of it changed: what is the same value need not be compared."""
+    """Return the service itself where nothing of it changed: the same value need not be compared."""
     if all(changed.get(deployment.deployment_id, deployment) is deployment for deployment in service.deployments):
         return service
     return replace(

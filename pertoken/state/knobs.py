@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -44,7 +44,7 @@ class Knob:
     values: tuple[str, ...] = ()
     trial: str = "some hours"
 
-    def check(self, value: object) -> Any:
+    def check(self, value: object) -> object:
         """Return `value` as it is stored. Raises InvalidEdit if it is of another type or outside the range."""
         if self.type == "model" and isinstance(value, Model):
             return value
@@ -54,12 +54,12 @@ class Knob:
             return value
         if self.type == "bool" and isinstance(value, bool):
             return value
-        if self.type == "names" and _are_names(value):
-            return tuple(value)  # type: ignore[arg-type]  # checked in the line above
+        if self.type == "names" and isinstance(value, list | tuple) and _are_names(value):
+            return tuple(value)
         if self.type == "int" and type(value) is int and self._in_range(value):
             return value
-        if self.type == "float" and type(value) in (int, float) and self._in_range(value):
-            return float(value)  # type: ignore[arg-type]  # checked in the line above
+        if self.type == "float" and (type(value) is int or type(value) is float) and self._in_range(value):
+            return float(value)
         raise InvalidEdit(f"{self.name}={_shown(value)} is not possible: {self.label} must be {self.domain}")
 
     @property
@@ -73,7 +73,7 @@ class Knob:
             return f"{kind} from {self.low:g} to {self.high:g}{unit}"
         return {"model": "a Model", "text": "a name", "bool": "True or False", "names": "a list of names"}[self.type]
 
-    def _in_range(self, value: Any) -> bool:
+    def _in_range(self, value: float) -> bool:
         if not math.isfinite(value):
             return False
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
@@ -93,7 +93,7 @@ _INSTEAD = {
     ),
     "devices": ": use on_devices(ids)",
 }
-"""What to use for names that are no knobs, but that a rule may look for."""
+"""Remedies for names that are no knobs, but that a rule may look for."""
 
 
 def checked(changes: Mapping[str, object]) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and len(value) <= MAX_NAME and value.isprintable()
 
 
-def _are_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) <= MAX_NAMES and all(is_name(name) for name in value)
+def _are_names(values: Sequence[object]) -> bool:
+    return len(values) <= MAX_NAMES and all(is_name(value) for value in values)
 
 
 def _shown(value: object) -> str:

@@ -29,7 +29,7 @@ class Model:
     kv_values: int | None = None
     """Cached values per token over all layers, where layers differ."""
     windowed_kv_values: int | None = None
-    """Those of `n_windowed_layers`."""
+    """Cached values of `n_windowed_layers`."""
     n_attention_layers: int | None = None
     """Layers that attend to all tokens and cache them, where layers differ."""
     n_linear_layers: int | None = None

@@ -99,7 +99,7 @@ class Demand:
                 raise InvalidEdit(f"{name}={share.value:g} is not possible: use a share from 0 to 1")
 
     def serving(self, **changes: Times | To) -> Demand:
-        """Return this demand with changed fields, each by `times(x)` or `to(x)`; what is changed is assumed.
+        """Return this demand with changed fields, each by `times(x)` or `to(x)`; changed fields are assumed.
 
         Raises InvalidEdit for another field, a bare number, `times` of an unknown value, or a result out of range.
         """
@@ -204,11 +204,11 @@ class Service:
     slo: Slo = field(default_factory=Slo)
     min_replicas: int = 1
     spare_replicas: int = 0
-    """Replicas beyond what the demand needs (N+1 is 1)."""
+    """Replicas beyond the need of the demand (N+1 is 1)."""
     isolation: str | None = None
     """`tenant`: no device, cache or engine is shared with other services."""
     forbidden: tuple[str, ...] = ()
-    """What no proposal may change, in the words of the setting `forbid`."""
+    """Changes that no proposal may make, in the words of the setting `forbid`."""
     quality_gate: bool = False
     """Whether a change that can alter outputs is refused until a person evaluated it."""
     quality_passed: tuple[str, ...] = ()
@@ -259,7 +259,7 @@ class Service:
     def scaled_to(self, replicas: int) -> Service:
         """Return this service with a number of replicas.
 
-        Raises InvalidEdit below 1 (use `scheduled` for none) or for what is no whole number.
+        Raises InvalidEdit below 1 (use `scheduled` for none) or if it is no whole number.
         """
         if type(replicas) is not int or replicas < 1:
             raise InvalidEdit(f"scaled_to({replicas!r}) is not possible: use a whole number above 0")
@@ -272,7 +272,7 @@ class Service:
     def scheduled(self, schedule: Schedule) -> Service:
         """Return this service with replicas by hour of week.
 
-        Raises InvalidEdit for what is no Schedule.
+        Raises InvalidEdit for any other value than a Schedule.
         """
         if not isinstance(schedule, Schedule):
             raise InvalidEdit(f"{schedule!r} is not a Schedule")

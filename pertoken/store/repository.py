@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.query.fast_rows import SqlRow, fetch
+from pertoken.store.query.fast_rows import Row, fetch, named_tuples
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.shared import stable_id
+
+ColumnValues = Mapping[str, int | str | None]
+"""Values of a row by column."""
 
 
 class AdviceRepository:
@@ -69,18 +72,34 @@ def newest_price(connection: Connection) -> int:
     return connection.execute(select(func.max(a.price.c.seq))).scalar() or 0
 
 
-def add_price(connection: Connection, *, read_seq: int | None = None, **values: Any) -> int:
+def add_price(connection: Connection, *, read_seq: int | None = None, **values: object) -> int:
     """Add a price as the one set last, and return its id.
 
     `read_seq` is `newest_price` when the prices were read: raises PricesChanged if another was set since.
     """
-    seq = 1 + (newest_price(connection) if read_seq is None else read_seq)
-    price_id = stable_id("price", seq)  # of two who set one at once, the second finds the id taken
+    return stable_id("price", _append(connection, a.price, [values], read_seq, "prices were changed"))
+
+
+def _append(
+    connection: Connection, table: Table, rows: Iterable[Mapping[str, object]], read_seq: int | None, change: str
+) -> int:
+    """Insert rows as the last ones, and return the `seq` of the newest.
+
+    Raises PricesChanged if others were set since `read_seq`, or are at once.
+    """
+    changed = PricesChanged(f"{change} by someone else meanwhile; look again")
+    newest = connection.execute(select(func.max(table.c.seq))).scalar() or 0
+    if read_seq is not None and newest != read_seq:
+        raise changed
+    numbered = [
+        {**row, "seq": seq, f"{table.name}_id": stable_id(table.name, seq)} for seq, row in enumerate(rows, newest + 1)
+    ]
     try:
-        connection.execute(insert(a.price).values(price_id=price_id, seq=seq, **values))
-    except IntegrityError:
-        raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
-    return price_id
+        if numbered:
+            connection.execute(insert(table), numbered)
+    except IntegrityError:  # of two who set one at once, the second finds the id taken
+        raise changed from None
+    return newest + len(numbered)
 
 
 class DiscountRow(NamedTuple):
@@ -105,17 +124,9 @@ def discounts(connection: Connection) -> Sequence[DiscountRow]:
 _DISCOUNTS = select(a.discount).order_by(a.discount.c.from_ts, a.discount.c.seq)
 
 
-def add_discount(connection: Connection, *, read_seq: int, **values: Any) -> None:
+def add_discount(connection: Connection, *, read_seq: int, **values: object) -> None:
     """Add a discount as the one set last. Raises PricesChanged if another was set since `read_seq`, the newest read."""
-    newest = connection.execute(select(func.max(a.discount.c.seq))).scalar() or 0
-    if newest != read_seq:
-        raise PricesChanged("discounts were changed by someone else meanwhile; look again")
-    try:
-        connection.execute(
-            insert(a.discount).values(discount_id=stable_id("discount", newest + 1), seq=newest + 1, **values)
-        )
-    except IntegrityError:
-        raise PricesChanged("discounts were changed by someone else meanwhile; look again") from None
+    _append(connection, a.discount, [values], read_seq, "discounts were changed")
 
 
 class OfferRow(NamedTuple):
@@ -147,20 +158,12 @@ def offers(connection: Connection) -> Sequence[OfferRow]:
 _OFFERS = select(a.offer).order_by(a.offer.c.seq)
 
 
-def add_offers(connection: Connection, rows: Iterable[Mapping[str, Any]], *, read_seq: int) -> None:
+def add_offers(connection: Connection, rows: Iterable[Mapping[str, object]], *, read_seq: int) -> None:
     """Add list prices in their order. `read_seq` is that of the newest when they were read, 0 without any.
 
     Raises PricesChanged if others were imported since.
     """
-    newest = connection.execute(select(func.max(a.offer.c.seq))).scalar() or 0
-    if newest != read_seq:
-        raise PricesChanged("list prices were imported by someone else meanwhile; look again")
-    numbered = [{**row, "seq": seq, "offer_id": stable_id("offer", seq)} for seq, row in enumerate(rows, read_seq + 1)]
-    try:
-        if numbered:
-            connection.execute(insert(a.offer), numbered)
-    except IntegrityError:
-        raise PricesChanged("list prices were imported by someone else meanwhile; look again") from None
+    _append(connection, a.offer, rows, read_seq, "list prices were imported")
 
 
 class OwnedRow(NamedTuple):
@@ -183,16 +186,12 @@ def owned(connection: Connection) -> Sequence[OwnedRow]:
 _OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
 
 
-def add_owned(connection: Connection, **values: Any) -> None:
+def add_owned(connection: Connection, **values: object) -> None:
     """Add what an owned server costs as the one set last. Raises PricesChanged if another was set at once."""
-    seq = 1 + (connection.execute(select(func.max(a.owned.c.seq))).scalar() or 0)
-    try:
-        connection.execute(insert(a.owned).values(owned_id=stable_id("owned", seq), seq=seq, **values))
-    except IntegrityError:
-        raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
+    _append(connection, a.owned, [values], None, "prices were changed")
 
 
-def add_budget_alert(connection: Connection, **values: Any) -> None:
+def add_budget_alert(connection: Connection, **values: object) -> None:
     """Note that a threshold was reached, unless it is noted for this month."""
     key = {name: values[name] for name in ("month", "kind", "threshold_1e4")}
     noted = select(a.budget_alert.c.ts).filter_by(**key)
@@ -200,37 +199,83 @@ def add_budget_alert(connection: Connection, **values: Any) -> None:
         connection.execute(insert(a.budget_alert).values(**values))
 
 
-def probes(connection: Connection) -> Sequence[SqlRow]:
+class ProbeRow(NamedTuple):
+    """A measurement by `pertoken probe`."""
+
+    deployment_id: int
+    started_ts: int
+    ended_ts: int
+    endpoint: str
+    who: str
+    body: str
+
+
+def probes(connection: Connection) -> list[ProbeRow]:
     """Return every measurement by `pertoken probe`, oldest first."""
-    return connection.execute(select(a.probe).order_by(a.probe.c.started_ts)).all()
+    return named_tuples(connection, select(a.probe).order_by(a.probe.c.started_ts), ProbeRow)
 
 
-def add_probe(connection: Connection, **values: Any) -> None:
+def add_probe(connection: Connection, **values: object) -> None:
     """Store what a probe measured of a deployment."""
     connection.execute(insert(a.probe).values(**values))
 
 
-def recommendations(connection: Connection) -> Sequence[SqlRow]:
+class RecommendationRow(NamedTuple):
+    """A recommendation as it stands; see `store.schema.advice`."""
+
+    recommendation_id: int
+    rule_id: str
+    deployment_id: int | None
+    state: str
+    title: str
+    reason: str | None
+    body: str
+    bankable_nano_usd_month: int | None
+    capacity_nano_usd_month: int | None
+    created_ts: int
+    updated_ts: int
+    version: int
+    target_kind: str | None
+    target_key: str | None
+    life: int | None
+    until_ts: int | None
+    variant: str | None
+    estimate: str | None
+
+
+def recommendations(connection: Connection) -> list[RecommendationRow]:
     """Return every recommendation as it stands."""
-    return connection.execute(select(a.recommendation)).all()
+    return named_tuples(connection, select(a.recommendation), RecommendationRow)
 
 
-def refusals(connection: Connection) -> Sequence[SqlRow]:
+class RefusalRow(NamedTuple):
+    """A reason why a rule does not propose something for a target."""
+
+    recommendation_id: int
+    code: str
+    reason: str
+    since_ts: int
+
+
+def refusals(connection: Connection) -> list[RefusalRow]:
     """Return every refusal as it stands, by recommendation and code."""
-    return connection.execute(select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code)).all()
+    return named_tuples(
+        connection, select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code), RefusalRow
+    )
 
 
 def put_refusals(connection: Connection, recommendation_id: int, reasons: Mapping[str, str], ts: int) -> None:
     """Replace the refusals of a recommendation, given as reasons by code; one that is repeated keeps its `since_ts`."""
     same_recommendation = a.refusal.c.recommendation_id == recommendation_id
-    before = {row.code: row for row in connection.execute(select(a.refusal).where(same_recommendation))}
+    stored = select(a.refusal).where(same_recommendation)
+    since_by_code = {row.code: row.since_ts for row in named_tuples(connection, stored, RefusalRow)}
     connection.execute(delete(a.refusal).where(same_recommendation))
     rows = [
         {
             "recommendation_id": recommendation_id,
             "code": code,
             "reason": reason,
-            "since_ts": before[code].since_ts if code in before else ts,
+            "since_ts": since_by_code.get(code, ts),
         }
         for code, reason in reasons.items()
     ]
@@ -242,15 +287,15 @@ def add_refusals(connection: Connection, reasons: Mapping[int, tuple[int, Mappin
     """Add the refusals of new recommendations, by id their time and reasons by code, in one statement."""
     rows = [
         {"recommendation_id": key, "code": code, "reason": reason, "since_ts": ts}
-        for key, (ts, of) in reasons.items()
-        for code, reason in of.items()
+        for key, (ts, reason_by_code) in reasons.items()
+        for code, reason in reason_by_code.items()
     ]
     if rows:
         connection.execute(insert(a.refusal), rows)
 
 
 def add_recommendations(
-    connection: Connection, recommendations: Iterable[tuple[Mapping[str, Any], str, str]], *, who: str
+    connection: Connection, recommendations: Iterable[tuple[ColumnValues, str, str]], *, who: str
 ) -> None:
     """Insert new recommendations, each with the reason code and why it was made, and note the moves: two statements.
 
@@ -259,8 +304,8 @@ def add_recommendations(
     rows, moves = [], []
     for values, code, why in recommendations:
         rows.append({**values, "version": 1})
-        of = {"recommendation_id": values["recommendation_id"], "version": 1, "ts": values["updated_ts"]}
-        moves.append({**of, "from_state": None, "to_state": values["state"], "code": code, "who": who, "why": why})
+        move = {"recommendation_id": values["recommendation_id"], "version": 1, "ts": values["updated_ts"]}
+        moves.append({**move, "from_state": None, "to_state": values["state"], "code": code, "who": who, "why": why})
     if not rows:
         return
     try:
@@ -271,19 +316,21 @@ def add_recommendations(
 
 
 def put_recommendation(
-    connection: Connection, values: Mapping[str, Any], *, read_version: int, who: str, why: str, code: str
+    connection: Connection, values: ColumnValues, *, read_version: int, who: str, why: str, code: str
 ) -> None:
     """Insert a recommendation (read_version 0) or replace the version that was read; a change of state is recorded.
 
     Raises AdviceChanged if somebody else changed it since it was read, StoreError for a change of its estimate.
     """
-    key, of = values["recommendation_id"], a.recommendation.c
-    before = connection.execute(select(of.state, of.version, of.estimate).where(of.recommendation_id == key)).first()
-    if (before.version if before else 0) != read_version:
+    key, columns = values["recommendation_id"], a.recommendation.c
+    present = connection.execute(
+        select(columns.state, columns.version, columns.estimate).where(columns.recommendation_id == key)
+    ).first()
+    if (present.version if present else 0) != read_version:
         raise _changed(connection, values)
-    if before is not None and before.estimate is not None and values.get("estimate") != before.estimate:
+    if present is not None and present.estimate is not None and values.get("estimate") != present.estimate:
         raise StoreError(f"{values['title']}: the estimate that was accepted never changes")
-    if before is None:
+    if present is None:
         try:
             connection.execute(insert(a.recommendation).values(**{**values, "version": 1}))
         except IntegrityError:
@@ -291,18 +338,18 @@ def put_recommendation(
     else:
         changed = connection.execute(
             update(a.recommendation)
-            .where(of.recommendation_id == key, of.version == read_version)
+            .where(columns.recommendation_id == key, columns.version == read_version)
             .values(**{**values, "version": read_version + 1})
         )
         if changed.rowcount != 1:
             raise _changed(connection, values)
-    if before is None or before.state != values["state"]:
+    if present is None or present.state != values["state"]:
         connection.execute(
             insert(a.transition).values(
                 recommendation_id=key,
                 version=read_version + 1,
                 ts=values["updated_ts"],
-                from_state=before.state if before else None,
+                from_state=present.state if present else None,
                 to_state=values["state"],
                 code=code,
                 who=who,
@@ -311,42 +358,86 @@ def put_recommendation(
         )
 
 
-def _changed(connection: Connection, values: Mapping[str, Any]) -> AdviceChanged:
+def _changed(connection: Connection, values: ColumnValues) -> AdviceChanged:
     """Return the error that names who moved a recommendation last."""
-    newest = next(reversed(transitions(connection, values["recommendation_id"])), None)
+    newest = next(reversed(transitions(connection, int(values["recommendation_id"] or 0))), None)
     by = f" (now {newest.to_state.lower()}, by {newest.who})" if newest is not None else ""
     return AdviceChanged(f"{values['title']}: was changed by someone else meanwhile{by}; look again")
 
 
-def transitions(connection: Connection, recommendation_id: int | None = None) -> Sequence[SqlRow]:
+class TransitionRow(NamedTuple):
+    """A change of state of a recommendation."""
+
+    recommendation_id: int
+    version: int
+    ts: int
+    from_state: str | None
+    to_state: str
+    code: str
+    who: str
+    why: str
+
+
+def transitions(connection: Connection, recommendation_id: int | None = None) -> list[TransitionRow]:
     """Return every change of state of one recommendation, or of all, oldest first."""
-    of = a.transition.c
-    query = select(a.transition).order_by(of.recommendation_id, of.version)
-    return connection.execute(
-        query if recommendation_id is None else query.where(of.recommendation_id == recommendation_id)
-    ).all()
+    return _of_recommendation(
+        connection, a.transition, recommendation_id, ("recommendation_id", "version"), TransitionRow
+    )
 
 
-def verdicts(connection: Connection) -> Sequence[SqlRow]:
+def _of_recommendation(
+    connection: Connection, table: Table, recommendation_id: int | None, order: tuple[str, str], row: type[Row]
+) -> list[Row]:
+    """Return the rows of one recommendation, or of all."""
+    query = select(table).order_by(*(table.c[name] for name in order))
+    if recommendation_id is not None:
+        query = query.where(table.c.recommendation_id == recommendation_id)
+    return named_tuples(connection, query, row)
+
+
+class VerdictRow(NamedTuple):
+    """A verdict on a change of configuration; see `store.schema.advice`."""
+
+    deployment_id: int
+    epoch_id: int
+    previous_epoch_id: int
+    changed_ts: int
+    recommendation_id: int | None
+    result: str
+    effect_low_1e6: int | None
+    effect_likely_1e6: int | None
+    effect_high_1e6: int | None
+    method: str | None
+    version_before: str | None
+    version_after: str | None
+    body: str
+    created_ts: int
+    judged_ts: int | None
+    version: int
+
+
+def verdicts(connection: Connection) -> list[VerdictRow]:
     """Return every verdict on a change of configuration, oldest change first."""
-    return connection.execute(select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id)).all()
+    return named_tuples(
+        connection, select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id), VerdictRow
+    )
 
 
-def add_verdict(connection: Connection, values: Mapping[str, Any]) -> bool:
+def add_verdict(connection: Connection, values: Mapping[str, object]) -> bool:
     """Add the verdict on an epoch. Return False, without a change, if the epoch has one."""
     statement = upsert(connection.dialect.name, a.verdict).on_conflict_do_nothing()
     return connection.execute(statement.values(**{**values, "version": 1})).rowcount == 1
 
 
-def put_verdict(connection: Connection, values: Mapping[str, Any], *, read_version: int) -> None:
+def put_verdict(connection: Connection, values: Mapping[str, object], *, read_version: int) -> None:
     """Replace the verdict that was read. Raises AdviceChanged if somebody else changed it since."""
-    of = a.verdict.c
+    columns = a.verdict.c
     changed = connection.execute(
         update(a.verdict)
         .where(
-            of.deployment_id == values["deployment_id"],
-            of.epoch_id == values["epoch_id"],
-            of.version == read_version,
+            columns.deployment_id == values["deployment_id"],
+            columns.epoch_id == values["epoch_id"],
+            columns.version == read_version,
         )
         .values(**{**values, "version": read_version + 1})
     )
@@ -354,48 +445,75 @@ def put_verdict(connection: Connection, values: Mapping[str, Any], *, read_versi
         raise AdviceChanged("a verdict was changed by someone else meanwhile; look again")
 
 
-def receipts(connection: Connection, recommendation_id: int | None = None) -> Sequence[SqlRow]:
+class ReceiptRow(NamedTuple):
+    """A proof of what a change saved."""
+
+    receipt_id: int
+    recommendation_id: int | None
+    deployment_id: int | None
+    epoch_id: int | None
+    kind: str
+    body: str
+    hash: str
+    created_ts: int
+
+
+def receipts(connection: Connection, recommendation_id: int | None = None) -> list[ReceiptRow]:
     """Return every receipt of one recommendation, or of all, oldest first."""
-    of = a.receipt.c
-    query = select(a.receipt).order_by(of.created_ts, of.receipt_id)
-    if recommendation_id is not None:
-        query = query.where(of.recommendation_id == recommendation_id)
-    return connection.execute(query).all()
+    return _of_recommendation(connection, a.receipt, recommendation_id, ("created_ts", "receipt_id"), ReceiptRow)
 
 
-def receipt_kinds(connection: Connection) -> Sequence[SqlRow]:
+class ReceiptSubject(NamedTuple):
+    """Subject, kind and time of a receipt."""
+
+    recommendation_id: int | None
+    deployment_id: int | None
+    epoch_id: int | None
+    kind: str
+    created_ts: int
+
+
+def receipt_kinds(connection: Connection) -> list[ReceiptSubject]:
     """Return (recommendation_id, deployment_id, epoch_id, kind, created_ts) of every receipt."""
-    of = a.receipt.c
-    columns = (of.recommendation_id, of.deployment_id, of.epoch_id, of.kind, of.created_ts)
-    return connection.execute(select(*columns)).all()
+    columns = (a.receipt.c[name] for name in ReceiptSubject._fields)
+    return named_tuples(connection, select(*columns), ReceiptSubject)
 
 
-def add_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
+def add_receipt(connection: Connection, values: ColumnValues) -> None:
     """Add a receipt; its `receipt_id` is made of what it is about, its kind and its hash. A repetition changes nothing.
 
     `values` has every other column of the table.
     """
     subject = [values.get(name) or 0 for name in ("recommendation_id", "deployment_id", "epoch_id")]
-    receipt_id = stable_id("receipt", *subject, values["kind"], values["hash"])
+    receipt_id = stable_id("receipt", *subject, str(values["kind"]), str(values["hash"]))
     statement = upsert(connection.dialect.name, a.receipt).on_conflict_do_nothing()
     connection.execute(statement.values(**{**values, "receipt_id": receipt_id}))
 
 
-def trials(connection: Connection, recommendation_id: int | None = None) -> Sequence[SqlRow]:
+class TrialRow(NamedTuple):
+    """A trial of a recommendation."""
+
+    trial_id: int
+    recommendation_id: int
+    design: str
+    status: str
+    started_ts: int
+    ended_ts: int | None
+    body: str
+    version: int
+
+
+def trials(connection: Connection, recommendation_id: int | None = None) -> list[TrialRow]:
     """Return every trial of one recommendation, or of all, oldest first."""
-    of = a.trial.c
-    query = select(a.trial).order_by(of.started_ts, of.trial_id)
-    if recommendation_id is not None:
-        query = query.where(of.recommendation_id == recommendation_id)
-    return connection.execute(query).all()
+    return _of_recommendation(connection, a.trial, recommendation_id, ("started_ts", "trial_id"), TrialRow)
 
 
-def put_trial(connection: Connection, values: Mapping[str, Any], *, read_version: int) -> None:
+def put_trial(connection: Connection, values: Mapping[str, object], *, read_version: int) -> None:
     """Insert a trial (read_version 0), or replace the version that was read.
 
     Raises AdviceChanged if somebody else began or changed it since.
     """
-    of, row = a.trial.c, {**values, "version": read_version + 1}
+    columns, row = a.trial.c, {**values, "version": read_version + 1}
     changed = AdviceChanged("the trial was begun or changed by someone else meanwhile; look again")
     if read_version == 0:
         try:
@@ -403,19 +521,30 @@ def put_trial(connection: Connection, values: Mapping[str, Any], *, read_version
         except IntegrityError:
             raise changed from None
         return
-    same = (of.trial_id == values["trial_id"], of.version == read_version)
+    same = (columns.trial_id == values["trial_id"], columns.version == read_version)
     if connection.execute(update(a.trial).where(*same).values(**row)).rowcount != 1:
         raise changed
 
 
-def alerts(connection: Connection) -> Sequence[SqlRow]:
+class AlertRow(NamedTuple):
+    """An alert that holds, or held a moment ago."""
+
+    name: str
+    target: str
+    state: str
+    since_ts: int
+    seen_ts: int
+    body: str
+
+
+def alerts(connection: Connection) -> list[AlertRow]:
     """Return every alert that holds or held a moment ago, by name and target."""
-    return connection.execute(select(a.alert).order_by(a.alert.c.name, a.alert.c.target)).all()
+    return named_tuples(connection, select(a.alert).order_by(a.alert.c.name, a.alert.c.target), AlertRow)
 
 
-def put_alert(connection: Connection, values: Mapping[str, Any]) -> None:
+def put_alert(connection: Connection, values: Mapping[str, object]) -> None:
     """Insert an alert of a target, or replace it."""
-    drop_alert(connection, values["name"], values["target"])
+    drop_alert(connection, str(values["name"]), str(values["target"]))
     connection.execute(insert(a.alert).values(**values))
 
 
@@ -425,52 +554,92 @@ def drop_alert(connection: Connection, name: str, target: str) -> bool:
     return connection.execute(delete(a.alert).where(*same)).rowcount == 1
 
 
-def add_alert_delivery(connection: Connection, values: Mapping[str, Any]) -> None:
+def add_alert_delivery(connection: Connection, values: Mapping[str, object]) -> None:
     """Add what is to be sent, unless it is there."""
     statement = upsert(connection.dialect.name, a.alert_delivery).on_conflict_do_nothing()
     connection.execute(statement.values(**values))
 
 
-def due_alert_deliveries(connection: Connection, now_ts: int) -> Sequence[SqlRow]:
+class AlertDeliveryRow(NamedTuple):
+    """A message to be sent of an alert."""
+
+    delivery_id: int
+    name: str
+    destination: str
+    body: str
+    created_ts: int
+    next_ts: int | None
+    tries: int
+    error: str | None
+
+
+def due_alert_deliveries(connection: Connection, now_ts: int) -> list[AlertDeliveryRow]:
     """Return what is to be sent by now, oldest first."""
-    of = a.alert_delivery.c
-    return connection.execute(select(a.alert_delivery).where(of.next_ts <= now_ts).order_by(of.created_ts)).all()
+    columns = a.alert_delivery.c
+    return named_tuples(
+        connection,
+        select(a.alert_delivery).where(columns.next_ts <= now_ts).order_by(columns.created_ts),
+        AlertDeliveryRow,
+    )
 
 
-def alert_events(connection: Connection, start_ts: int) -> Sequence[SqlRow]:
+class AlertEvent(NamedTuple):
+    """JSON of an event of alerts, and its time."""
+
+    body: str
+    ts: int
+
+
+def alert_events(connection: Connection, start_ts: int) -> list[AlertEvent]:
     """Return the JSON of each event of alerts since `start_ts`, with its time; one row for all its destinations."""
-    of = a.alert_delivery.c
-    query = select(of.body, func.min(of.created_ts).label("ts")).where(of.created_ts >= start_ts).group_by(of.body)
-    return connection.execute(query).all()
+    columns = a.alert_delivery.c
+    query = (
+        select(columns.body, func.min(columns.created_ts).label("ts"))
+        .where(columns.created_ts >= start_ts)
+        .group_by(columns.body)
+    )
+    return named_tuples(connection, query, AlertEvent)
 
 
 def put_alert_delivery(
     connection: Connection, delivery_id: int, *, read_tries: int, tries: int, next_ts: int | None, error: str | None
 ) -> bool:
     """Note a try. Return False, without a change, if somebody else tried since it was read."""
-    of = a.alert_delivery.c
-    same = of.delivery_id == delivery_id, of.tries == read_tries
+    columns = a.alert_delivery.c
+    same = columns.delivery_id == delivery_id, columns.tries == read_tries
     changed = update(a.alert_delivery).where(*same).values(tries=tries, next_ts=next_ts, error=error)
     return connection.execute(changed).rowcount == 1
 
 
 def forget_alert_deliveries(connection: Connection, before_ts: int) -> None:
     """Delete what was delivered or given up and is older."""
-    of = a.alert_delivery.c
-    connection.execute(delete(a.alert_delivery).where(of.created_ts < before_ts, of.next_ts.is_(None)))
+    columns = a.alert_delivery.c
+    connection.execute(delete(a.alert_delivery).where(columns.created_ts < before_ts, columns.next_ts.is_(None)))
 
 
 def end_trials(connection: Connection, recommendation_id: int, now_ts: int) -> None:
     """End the trial of a recommendation that runs, where one does, without a result."""
-    of = a.trial.c
-    runs = (of.recommendation_id == recommendation_id, of.status == "RUNNING")
-    connection.execute(update(a.trial).where(*runs).values(status="STOPPED", ended_ts=now_ts, version=of.version + 1))
+    columns = a.trial.c
+    runs = (columns.recommendation_id == recommendation_id, columns.status == "RUNNING")
+    connection.execute(
+        update(a.trial).where(*runs).values(status="STOPPED", ended_ts=now_ts, version=columns.version + 1)
+    )
 
 
-def last_configuration(connection: Connection) -> Sequence[SqlRow]:
+class ConfigurationRow(NamedTuple):
+    """A configuration that the stored advice belonged to."""
+
+    configuration_id: int
+    source: str
+    digest: str
+    set_ts: int
+    set_by: str
+
+
+def last_configuration(connection: Connection) -> list[ConfigurationRow]:
     """Return the row of the configuration that advice belongs to; empty before the first run."""
     newest = select(a.configuration).order_by(a.configuration.c.configuration_id.desc()).limit(1)
-    return connection.execute(newest).all()
+    return named_tuples(connection, newest, ConfigurationRow)
 
 
 def add_configuration(connection: Connection, *, source: str, digest: str, set_ts: int, set_by: str) -> None:

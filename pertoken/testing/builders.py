@@ -482,7 +482,7 @@ class Load:
         return series_by_name
 
 
-def service_of(load: Load, replicas: int, like: Deployment, name: str = CHAT, **fields: Any) -> Service:
+def service_of(load: Load, replicas: int, like: Deployment, name: str = CHAT, **fields: object) -> Service:
     """Return replicas of one deployment, each with this load, with their total demand."""
     return service(
         name,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from pertoken.evidence import Epoch, Series
 from pertoken.state.deployment import Commitment, Deployment, Placement
@@ -92,7 +91,7 @@ FEW_LONG = Load(
 """A few long outputs at a time: each step reads all weights for two or three requests."""
 
 
-def _large(**fields: Any) -> Deployment:
+def _large(**fields: object) -> Deployment:
     return deployment("Llama-3.3-70B", tp=2, **fields)
 
 
@@ -208,19 +207,9 @@ def _cpu() -> Regime:
 def _spot() -> Regime:
     like = deployment(placement=Placement("aws", "us-east-1", accelerator="L4", purchase="spot"), weight_dtype="fp8")
     load = Load(
-        0.5,
-        800,
-        300,
-        0.3,
-        0.045,
-        0.85,
-        kv_use=0.3,
-        preemptions=0,
-        device_util=0.9,
-        power_w=70,
-        device_memory=2.1e10,
+        0.5, 800, 300, 0.3, 0.045, 0.85, kv_use=0.3, preemptions=0, device_util=0.9, power_w=70, device_memory=2.1e10,
         sm_clock_mhz=1500,
-    )
+    )  # fmt: skip
     meaning = "Three replicas on spot devices, without activity counters."
     return regime_of("spot", meaning, load, fleet(service_of(load, 3, like)))
 

@@ -158,6 +158,8 @@ def advice_sheet(
     """
     best = row.chosen or Variant("", "")
     is_priced = row.chosen is not None
+    last = "last evaluated" if row.state in SET_BY_RUN else "last change"
+    window = f", last {format_duration(row.window_s)}" if row.window_s else ""
     return sheet(
         Section(
             literal(row.change),
@@ -168,7 +170,7 @@ def advice_sheet(
                 ("read more", f"`pertoken rules explain {literal(row.rule_id)}`"),
                 ("state", described(row) + (f"  ({decisions})" if with_keys and (decisions := possible(row)) else "")),
                 *((("proposed", literal(row.title)),) if row.change != row.title else ()),
-                *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
+                *(((last, ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
                 *(_change(line, best.changes) for line in best.changes),
             ),
         ),
@@ -180,15 +182,15 @@ def advice_sheet(
         Section("What gets slower", _latencies(best) if is_priced else ()),
         Section("What could break", tuple(f"· {line}" for line in could_break(best)) if is_priced else ()),
         Section("Who is affected", (affected(row, best),) if is_priced else ()),
-        Section(_evidence_of(row.window_s), tuple(_evidence(line) for line in row.evidence)),
+        Section(f"Evidence that the rule read{window}", tuple(map(_evidence, row.evidence))),
         Section("Prices now", tuple(f"· {literal(line)}" for line in row.prices)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
         *computed,
-        Section(HOW_TO_APPLY, _commands(best.commands)),
-        Section(HOW_TO_UNDO, _commands(best.undo)),
+        Section(HOW_TO_APPLY, command_lines(best.commands)),
+        Section(HOW_TO_UNDO, command_lines(best.undo)),
         Section("Alternatives", _alternatives(row, best)),
         Section("What the rule printed", literal_lines(row.output.strip("\n")) if row.output else ()),
-        Section("Not proposed", tuple(_refusal(refusal) for refusal in row.refusals) if row.best else ()),
+        Section("Not proposed", tuple(map(_refusal, row.refusals)) if row.best else ()),
     )
 
 
@@ -196,10 +198,6 @@ _OFF_THE_BILL = {
     False: "off the bill if demand stays the same",
     True: "may rise: off the bill if demand stays the same, but the low end is a loss",
 }
-
-
-def _last(row: Recommendation) -> str:
-    return "last evaluated" if row.state in SET_BY_RUN else "last change"
 
 
 def _alternatives(row: Recommendation, best: Variant) -> tuple[str, ...]:
@@ -212,10 +210,6 @@ def _unconfirmed(row: Recommendation) -> tuple[str, ...]:
     if row.unconfirmed is None:
         return ()
     return (*literal_lines(row.unconfirmed), "It closes unless the next run confirms it.")
-
-
-def _evidence_of(window_s: int | None) -> str:
-    return "Evidence that the rule read" + (f", last {format_duration(window_s)}" if window_s else "")
 
 
 def _worth(best: Variant) -> tuple[Fact | str, ...]:
@@ -298,7 +292,8 @@ def _change(line: ChangeLine, lines: tuple[ChangeLine, ...]) -> Fact:
     return literal(name), f"{literal(line.before)} → {literal(line.after)}"
 
 
-def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:
+def command_lines(commands: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the lines of all commands."""
     return tuple(line for command in commands for line in literal_lines(command))
 
 

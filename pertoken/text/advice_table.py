@@ -23,7 +23,7 @@ from pertoken.proof.recommendation import (
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column
 from pertoken.text.words import literal, literal_lines, marked_verdict, ratio_range, usd_range, usd_triple
-from pertoken.units import HOURS_PER_MONTH, NANO_USD, format_utc
+from pertoken.units import HOURS_PER_MONTH, NANO_USD, counted, format_utc
 
 if TYPE_CHECKING:
     from pertoken.proof.track_record import Record
@@ -317,7 +317,7 @@ class Folded:
         rows = "1 row pays" if len(self.slow) == 1 else f"{len(self.slow)} rows pay"
         late = [f"  {rows} back in over a year, with work at {rate} an hour"] if self.slow else []
         return late + [
-            f"  {literal(rows[0].rule_id)}: {_targets(len(rows))} could try it, without a figure "
+            f"  {literal(rows[0].rule_id)}: {counted(len(rows), 'target')} could try it, without a figure "
             f"(such as {literal(rows[0].title)}, {literal(rows[0].target)})"
             for rows in self.by_rule
         ]
@@ -359,10 +359,6 @@ def _has_figure(row: Recommendation) -> bool:
     """Return whether advice has dollars, also if a person has to confirm them first."""
     savings = () if row.chosen is None else (row.chosen.saving, row.chosen.if_confirmed)
     return any(any((*saving.net, *saving.capacity)) for saving in savings if saving is not None)
-
-
-def _targets(count: int) -> str:
-    return "1 target" if count == 1 else f"{count} targets"
 
 
 MAX_IDS = 6

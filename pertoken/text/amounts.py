@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pertoken.metrics import HEADLINES, HeadlineSpec
 from pertoken.settings.values import USD, Currency, Rate
@@ -187,26 +187,22 @@ def note_once() -> str | None:
     return note() if written else None
 
 
-def currency_values() -> dict[str, Any] | None:
+def currency_values() -> dict[str, object] | None:
     """Return the currency with its rate as values for JSON; None for US dollars. `per_usd` is None without a rate."""
     code, exchange = _currency().code, _shown.rate
     if code == USD:
         return None
     if exchange is None:
         return {"code": code, "per_usd": None, "date": None, "source": None, "reason": note()}
-    return {
-        "code": code,
-        "per_usd": float(exchange.per_usd),
-        "date": exchange.day.isoformat(),
-        "source": exchange.source,
-    }
+    date, source = exchange.day.isoformat(), exchange.source
+    return {"code": code, "per_usd": float(exchange.per_usd), "date": date, "source": source}
 
 
-def beside(values: Any) -> Any:
+def beside(values: object) -> object:
     """Return values for JSON with a `currency` key added to an object, or to each object of a list."""
     currency = currency_values()
     if currency is None:
         return values
     if isinstance(values, list):
-        return [{**value, "currency": currency} if isinstance(value, dict) else value for value in values]
-    return {**values, "currency": currency}
+        return [beside(value) for value in values]
+    return {**values, "currency": currency} if isinstance(values, dict) else values

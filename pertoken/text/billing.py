@@ -6,20 +6,22 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from operator import attrgetter
+from typing import TypeVar
 
 from pertoken.costs.invoice.read import Invoice
 from pertoken.costs.invoice.reconcile import Compared, Row
-from pertoken.costs.ledger import KINDS
+from pertoken.costs.ledger import KINDS, KindPrice
 from pertoken.costs.month import EXPECTED, Alert, MonthSpend
 from pertoken.costs.report.figures import NO_TERMS, POOLING, EnergyTerms, ModelFigures
 from pertoken.costs.report.lines import Figure
 from pertoken.text.amounts import amount, bounded, caption, rate
 from pertoken.text.columns import Column, table
-from pertoken.text.words import UNKNOWN, literal
+from pertoken.text.words import UNKNOWN, literal, wrapped
 from pertoken.units import NANO_USD, format_count, format_duration, format_utc
 from pertoken.window.reading import DAY
 
+FigureT = TypeVar("FigureT", Figure, KindPrice)
 WIDTH = 80
 CENT = NANO_USD // 100
 LABELS = {
@@ -52,7 +54,7 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
     shown = [(label, nano) for label, nano in parts if nano]
     amounts = cents([nano for _, nano in shown])
     blocks = (
-        _bill_wrapped(head),
+        wrapped(head, WIDTH),
         [
             *(f"  {_dollars(amount):>14}  {label}" for amount, (label, _) in zip(amounts, shown, strict=True)),
             f"  {_dollars(sum(amounts)):>14}  the bill",
@@ -69,7 +71,7 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, Any]:
+def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, object]:
     """Return the reconciliation as plain values: dollars are floats."""
     reconciliation = compared.reconciliation
     return {
@@ -130,46 +132,46 @@ def _bill_notes(compared: Compared) -> Iterator[str]:
     reconciliation = compared.reconciliation
     if not reconciliation.rows and reconciliation.units:
         units = ", ".join(literal(unit) for unit in reconciliation.units[:5])
-        yield from _bill_wrapped(
+        yield from _note(
             f"Lines of recorded hosts have no hours: the unit of their amounts ({units}) is no time of a host or a GPU."
         )
         return
     if not reconciliation.rows:
-        yield from _bill_wrapped(
+        yield from _note(
             "No line belongs to a recorded host: a line must have the name of a host, or its resource_id in "
             "[hosts.NAME]. "
             f"Recorded: {', '.join(sorted(literal(host.name) for host in compared.hosts.values())) or 'none'}."
         )
         return
-    yield from _bill_wrapped(
+    yield from _note(
         "unseen: billed hours that were not recorded. discount: difference to the list price in the bill. price: "
         "computed with another price. Billed includes shares of commitments; the lines above are the invoiced amounts."
     )
     if reconciliation.not_billed:
-        yield from _bill_wrapped(
+        yield from _note(
             f"{_nano_usd(reconciliation.not_billed)} were computed for hosts and days that are not in the bill."
         )
+
+
+def _note(text: str) -> list[str]:
+    return wrapped(text, WIDTH)
 
 
 def _left_out(compared: Compared, invoice: Invoice) -> Iterator[str]:
     """Yield the parts of a bill that no amount includes, and hours that give no price."""
     if invoice.unreadable:
         lines = "1 line" if invoice.unreadable == 1 else f"{invoice.unreadable:,} lines"
-        yield from _bill_wrapped(
+        yield from _note(
             f"{lines} could not be read and are in no amount here; the first: {literal(invoice.first_unreadable)}"
         )
     if invoice.split:
         lines = "1 line divides" if invoice.split == 1 else f"{invoice.split:,} lines divide"
-        yield from _bill_wrapped(f"{lines} the cost of another line (split cost allocation of pods) and are not added.")
+        yield from _note(f"{lines} the cost of another line (split cost allocation of pods) and are not added.")
     if compared.reconciliation.unpriced_hours > 0.05:
-        yield from _bill_wrapped(
+        yield from _note(
             f"{compared.reconciliation.unpriced_hours:,.1f} billed hours give no price: they cost $0 here, or a fee on "
             "another line pays for them (capacity block, commitment, credits)."
         )
-
-
-def _bill_wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
 
 def cents(nano_usd: Sequence[int]) -> list[int]:
@@ -193,12 +195,7 @@ def _dollars(cents: int) -> str:
     return f"{'-' if cents < 0 else ''}${abs(cents) // 100:,}.{abs(cents) % 100:02}"
 
 
-WIDTH = 80
-
-
 LABEL = 13
-
-
 SOME_UNPRICED = 0.005
 """Share of device time without a price from which a note reports it."""
 
@@ -214,12 +211,12 @@ def spend_text(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence
         *(("alert", _alert(alert)) for alert in reached),
         *(("note", note) for note in _notes(spend)),
     ]
-    return "\n".join(line for label, text in facts for line in _wrapped(label, text)) + "\n"
+    return "\n".join(line for label, text in facts for line in wrapped(text, WIDTH, f"{label:<{LABEL}}")) + "\n"
 
 
 def spend_plain(
     spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert], owner: str = ""
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the spend as plain values: dollars are floats, unknown values are None."""
     total = None if spend.total is None else [nano / NANO_USD for nano in spend.total]
     return {
@@ -269,12 +266,6 @@ def _notes(spend: MonthSpend) -> Iterator[str]:
         yield f"{spend.unpriced_share:.0%} of the recorded device time has no price (`pertoken prices show`)"
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_on_hyphens=False
-    )
-
-
 NAMES = {
     "usd_per_mtok": "$/Mtok",
     "usd_per_generated_mtok": "$/generated Mtok",
@@ -290,25 +281,17 @@ NAMES = {
     "idle_usd": "idle $",
 }
 """Captions of the figures that are shown."""
-
-
 READABLE = 80
 """Cells of running text without a terminal."""
-
-
 NOTE = (
     "Dollars are those of all devices that a model occupied; idle $ is their part while the engine was idle. Tokens "
     "are prompt (cached included) and generated; goodput counts requests within the SLO, at their mean length."
 )
-
-
 KINDS_NOTE = (
     "Busy dollars by kind of token, by the measured time of prefill and decode; idle $ are apart. Where requests ran "
     "together the bounds are in brackets. Lookup and transfer of cached tokens within prefill are in the price of "
     "computed ones. At full use: without idle $."
 )
-
-
 POOLED = "Models that embed or rank generate no tokens: their figures are for prompt tokens, and are in no total."
 
 
@@ -331,22 +314,17 @@ def figures_text(models: Sequence[ModelFigures], width: int | None, terms: Energ
         energy_note(terms),
         *([POOLED] if any(model.kind == POOLING for model in models) else []),
     ]
-    wrapped = [line for note in notes for line in textwrap.wrap(caption(note), cells)]
-    return "\n".join((*lines, *(["Not known", *unknown] if unknown else []), *wrapped)) + "\n"
+    wrapped_notes = [line for note in notes for line in textwrap.wrap(caption(note), cells)]
+    return "\n".join((*lines, *(["Not known", *unknown] if unknown else []), *wrapped_notes)) + "\n"
 
 
 def _columns() -> tuple[Column[ModelFigures], ...]:
     return (
-        Column("model", _name, 0, min_cells=14, keep_end=True),
+        _MODEL,
         _column("usd_per_mtok", _usd, 1),
         Column("$/goodput", _goodput, 2),
         _column("tokens_per_usd", _per_money, 5),
-        Column(
-            "$/1k req",
-            lambda model: _usd(model.usd_per_1000_requests),
-            3,
-            lambda model: model.usd_per_1000_requests.value,
-        ),
+        _column("usd_per_1000_requests", _usd, 3, "$/1k req"),
         _column("j_per_token", _three, 4),
         _column("kwh", _three, 6),
         _column("idle_usd", _usd, 2),
@@ -357,23 +335,10 @@ def _kinds() -> tuple[Column[ModelFigures], ...]:
     """Return the columns of dollars per million tokens of each kind."""
     kinds = zip(("computed prompt", "cached prompt", "generated"), KINDS, (1, 2, 1), strict=True)
     return (
-        Column("model", _name, 0, min_cells=14, keep_end=True),
-        *(
-            Column(
-                title,
-                lambda model, name=name: bounded(getattr(model, name)),  # type: ignore[misc]
-                rank,
-                lambda model, name=name: getattr(model, name).value,  # type: ignore[misc]
-            )
-            for title, name, rank in kinds
-        ),
-        Column("blended", lambda model: _usd(model.usd_per_mtok), 3, lambda model: model.usd_per_mtok.value),
-        Column(
-            "full use",
-            lambda model: _usd(model.usd_per_mtok_at_full_use),
-            4,
-            lambda model: model.usd_per_mtok_at_full_use.value,
-        ),
+        _MODEL,
+        *(_column(name, bounded, rank, title) for title, name, rank in kinds),
+        _column("usd_per_mtok", _usd, 3, "blended"),
+        _column("usd_per_mtok_at_full_use", _usd, 4, "full use"),
     )
 
 
@@ -383,18 +348,9 @@ def _server(terms: EnergyTerms) -> tuple[Column[ModelFigures], ...]:
     energy = (("kwh", "kWh", 1), ("above_idle_kwh", "above idle", 4), ("j_per_token", "J/token", 3))
     shares = (("at_plug", "measured", 4), ("modelled", "modelled", 5))
     return (
-        Column("model", _name, 0, min_cells=14, keep_end=True),
-        *(_server_column(name, title, rank, _three) for name, title, rank in (*energy, *carbon)),
-        *(_server_column(name, title, rank, _percent) for name, title, rank in shares),
-    )
-
-
-def _server_column(name: str, title: str, rank: int, text: Callable[[Figure], str]) -> Column[ModelFigures]:
-    return Column(
-        title,
-        lambda model: text(getattr(model.server, name)),
-        rank,
-        lambda model: getattr(model.server, name).value,
+        _MODEL,
+        *(_column(f"server.{name}", _three, rank, title) for name, title, rank in (*energy, *carbon)),
+        *(_column(f"server.{name}", _percent, rank, title) for name, title, rank in shares),
     )
 
 
@@ -413,12 +369,19 @@ def energy_note(terms: EnergyTerms) -> str:
     )
 
 
-def _column(name: str, text: Callable[[Figure], str], rank: int) -> Column[ModelFigures]:
-    return Column(NAMES[name], lambda model: text(getattr(model, name)), rank, lambda model: getattr(model, name).value)
+_MODEL: Column[ModelFigures] = Column(
+    "model",
+    lambda model: literal(model.model) + (" (prompt tokens)" if model.kind == POOLING else ""),
+    0,
+    min_cells=14,
+    keep_end=True,
+)
 
 
-def _name(model: ModelFigures) -> str:
-    return literal(model.model) + (" (prompt tokens)" if model.kind == POOLING else "")
+def _column(name: str, text: Callable[[FigureT], str], rank: int, title: str | None = None) -> Column[ModelFigures]:
+    """Return a column of the figure with a dotted name."""
+    figure = attrgetter(name)
+    return Column(title or NAMES[name], lambda model: text(figure(model)), rank, lambda model: figure(model).value)
 
 
 def _goodput(model: ModelFigures) -> str:

@@ -37,7 +37,7 @@ def cut_apart(texts: tuple[str, ...], width: int, keep_end: bool = False) -> tup
         return ("",) * len(texts)
     shown = {text: text for text in texts if cell_len(text) <= width}
     long = dict.fromkeys(text for text in texts if text not in shown)
-    usual = {text: _usual(text, width, keep_end) for text in long}
+    usual = {text: _around(text, width - 1 if keep_end else 0, width) for text in long}
     for _ in range(MAX_ROUNDS):
         if not long:
             break
@@ -80,10 +80,6 @@ def _cuts(width: int, keep_end: bool, common: int) -> Iterator[Cut]:
         first = max(1, common - (width - 2) // 3)  # the end of the common prefix, then the part that differs
         for start in range(first, first + MAX_WINDOWS):
             yield partial(_within, start=start, width=width)
-
-
-def _usual(text: str, width: int, keep_end: bool) -> str:
-    return _around(text, width - 1 if keep_end else 0, width)
 
 
 def _around(text: str, tail: int, width: int) -> str:
@@ -183,8 +179,7 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
 
 def cut(texts: Sequence[str], width: int, column: Column[L]) -> list[str]:
     """Return the texts of a column in exactly `width` cells, numbers aligned right; `cut_apart` cuts them."""
-    fits = all(cell_len(text) <= width for text in texts)
-    if fits:
+    if all(cell_len(text) <= width for text in texts):
         shown: Sequence[str] = texts
     elif column.keep_start:
         shown = [text if cell_len(text) <= width else set_cell_size(text, width - 1) + MARK for text in texts]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 PARTS = ("busy", "idle", "other", "unallocated")
 """Parts of a bill in the order they are written; `BillTotal` defines them."""
-
-
 GLYPHS = "█▓▒░"
 """Glyphs of the bar, in the order of `PARTS`."""
 
@@ -75,7 +73,12 @@ def hour_columns(by: str = "model") -> tuple[Column[ModelHours], ...]:
     """Return the columns of all models or services: the whole day, its lowest and highest hour, and all hours."""
     return (
         Column(by, lambda line: literal(line.model), 0, min_cells=14, keep_end=True),
-        Column(headline().caption, lambda line: f"{_about(line.together)}{amount(_whole(line))}", 1, _whole),
+        Column(
+            headline().caption,
+            lambda line: f"{_about(line.together)}{amount(price(line.together))}",
+            1,
+            lambda line: price(line.together),
+        ),
         Column("seen", lambda line: observed(line.together.observed), 1, lambda line: line.together.observed),
         Column("now", lambda line: amount(_price(line.hours[-1])), 3, lambda line: _price(line.hours[-1])),
         Column("lowest", lambda line: amount(_end(line, -1)), 4, lambda line: _end(line, -1)),
@@ -98,7 +101,7 @@ def hours_sheet(line: ModelHours) -> Sheet:
             f"{_tokens(hour)}, {_dollars(hour)}{_partly(hour)}" if hour and hour.recorded else "nothing recorded"
         )
         facts.append(
-            (_clock(line.start_ts + 3600 * i), f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}  {facts_of_hour}")
+            (format_utc(line.start_ts + 3600 * i)[5:], f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}  {facts_of_hour}")
         )
     return sheet(
         Section(f"{literal(line.model)}: {caption(f'$ per {headline().unit}')} by hour", tuple(facts)),
@@ -133,10 +136,6 @@ def _price(hour: ModelHour | None) -> int | None:
     return None if hour is None else price(hour)
 
 
-def _whole(line: ModelHours) -> int | None:
-    return price(line.together)
-
-
 def _end(line: ModelHours, sign: int) -> int | None:
     hour_prices = [price for hour in line.hours if (price := _price(hour)) is not None]
     return sign * max(sign * price for price in hour_prices) if hour_prices else None
@@ -144,10 +143,6 @@ def _end(line: ModelHours, sign: int) -> int | None:
 
 def _course(line: ModelHours) -> tuple[float | None, ...]:
     return tuple(None if price is None else price / NANO_USD for price in map(_price, line.hours))
-
-
-def _clock(ts: int) -> str:
-    return format_utc(ts)[5:]
 
 
 def spend_summary(bill: Spend, width: int | None) -> str:
@@ -196,25 +191,24 @@ def spend_columns(bill: Spend) -> tuple[Column[SpendLine], ...]:
     return (
         Column(bill.by, lambda line: literal(line.name), 0, min_cells=14),
         Column("dollars", lambda line: amount(line.nano_usd if priced else None), 1, lambda line: line.nano_usd),
-        *((Column("with shared", _with_shared, 1, lambda line: line.shared_nano_usd),) if shares else ()),
-        Column("share", lambda line: "" if (part := share(line)) is None else f"{part:.1%}", 2, share),
-        Column("tokens", lambda line: "" if line.tokens is None else format_count(line.tokens), 3, lambda x: x.tokens),
-        Column(
-            headline().caption,
-            lambda line: "" if (nano := known_price(line)) is None else amount(nano),
-            4,
-            known_price,
+        *(
+            (
+                Column(
+                    "with shared", lambda line: amount(line.shared_nano_usd, ""), 1, lambda line: line.shared_nano_usd
+                ),
+            )
+            if shares
+            else ()
         ),
-        *((Column("weight", _weight, 2),) if any(line.unweighted for line in bill.lines) else ()),
+        Column("share", lambda line: "" if (part := share(line)) is None else f"{part:.1%}", 2, share),
+        Column("tokens", lambda line: format_count(line.tokens, ""), 3, lambda line: line.tokens),
+        Column(headline().caption, lambda line: amount(known_price(line), ""), 4, known_price),
+        *(
+            (Column("weight", lambda line: "unweighted" if line.unweighted else "", 2),)
+            if any(line.unweighted for line in bill.lines)
+            else ()
+        ),
     )
-
-
-def _with_shared(line: SpendLine) -> str:
-    return "" if line.shared_nano_usd is None else amount(line.shared_nano_usd)
-
-
-def _weight(line: SpendLine) -> str:
-    return "unweighted" if line.unweighted else ""
 
 
 def _counts(line: SpendLine) -> tuple[tuple[str, int | None], ...]:

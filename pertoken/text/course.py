@@ -17,7 +17,7 @@ from pertoken.text.costs import PARTS
 from pertoken.text.fleet import busy_share, headline_price
 from pertoken.text.keys import key_name
 from pertoken.text.words import literal, percent, usd_parts
-from pertoken.units import NANO_USD, format_count, format_duration, format_utc
+from pertoken.units import NANO_USD, counted, format_count, format_duration, format_utc
 
 if TYPE_CHECKING:
     from pertoken.proof.recommendation import Recommendation
@@ -31,7 +31,8 @@ SERVED = ("Tokens", "Requests", "KV cache", "TTFT", "TPOT")
 """Names of the panels that only an engine fills."""
 ACTIVITY = {metric.series: metric.heading for metric in DEVICE if metric.series and metric.heading}
 """Short labels of the series of devices that are plotted as activity."""
-_KINDS = {"epoch": "epoch", "verdict": "verdict", "event": "event"}
+MARKS_TITLE = "What changed (│ in the plots: epochs and verdicts)"
+"""Title of the list of marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +143,7 @@ def ticks(course: Course, cells: int) -> list[tuple[int, str]]:
 
 def mark_lines(course: Course) -> tuple[str, ...]:
     """Return the changes, newest first, one line each."""
-    shown = [
-        f"{format_utc(mark.ts)[5:]}  {_KINDS[mark.kind]:<7}  {literal(mark.text)}" for mark in reversed(course.marks)
-    ]
+    shown = [f"{format_utc(mark.ts)[5:]}  {mark.kind:<7}  {literal(mark.text)}" for mark in reversed(course.marks)]
     more = len(shown) - MAX_MARKS
     return (*shown[:MAX_MARKS], *((f"and {more} earlier",) if more > 0 else ()))
 
@@ -184,7 +183,7 @@ def title_line(line: DeploymentLine | HostUse) -> str:
     """Return name, host and price of tokens: `Qwen3-8B · vllm on gpu-a · $0.23 per Mtok · busy 87%`."""
     unit = headline().unit
     if isinstance(line, HostUse):
-        gpus = "1 accelerator" if line.accelerators == 1 else f"{line.accelerators} accelerators"
+        gpus = counted(line.accelerators, "accelerator")
         return f"{literal(line.name)} · {gpus} · {amount(price(line))} per {unit} · util {percent(line.util)}"
     where = f"{literal(line.engine)} on {literal(line.host)}{', ended' if line.ended else ''}"
     return f"{literal(line.model)} · {where} · {headline_price(line)} per {unit} · busy {busy_share(line)}"
@@ -236,14 +235,15 @@ def _bounds(bounds: tuple[int, int] | None, busy: int) -> str:
 
 def gap_lines(line: DeploymentLine | HostUse | None, course: Course, missing: Sequence[str]) -> tuple[str, ...]:
     """Return gaps of the history as sentences: panels in `missing`, and the cost of a host that serves nothing."""
-    idle = () if course.deployment_ids or not isinstance(line, HostUse) else (_nothing_served(line),)
-    names = [name for name in missing if not idle or name not in SERVED]
-    return (*idle, *((f"Not measured in this window: {', '.join(names)}.",) if names else ()))
-
-
-def _nothing_served(use: HostUse) -> str:
-    paid = "" if use.nano_usd_per_hour is None else f": it costs {amount(use.nano_usd_per_hour)} an hour"
-    return f"No engine served a model on it in this window{paid}."
+    lines: list[str] = []
+    names = missing
+    if isinstance(line, HostUse) and not course.deployment_ids:
+        paid = "" if line.nano_usd_per_hour is None else f": it costs {amount(line.nano_usd_per_hour)} an hour"
+        lines.append(f"No engine served a model on it in this window{paid}.")
+        names = [name for name in missing if name not in SERVED]
+    if names:
+        lines.append(f"Not measured in this window: {', '.join(names)}.")
+    return tuple(lines)
 
 
 def proposals_for(
@@ -286,8 +286,3 @@ def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:
         for (name, nano), text in zip(split.items(), texts, strict=True)
     )
     return f"Where a dollar goes: {total_words} in {window} = {' + '.join(named)}"
-
-
-def marks_title() -> str:
-    """Return the title of the list of marks."""
-    return "What changed (│ in the plots: epochs and verdicts)"

@@ -24,11 +24,8 @@ BAR = 20
 
 def editable(tested: Tested | None) -> tuple[Sensitivity, ...]:
     """Return the assumptions that a person can set, in the order of their numbers."""
-    return (
-        ()
-        if tested is None
-        else tuple(sensitivity for sensitivity in tested.sensitivity if sensitivity.ends is not None)
-    )
+    candidates = () if tested is None else tested.sensitivity
+    return tuple(sensitivity for sensitivity in candidates if sensitivity.ends is not None)
 
 
 def detail_sections(detail: Detail | None, doing: str | None) -> Sheet:
@@ -68,10 +65,8 @@ def history_sections(detail: Detail | None) -> Sheet:
     if detail is None:
         return ()
     return sheet(
-        Section(
-            "Receipts (`pertoken receipt ID` prints one)", tuple(receipt_line(receipt) for receipt in detail.receipts)
-        ),
-        Section("Journal", tuple(journal_line(entry) for entry in detail.journal)),
+        Section("Receipts (`pertoken receipt ID` prints one)", tuple(map(receipt_line, detail.receipts))),
+        Section("Journal", tuple(map(journal_line, detail.journal))),
     )
 
 
@@ -93,12 +88,8 @@ def _tornado(detail: Detail, doing: str | None) -> tuple[Fact | str, ...]:
     if tested is None:
         return (*busy, *(literal_lines(detail.untested) if detail.untested else ()))
     numbers = {id(sensitivity): number for number, sensitivity in enumerate(editable(tested), 1)}
-    ends = [
-        end_dollars(sensitivity, end)
-        for sensitivity in tested.sensitivity
-        for end in (sensitivity.low, sensitivity.high)
-    ]
-    largest = max((abs(dollars) for dollars in ends), default=0)
+    ends = [(sensitivity, end) for sensitivity in tested.sensitivity for end in (sensitivity.low, sensitivity.high)]
+    largest = max((abs(end_dollars(*end)) for end in ends), default=0)
     facts = [
         (
             f"{numbers[id(sensitivity)]}." if id(sensitivity) in numbers else "·",

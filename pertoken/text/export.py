@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
 from pertoken.advisor.changes.servers import PROCESSES
 from pertoken.advisor.plan.plan import Money, Plan, Step
@@ -22,7 +21,7 @@ from pertoken.savings.sensitivity import At
 from pertoken.state.service import HOURS_OF_WEEK, Schedule
 from pertoken.text.advice_sheet import HOW_TO_APPLY, HOW_TO_UNDO, advice_sheet
 from pertoken.text.words import slo_verdict
-from pertoken.units import NANO_USD, format_duration, format_usd
+from pertoken.units import HOURS_PER_MONTH, NANO_USD, format_duration, format_usd
 
 PROGRAMS = ("kubectl", "nvidia-smi", "aws", "gcloud", "az")
 """Programs that start a runnable line; every other line is a sentence for people."""
@@ -172,9 +171,6 @@ def _command(line: str) -> str | None:
     return f"ssh {on_host[1]} {shlex.quote(command)}" if on_host else command
 
 
-LOW, LIKELY, HIGH = range(3)
-
-
 class Format(StrEnum):
     """Output format of a plan."""
 
@@ -197,7 +193,6 @@ def exported(plan: Plan, window_s: int, form: Format) -> str:
     return "\n".join(lines) + "\n"
 
 
-# -- Markdown ------------------------------------------------------------------------------------------------------
 def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
     yield f"# Plan, from the last {format_duration(window_s)}"
     yield ""
@@ -211,15 +206,8 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
     yield "| ---: | --- | --- | ---: | --- | --- | --- |"
     for number, step in enumerate(plan.steps, 1):
         bill = f"{format_usd(step.spend_before)} → {format_usd(step.spend_after)}"
-        cells = (
-            f"{number} ✓" if step.accepted else str(number),
-            step.title,
-            step.where,
-            bill,
-            step.effort,
-            step.risk,
-            slo_verdict(step.slo),
-        )
+        shown_number = f"{number} ✓" if step.accepted else str(number)
+        cells = (shown_number, step.title, step.where, bill, step.effort, step.risk, slo_verdict(step.slo))
         yield f"| {' | '.join(map(escaped, cells))} |"
     for number, step in enumerate(plan.steps, 1):
         yield from ("", f"## Step {number}: {escaped(step.title)}")
@@ -246,7 +234,6 @@ def _shell(plan: Plan, window_s: int) -> Iterator[str]:
     return script((title, f"Off the bill: {_range(plan.bankable)} a month"), steps)
 
 
-# -- Kubernetes ----------------------------------------------------------------------------------------------------
 def _patches(plan: Plan, window_s: int) -> Iterator[str]:
     yield f"# Plan of pertoken, from the last {format_duration(window_s)}: patches for a kustomization.yaml."
     commands = [(number, line) for number, step in enumerate(plan.steps, 1) for line in step.commands]
@@ -275,13 +262,16 @@ def patch_of(line: str) -> tuple[str, str, str, str] | None:
     return kind.partition(".")[0], words[5], words[2], words[8]
 
 
+def _patches_of(commands: Iterable[str]) -> list[tuple[str, str, str, str]]:
+    return [patch for line in commands if (patch := patch_of(line)) is not None]
+
+
 def _range(money: Money) -> str:
     low, likely, high = map(format_usd, money)
     return f"{likely} ({low} to {high})" if low != high else likely
 
 
-# -- JSON ----------------------------------------------------------------------------------------------------------
-def plan_values(plan: Plan, window_s: int) -> dict[str, Any]:
+def plan_values(plan: Plan, window_s: int) -> dict[str, object]:
     """Return a plan as JSON values; dollars are per month of 730 hours."""
     return {
         "since_s": window_s,
@@ -298,8 +288,8 @@ def plan_values(plan: Plan, window_s: int) -> dict[str, Any]:
                 "id": _id(left_out.recommendation_id),
                 "what": left_out.title,
                 "where": left_out.where,
+                "reason": left_out.reason,
             }
-            | {"reason": left_out.reason}
             for left_out in plan.left_out
         ],
         "unpriced_hosts": list(plan.unpriced_hosts),
@@ -312,14 +302,12 @@ def plan_values(plan: Plan, window_s: int) -> dict[str, Any]:
 
 def _mtok_values(plan: Plan, spend_before: int, spend_after: int) -> dict[str, float] | None:
     mtok_before, mtok_after = plan.per_mtok(spend_before), plan.per_mtok(spend_after)
-    return (
-        None
-        if mtok_before is None or mtok_after is None
-        else {"before": mtok_before / NANO_USD, "after": mtok_after / NANO_USD}
-    )
+    if mtok_before is None or mtok_after is None:
+        return None
+    return {"before": mtok_before / NANO_USD, "after": mtok_after / NANO_USD}
 
 
-def _step_values(number: int, step: Step, plan: Plan) -> dict[str, Any]:
+def _step_values(number: int, step: Step, plan: Plan) -> dict[str, object]:
     return {
         "number": number,
         "rule_id": step.rule_id,
@@ -348,7 +336,7 @@ def _step_values(number: int, step: Step, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _at(end: At) -> dict[str, Any]:
+def _at(end: At) -> dict[str, object]:
     return {
         "value": end.value,
         "bankable_usd_per_month": _usd(end.bankable),
@@ -367,10 +355,9 @@ def _usd(nano_usd: int) -> float:
 
 
 def _money(money: Money) -> dict[str, float]:
-    return {"low": _usd(money[LOW]), "likely": _usd(money[LIKELY]), "high": _usd(money[HIGH])}
+    return dict(zip(("low", "likely", "high"), map(_usd, money), strict=True))
 
 
-MONTH_H = 730
 _QUEUED = "1"
 """Requests that wait for each replica from which one more is started (judgement)."""
 
@@ -399,7 +386,7 @@ class ServiceCost:
         """Return the monthly cost of a number of replicas."""
         if self.nano_usd_per_hour is None or not self.replicas:
             return "unknown: no device has a price"
-        return f"{format_usd(round(self.nano_usd_per_hour / self.replicas * replicas * MONTH_H))} a month"
+        return f"{format_usd(round(self.nano_usd_per_hour / self.replicas * replicas * HOURS_PER_MONTH))} a month"
 
 
 def file_of(row: Recommendation, form: FileFormat, cost: ServiceCost, now_ts: float) -> str:
@@ -428,16 +415,12 @@ def _worth(variant: Variant) -> str:
     return f"Worth a month, low / likely / high: {', '.join(texts) or 'nothing'}"
 
 
-# -- kustomize -----------------------------------------------------------------------------------------------------
 def _kustomize(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]:
-    replicas, patches = (
-        _replicas(variant),
-        [patch for line in variant.commands if (patch := patch_of(line)) is not None],
-    )
+    replicas, patches = _replicas(variant), _patches_of(variant.commands)
     names = sorted({name for kind, name, _, _ in patches if kind == "Deployment"}) or ["NAME"]
     if not patches and replicas is None:
         raise BadInput(f"{short_id(row)} changes no object of Kubernetes that is known; --as issue has its commands")
-    values: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    values: dict[str, object] = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
     if patches:
         values["patches"] = [
             {"target": {"kind": kind, "name": name, "namespace": namespace}, "patch": operations}
@@ -448,15 +431,11 @@ def _kustomize(row: Recommendation, variant: Variant, cost: ServiceCost) -> list
     return [*_bounds(replicas, cost), *_fill_in(values), _json(values)]
 
 
-# -- Helm ----------------------------------------------------------------------------------------------------------
 def _helm(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]:
-    replicas, patches = (
-        _replicas(variant),
-        [patch for line in variant.commands if (patch := patch_of(line)) is not None],
-    )
+    replicas, patches = _replicas(variant), _patches_of(variant.commands)
     words = [word for _, _, _, operations in patches[:1] for word in _arguments(operations)]
     words = words or [word for line in variant.commands if line.startswith("set --") for word in line.split()[1:]]
-    entry: dict[str, Any] = {"name": patches[0][1] if patches else "NAME"}
+    entry: dict[str, object] = {"name": patches[0][1] if patches else "NAME"}
     if replicas is not None:
         entry["replicaCount"] = replicas[1]
     if words:
@@ -483,7 +462,6 @@ def _arguments(operations: str) -> list[str]:
     return words
 
 
-# -- KEDA and HPA ---------------------------------------------------------------------------------------------------
 def _keda(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]:
     replicas, schedule = _replicas(variant), _schedule(variant)
     if schedule is not None and schedule.asleep:
@@ -493,7 +471,7 @@ def _keda(row: Recommendation, variant: Variant, cost: ServiceCost) -> list[str]
     low, high = sorted(replicas or (cost.replicas, cost.replicas))
     if schedule is None:
         metadata = {"serverAddress": "PROMETHEUS", "query": _waiting_query(cost), "threshold": _QUEUED}
-        triggers: list[dict[str, Any]] = [{"type": "prometheus", "metadata": metadata}]
+        triggers: list[dict[str, object]] = [{"type": "prometheus", "metadata": metadata}]
     else:
         counts = _counts(schedule, high)
         low, high, triggers = min(counts), max(counts), list(_cron_triggers(counts))
@@ -565,7 +543,7 @@ def _counts(schedule: Schedule, replicas: int) -> list[int]:
     return [0 if hour in schedule.off else fixed.get(hour, replicas) for hour in range(HOURS_OF_WEEK)]
 
 
-def _cron_triggers(counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _cron_triggers(counts: Sequence[int]) -> Iterator[dict[str, object]]:
     """Yield a trigger for each stretch of the week with one number of replicas above 0: KEDA takes the largest."""
     starts = [hour for hour in range(HOURS_OF_WEEK) if counts[hour] != counts[hour - 1]]
     for start, end in zip(starts, [*starts[1:], *starts[:1]], strict=True):
@@ -595,7 +573,7 @@ def _bounds(replicas: tuple[int, int] | None, cost: ServiceCost) -> list[str]:
     return [f"# {n_before} replicas cost {cost.per_month(n_before)}; {n_after}, {cost.per_month(n_after)}."]
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
@@ -610,13 +588,12 @@ _PLACEHOLDERS = {
 }
 
 
-def _fill_in(values: Mapping[str, Any]) -> list[str]:
+def _fill_in(values: Mapping[str, object]) -> list[str]:
     text = _json(values)
     words = [f"{word}: {meaning}" for word, meaning in _PLACEHOLDERS.items() if re.search(rf"\b{word}\b", text)]
     return [f"# Fill in {'; '.join(words)}."] if words else []
 
 
-# -- Issue ---------------------------------------------------------------------------------------------------------
 def _issue(row: Recommendation, variant: Variant, now_ts: float) -> Iterator[str]:
     yield f"# {escaped(variant.title)}: {escaped(row.target)}"
     yield from ("", escaped(_worth(variant)))

@@ -6,17 +6,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
 from pertoken.metrics import DEVICE
-from pertoken.text.amounts import amount, headline, price
+from pertoken.proof.recommendation import Recommendation
+from pertoken.text.advice_table import open_advice
+from pertoken.text.amounts import amount, caption, headline, no_rate, price
 from pertoken.text.columns import Column
-from pertoken.text.keys import with_keys
+from pertoken.text.keys import key_name, with_keys
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import (
     UNKNOWN,
     ago,
+    at_least,
     at_most,
     literal,
     number,
@@ -32,20 +36,8 @@ from pertoken.units import format_bytes, format_count, format_duration
 from pertoken.window.figures import STALE_TICKS
 
 if TYPE_CHECKING:
-    from pertoken.proof.recommendation import Recommendation
-from typing import TYPE_CHECKING
-
-from pertoken.costs.ledger import BillTotal
-from pertoken.proof.recommendation import Recommendation
-from pertoken.text.advice_table import (
-    open_advice,
-)
-from pertoken.text.amounts import caption, no_rate
-from pertoken.text.keys import key_name
-from pertoken.text.words import at_least
-
-if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Plan
+    from pertoken.costs.spend import Spend
     from pertoken.proof.judging.receipts import Banked
 
 
@@ -80,11 +72,23 @@ def present(
     stale: Callable[[Line], bool],
 ) -> Column[OneLine]:
     """Return a column of a present figure: a stale line has none, its details have the last one."""
+    return fresh(name, rank, lambda line: shown(value(line)), value, stale)
 
-    def known(line: OneLine) -> float | None:
-        return None if stale(line) else value(line)
 
-    return Column(name, lambda line: shown(known(line)), rank, known)
+def fresh(
+    name: str,
+    rank: int,
+    text: Callable[[OneLine], str],
+    value: Callable[[OneLine], float | None],
+    stale: Callable[[Line], bool],
+) -> Column[OneLine]:
+    """Return a column as `present` does, with the text of a line instead of its figure."""
+    return Column(
+        name,
+        lambda line: UNKNOWN if stale(line) else text(line),
+        rank,
+        lambda line: None if stale(line) else value(line),
+    )
 
 
 def label(line: DeviceLine) -> str:
@@ -115,12 +119,7 @@ def deployment_columns(
         Column("seen", _seen, 2),
         present("tok/s", 3, format_count, lambda line: line.generated_tok_s_now, stale),
         Column("busy", busy_share, 4, lambda line: line.busy),
-        Column(
-            "run/wait now",
-            lambda line: UNKNOWN if stale(line) else _queue(line),
-            6,
-            lambda line: None if stale(line) else line.running_now,
-        ),
+        fresh("run/wait now", 6, _queue, lambda line: line.running_now, stale),
         Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),
         Column(
             f"tok/s in {window}, peak",
@@ -138,7 +137,7 @@ def deployment_columns(
         ),
         Column("engine", lambda line: literal(line.engine), 9),
         Column("host", lambda line: literal(line.host), 5, min_cells=14),
-        Column("devices", _devices, 10, min_cells=24, keep_end=True),
+        Column("devices", lambda line: literal(", ".join(line.devices)) or UNKNOWN, 10, min_cells=24, keep_end=True),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
@@ -153,12 +152,7 @@ def device_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = Fa
         present("util", 3, percent, lambda line: line.util, silent),
         *(present(heading, 7, percent, partial(_value, stored), silent) for stored, heading in ACTIVITY.items()),
         present("power", 4, watts, lambda line: line.power_w, silent),
-        Column(
-            "memory",
-            lambda line: UNKNOWN if silent(line) else _memory(line),
-            6,
-            lambda line: None if silent(line) else line.memory_used_bytes,
-        ),
+        fresh("memory", 6, _memory, lambda line: line.memory_used_bytes, silent),
         present("$/hour", 1, usd_per_hour, lambda line: line.nano_usd_per_hour, silent),
         Column("used by", _used_by, 5, min_cells=13, keep_end=True),
         Column("host", lambda line: literal(line.host), 1, min_cells=14),
@@ -175,18 +169,14 @@ def host_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = Fals
         Column("state", lambda line: age(stale, line, older_s), 1),
         present("CPU", 2, percent, lambda line: line.cpu_util, silent),
         present("load", 4, number, lambda line: line.load, silent),
-        Column(
-            "memory",
-            lambda line: UNKNOWN if silent(line) else _memory(line),
-            3,
-            lambda line: None if silent(line) else line.memory_used_bytes,
-        ),
+        fresh("memory", 3, _memory, lambda line: line.memory_used_bytes, silent),
         present("agent CPU", 5, percent, lambda line: line.agent_cpu_share, silent),
-        Column(
+        fresh(
             "agent memory",
-            lambda line: UNKNOWN if silent(line) else format_bytes(line.agent_rss_bytes),
             6,
-            lambda line: None if silent(line) else line.agent_rss_bytes,
+            lambda line: format_bytes(line.agent_rss_bytes),
+            lambda line: line.agent_rss_bytes,
+            silent,
         ),
     )
 
@@ -233,10 +223,6 @@ def _queue(line: DeploymentLine) -> str:
     return f"{number(line.running_now)}/{number(line.waiting_now)}"
 
 
-def _devices(line: DeploymentLine) -> str:
-    return literal(", ".join(line.devices)) or UNKNOWN
-
-
 def _used_by(line: DeviceLine) -> str:
     return UNKNOWN if line.held_by is None else literal(", ".join(line.held_by)) or "nothing"
 
@@ -261,7 +247,6 @@ def advice_counts(advice: Sequence[Recommendation], report: FleetReport) -> Advi
     counts = AdviceCounts()
     if not advice:  # as in the first frame, which waits for no module of advice
         return counts
-
     host_ids = {host.name: host.host_id for host in report.hosts}
     for row in open_advice(advice):
         if row.target_kind == "host":
@@ -269,10 +254,8 @@ def advice_counts(advice: Sequence[Recommendation], report: FleetReport) -> Advi
             continue
         touched: set[int] = set()
         for line in report.deployments:
-            if line.deployment_id == row.deployment_id or (row.target_kind, row.target_key) == (
-                "service",
-                line.model,
-            ):
+            serves = row.target_kind == "service" and row.target_key == line.model
+            if line.deployment_id == row.deployment_id or serves:
                 counts.deployments[line.deployment_id] += 1
                 touched.add(host_ids.get(line.host, 0))
         counts.hosts.update(touched)
@@ -329,19 +312,15 @@ def next_group(group: str, bases: Sequence[str]) -> str:
     return groups[(groups.index(group) + 1) % len(groups)] if group in groups else GROUPS[0]
 
 
-def group_note(group: str, spend: Any) -> str:
-    """Return the line above the rows: their group, and why there are no rows yet. `spend`: the reading of the bill."""
-    if group not in ("service", "host"):
-        return _spend_note(group, spend)
-    return with_keys("By host. {group}: by tenant, then by model.")
-
-
-def _spend_note(group: str, spend: Any) -> str:
+def group_note(group: str, bill: Spend | None, error: str | None = None) -> str:
+    """Return the line above the rows: their group, and why there are no rows yet. `error`: of reading the bill."""
+    if group in ("service", "host"):
+        return with_keys("By host. {group}: by tenant, then by model.")
     title = f"By {literal(group)}"
-    if spend.value is None or spend.value.by != group:
-        return f"{title}: reading…" if spend.error is None else f"{title}: {literal(spend.error)}"
-    notes = "".join(f" {literal(note)}" for note in spend.value.notes)
-    groups = ("tenant", *spend.value.bases)
+    if bill is None or bill.by != group:
+        return f"{title}: reading…" if error is None else f"{title}: {literal(error)}"
+    notes = "".join(f" {literal(note)}" for note in bill.notes)
+    groups = ("tenant", *bill.bases)
     following = "".join(f" {{group}}: by {literal(name)}." for name in groups[groups.index(group) + 1 :][:1])
     tokens = "tokens of gateways" if group == "tenant" else "tokens of engines"
     return f"{title}: whole hours, {tokens}.{notes}{with_keys(following)}"
@@ -431,15 +410,11 @@ def _unpriced_devices(line: object, report: FleetReport) -> Sequence[DeviceLine]
     if isinstance(line, DeviceLine):
         return [line]
     if isinstance(line, DeploymentLine):
-        return [device for device in report.devices if device.host == line.host and _labelled(device) in line.devices]
+        return [device for device in report.devices if device.host == line.host and label(device) in line.devices]
     if isinstance(line, HostUse):
         devices = [device for device in report.devices if device.host == line.name]
         return [device for device in devices if device.kind != "cpu"] or devices
     return []
-
-
-def _labelled(line: DeviceLine) -> str:
-    return line.name if line.slot is None else f"{line.name} #{line.slot}"
 
 
 CAPTION_CELLS = 18
@@ -518,7 +493,8 @@ def savings_line(plan: Plan | None, banked: Banked | None, no_advice: str | None
 
     `plan` is None while it is being composed; `no_advice` says why no rule has run, and when one does.
     """
-    saved = "being read" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
+    measured = None if banked is None else banked.nano_usd
+    saved = "being read" if banked is None else "nothing yet" if measured is None else amount(measured[1])
     if no_advice:
         return literal(no_advice.removeprefix("No rule has run yet. "))
     if plan is None:
@@ -529,11 +505,6 @@ def savings_line(plan: Plan | None, banked: Banked | None, no_advice: str | None
     low, likely, high = map(amount, plan.bankable)
     dollars = likely if low == high else f"{likely} ({low}–{high})"  # short, to leave space for the assumption
     return f"Bankable {dollars}/month{weakest} · banked: {saved}"
-
-
-def _saved(banked: Banked) -> str:
-    assert banked.nano_usd is not None
-    return amount(banked.nano_usd[1])
 
 
 def _figure(value: str, unit: str, caption: str, unknown: str) -> Figure:

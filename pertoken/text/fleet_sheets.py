@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pertoken.costs.ledger import TokenCounts, kind_prices
 from pertoken.costs.report.lines import (
@@ -40,6 +40,9 @@ from pertoken.text.words import (
 from pertoken.units import format_count, format_duration
 from pertoken.window.figures import EngineCounts, per_mtok
 
+if TYPE_CHECKING:
+    from pertoken.agent.doctor import Finding
+
 NOW = "Now"
 MAX_LINES = 10
 """Lines of a summary; JSON has all."""
@@ -65,8 +68,9 @@ def per_hour(line: Trouble) -> str:
 
 def trouble_table(report: FleetReport, width: int | None) -> list[str]:
     """Return the most urgent troubles as a table; `width` as in `summary`."""
+    more = len(report.troubles) - MAX_LINES
     lines = table(NOW, report.troubles[:MAX_LINES], COLUMNS, width)
-    return [*lines, *_more(len(report.troubles) - MAX_LINES)]
+    return [*lines, f"  and {more} more: `pertoken top --once --json` has all"] if more > 0 else lines
 
 
 def trouble_rows(troubles: Sequence[Trouble], width: int) -> list[str]:
@@ -81,10 +85,6 @@ def trouble_sentences(troubles: Sequence[Trouble]) -> tuple[str, ...]:
         f"{literal(line.command)}"
         for line in troubles
     )
-
-
-def _more(count: int) -> list[str]:
-    return [f"  and {count} more: `pertoken top --once --json` has all"] if count > 0 else []
 
 
 def fleet_notes(report: FleetReport) -> tuple[str, ...]:
@@ -244,10 +244,7 @@ def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) ->
                 *_facts(device_columns(report, last=True), line, {"device", "host"}),
             ),
         ),
-        Section(
-            "Activity",
-            _measured(line, ratios=True),
-        ),
+        Section("Activity", _measured(line, ratios=True)),
         Section("Links and clocks", _measured(line, ratios=False)),
         Section("Source of the power figure", (literal(line.power_source),) if line.power_source else ()),
         Section("Price", _price(line)),
@@ -391,35 +388,6 @@ def _last_read(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine
 
 def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
     return tuple((literal(label_of(gap.metric)), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)
-
-
-class Finding(Protocol):
-    """One finding of `pertoken doctor`: something that works or is missing."""
-
-    @property
-    def area(self) -> str:
-        """`host`, `device`, `engine`, `database`, `jobs` or `settings`."""
-        ...
-
-    @property
-    def subject(self) -> str:
-        """Name of the device, engine or other part."""
-        ...
-
-    @property
-    def ok(self) -> bool:
-        """True: it works; False: it is missing or cannot be read."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """The finding as a sentence."""
-        ...
-
-    @property
-    def remedy(self) -> str | None:
-        """Sentence with the remedy; None without one."""
-        ...
 
 
 def finding_lines(

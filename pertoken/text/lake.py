@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from pertoken.costs.ledger import KindDollars, TokenCounts, divide, kind_prices
 from pertoken.lake.questions import Coverage
@@ -13,7 +12,7 @@ from pertoken.text.columns import Column, table
 from pertoken.text.words import literal
 from pertoken.units import MTOK, NANO_USD, counted, format_count, format_utc
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 MAX_FAULTS = 5
 """Days that a note names; of more only the number."""
 NAMES = {
@@ -62,19 +61,27 @@ class LakeTable:
         return [_column(key, rank) for rank, key in enumerate(keys)]
 
 
-def with_per_mtok(row: Row) -> dict[str, Any]:
+def with_per_mtok(row: Row) -> dict[str, object]:
     """Return a row of dollars and tokens with the cost of a million of its tokens; None where none was served."""
-    tokens = row["prompt_tokens"] + row["generated_tokens"]
-    return {**row, "nano_usd_per_mtok": divide(row["nano_usd"] * MTOK, tokens) if tokens else None}
+    tokens = (_count(row, "prompt_tokens") or 0) + (_count(row, "generated_tokens") or 0)
+    nano_usd = _count(row, "nano_usd")
+    return {**row, "nano_usd_per_mtok": divide(nano_usd * MTOK, tokens) if tokens and nano_usd is not None else None}
 
 
-def with_kind_prices(row: Row) -> dict[str, Any]:
+def with_kind_prices(row: Row) -> dict[str, object]:
     """Return a row of dollars by kind of work with the cost of a million tokens of each kind; None where not known."""
-    dollars = {field.name: row[f"{field.name}_nano_usd"] for field in fields(KindDollars)}
-    tokens = TokenCounts(*(row[f"{kind}_tokens"] for kind in TokenCounts._fields))
-    prices = kind_prices(None if None in dollars.values() else KindDollars(**dollars), tokens)
+    dollars = {field.name: _count(row, f"{field.name}_nano_usd") for field in fields(KindDollars)}
+    known_dollars = {name: nano_usd for name, nano_usd in dollars.items() if nano_usd is not None}
+    tokens = TokenCounts(*(_count(row, f"{kind}_tokens") for kind in TokenCounts._fields))
+    prices = kind_prices(KindDollars(**known_dollars) if len(known_dollars) == len(dollars) else None, tokens)
     per_mtok = ((name.replace("_usd_", "_nano_usd_"), price.value) for name, price in prices.items())
     return {**row, **{name: None if usd is None else round(usd * NANO_USD) for name, usd in per_mtok}}
+
+
+def _count(row: Row, key: str) -> int | None:
+    """Return a whole number of a row; None for NULL."""
+    count = row[key]
+    return count if isinstance(count, int) else None
 
 
 def lake_text(title: str, tables: Sequence[LakeTable], coverage: Coverage, width: int | None) -> str:
@@ -101,10 +108,14 @@ def coverage_lines(coverage: Coverage) -> list[str]:
     return lines
 
 
-def _cell(key: str, value: Any) -> str:
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def _cell(key: str, value: object) -> str:
     """Return one value as text."""
     if "nano_usd" in key:
-        return amount(value)
+        return amount(_number(value))
     if value is None:
         return "" if not _is_name(key) else "none"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -117,5 +128,5 @@ def _is_name(key: str) -> bool:
 
 
 def _column(key: str, rank: int) -> Column[Row]:
-    order = None if _is_name(key) else lambda row: row[key]
+    order = None if _is_name(key) else lambda row: _number(row[key])
     return Column(NAMES.get(key, key), lambda row: _cell(key, row[key]), rank, order, 12 if rank == 0 else None)

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pertoken.costs.report.lines import EventLine, FleetReport
 from pertoken.proof.lifecycle import DISMISS_S, SNOOZE_S, commands, described
 from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial
-from pertoken.proof.verdicts import promise_of
+from pertoken.proof.verdicts import Result, Verdict, promise_of
 from pertoken.text.amounts import amount
 from pertoken.text.keys import key_name
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal, literal_lines, usd_range
-from pertoken.units import format_duration, format_utc
+from pertoken.units import counted, format_duration, format_utc
 
 if TYPE_CHECKING:
     from pertoken.proof.detection import Entry
     from pertoken.proof.judging.receipts import Check, StoredReceipt
     from pertoken.proof.judging.verifier import Prospect
     from pertoken.proof.trials.look import Observed
-    from pertoken.proof.verdicts import Verdict
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from pertoken.costs.report.lines import EventLine, FleetReport
-from pertoken.proof.verdicts import Result, Verdict
 
 
 def acted(row: Recommendation) -> str:
@@ -79,6 +75,8 @@ def question(row: Recommendation, decision: str, now_ts: float, provable: Sequen
     chosen = row.chosen
     worth = _promised(chosen) if chosen is not None else "no dollars"
     undo = tuple(commands_lines(chosen.undo)) if decision == "undo" and chosen is not None else ()
+    command = f"pertoken {decision} {short_id(row)}"
+    same = f"`{command}` does the same." if decision == "trial" else f"With a reason: `{command} --why TEXT`."
     return sheet(
         Section(
             title,
@@ -91,17 +89,8 @@ def question(row: Recommendation, decision: str, now_ts: float, provable: Sequen
             ),
         ),
         Section("What its history could prove (savings of device time per token)", tuple(provable)),
-        Section(
-            "enter confirms, esc goes back",
-            (_command(row, decision),),
-        ),
+        Section("enter confirms, esc goes back", (same,)),
     )
-
-
-def _command(row: Recommendation, decision: str) -> str:
-    """Return a sentence about the command that does the same."""
-    command = f"pertoken {decision} {short_id(row)}"
-    return f"`{command}` does the same." if decision == "trial" else f"With a reason: `{command} --why TEXT`."
 
 
 def applying(row: Recommendation) -> list[str]:
@@ -146,17 +135,7 @@ def journal_line(entry: Entry) -> str:
 
 def verdict_line(verdict: Verdict) -> str:
     """Return one change of configuration with its effect: `… chat on gpu-a: tp 1 → 2: dearer, +12.0% …`."""
-    return f"{format_utc(verdict.changed_ts)}  {verdict_text(verdict)}"
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """Return `verdict_line` without the time."""
-    return f"{_changed(verdict)}: {_result(verdict)}{_why(verdict)}"
-
-
-def verdict_event(verdict: Verdict) -> str:
-    """Return one change with its effect first, because lines of events are cut: `dearer +12.0% …: chat on …`."""
-    return f"{_result(verdict)}: {_changed(verdict)}{_why(verdict)}"
+    return f"{format_utc(verdict.changed_ts)}  {_changed(verdict)}: {_result(verdict)}{_why(verdict)}"
 
 
 def _changed(verdict: Verdict) -> str:
@@ -229,8 +208,7 @@ def _detectable(saving: float | None) -> str:
 
 def record_line(record: RecordLine) -> str:
     """Return a track record: `84% ± 10% of what its rule promised was realised (5 receipts); corrected by it`."""
-    count = "1 receipt" if record.receipts == 1 else f"{record.receipts} receipts"
-    share = f"{record.ratio:.0%} ± {record.ratio_sd:.0%}"
+    share, count = f"{record.ratio:.0%} ± {record.ratio_sd:.0%}", counted(record.receipts, "receipt")
     return f"{share} of what its rule promised was realised ({count}); the estimate is corrected by it"
 
 
@@ -256,10 +234,8 @@ def _value(value: object) -> str:
 
 def _promised(estimate: Variant) -> str:
     monies = (("bankable", estimate.net), ("capacity", estimate.capacity))
-    return (
-        ", ".join(f"{name} {usd_range(money)} a month" for name, money in monies if money is not None and any(money))
-        or "no dollars"
-    )
+    figures = [f"{name} {usd_range(money)} a month" for name, money in monies if money is not None and any(money)]
+    return ", ".join(figures) or "no dollars"
 
 
 def commands_lines(commands: Iterable[str]) -> list[str]:
@@ -399,4 +375,5 @@ def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetRepo
 
 def _event(verdict: Verdict) -> EventLine:
     kind = REGRESSION if verdict.judgement.result in (Result.DEARER, Result.OUTPUT_CHANGED) else VERDICT
-    return EventLine(verdict.dated_ts, kind, verdict_event(verdict), 1)
+    # The effect comes first, because lines of events are cut: `dearer +12.0% …: chat on …`.
+    return EventLine(verdict.dated_ts, kind, f"{_result(verdict)}: {_changed(verdict)}{_why(verdict)}", 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pertoken.advisor.plan.plan import Money, Plan, Step
 from pertoken.advisor.refusals import RefusedChange, folded
-from pertoken.text.advice_sheet import HOW_TO_APPLY, HOW_TO_UNDO
+from pertoken.text.advice_sheet import HOW_TO_APPLY, HOW_TO_UNDO, command_lines
 from pertoken.text.amounts import amount
 from pertoken.text.columns import Column
 from pertoken.text.sheet import Section, Sheet, sheet
@@ -24,10 +24,10 @@ from pertoken.text.words import (
     slo_verdict_reason,
     usd_triple,
 )
-from pertoken.units import NANO_USD, format_duration
+from pertoken.units import NANO_USD, counted, format_duration
 
 if TYPE_CHECKING:
-    from pertoken.advisor.plan.plan import Headroom, LeftOut, Money, Plan, Step
+    from pertoken.advisor.plan.plan import Headroom, LeftOut
     from pertoken.advisor.plan.what_if import WhatIf
     from pertoken.savings.sensitivity import At, Sensitivity
 
@@ -44,7 +44,7 @@ def headline(plan: Plan) -> str:
     if not n:
         return f"No step lowers the bill of {amount(plan.spend)} a month."
     ticked = sum(step.accepted for step in plan.steps)
-    steps = ("1 step" if n == 1 else f"{n} steps") + (f", {ticked} accepted" if ticked else "")
+    steps = counted(n, "step") + (f", {ticked} accepted" if ticked else "")
     if not any(plan.bankable):
         return f"The bill of {amount(plan.spend)} a month stays ({steps})."
     return f"Bankable {money(plan.bankable)} a month of a bill of {amount(plan.spend)} ({steps})."
@@ -90,17 +90,14 @@ def _end(sensitivity: Sensitivity, end: At) -> str:
 
 def dropped(end: At) -> str:
     """Return how many steps are not counted at an end: ` without 2 steps`; empty where all are."""
-    steps = "1 step" if len(end.without) == 1 else f"{len(end.without)} steps"
-    return f" without {steps}" if end.without else ""
+    return f" without {counted(len(end.without), 'step')}" if end.without else ""
 
 
 def what_if_words(what_if: WhatIf) -> str:
     """Return assumptions in the syntax that a person types: `traffic=1.5 tariff=0.12`."""
     words = [f"traffic={what_if.traffic:g}"] if what_if.traffic != 1 else []
-    words += [
-        f"price={_quoted(price.selector)}={(price.nano_usd_per_device_hour or 0) / NANO_USD:g}"
-        for price in what_if.prices
-    ]
+    for price in what_if.prices:
+        words.append(f"price={_quoted(price.selector)}={(price.nano_usd_per_device_hour or 0) / NANO_USD:g}")
     words += [f"tariff={what_if.tariff_usd_per_kwh:g}"] if what_if.tariff_usd_per_kwh is not None else []
     for service, slo in what_if.slo.items():
         limits = {name.removesuffix("_ms"): getattr(slo, name) for name in _OBJECTIVES}
@@ -121,7 +118,7 @@ def values_words(values: Mapping[str, float]) -> str:
     return "; ".join(f"{literal(name)} = {value:g}" for name, value in values.items())
 
 
-BAR = 16
+SCREEN_BAR = 16
 """Cells of the bar of the bill now."""
 NOW, AFTER = "now", "after"
 """Keys of the lines with the bill before and after all steps."""
@@ -157,7 +154,7 @@ def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
     removed = [proposal for proposal in plan.left_out if proposal.recommendation_id in without]
     if not plan.steps and not removed:
         return ()
-    scale = BAR / plan.spend if plan.spend else 0.0
+    scale = SCREEN_BAR / plan.spend if plan.spend else 0.0
     lines = [PlanLine(NOW, "bill now", amount(plan.spend), plan.spend, _bar(0, plan.spend, scale, _FULL))]
     for number, step in enumerate(plan.steps, 1):
         change = step.spend_after - step.spend_before
@@ -167,11 +164,8 @@ def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
         mark = ACCEPTED_MARK if step.accepted else "[x]"
         lines.append(PlanLine(key, literal(step.title), usd, change, bar, mark, number, step))
     for proposal in removed:
-        lines.append(
-            PlanLine(
-                str(proposal.recommendation_id), literal(proposal.title), "out", None, mark="[ ]", left_out=proposal
-            )
-        )
+        key = str(proposal.recommendation_id)
+        lines.append(PlanLine(key, literal(proposal.title), "out", None, mark="[ ]", left_out=proposal))
     after = plan.spend_after
     lines.append(PlanLine(AFTER, "bill after", amount(after), after, _bar(0, after, scale, _FULL)))
     return tuple(lines)
@@ -194,36 +188,22 @@ def _bar(start: int, end: int, scale: float, mark: str) -> str:
     return " " * first + mark * max(1 if start != end else 0, last - first)
 
 
-def _number(line: PlanLine) -> str:
-    return f"{line.mark} {line.number or ''}".rstrip()
-
-
 def _of(line: PlanLine, field: str) -> str:
     entry = line.step or line.left_out
     return "" if entry is None else literal(str(getattr(entry, field, "")))
 
 
-def _slo(line: PlanLine) -> str:
-    return "" if line.step is None else marked_verdict(line.step.slo)
-
-
-def _capacity(line: PlanLine) -> str:
-    if line.step is None:
-        return ""
-    return usd_triple(line.step.capacity)
-
-
 PLAN_COLUMNS: tuple[Column[PlanLine], ...] = (
-    Column("step", _number, 0),
+    Column("step", lambda line: f"{line.mark} {line.number or ''}".rstrip(), 0),
     Column("change", lambda line: line.label, 0, min_cells=24, keep_start=True),
     Column("$/month", lambda line: line.usd, 0, lambda line: line.nano_usd),
-    Column("bill", lambda line: line.bar.ljust(BAR), 4),
+    Column("bill", lambda line: line.bar.ljust(SCREEN_BAR), 4),
     Column("where", lambda line: _of(line, "where"), 2, min_cells=14, keep_end=True),
-    Column("SLO", _slo, 1),
+    Column("SLO", lambda line: "" if line.step is None else marked_verdict(line.step.slo), 1),
     Column("headroom", lambda line: "" if line.step is None else headroom_words(line.step.headroom), 5),
     Column("work", lambda line: _of(line, "effort"), 6),
     Column("risk", lambda line: _of(line, "risk"), 7),
-    Column("capacity $/month", _capacity, 8),
+    Column("capacity $/month", lambda line: "" if line.step is None else usd_triple(line.step.capacity), 8),
 )
 LEFT_OUT_COLUMNS: tuple[Column[LeftOut], ...] = (
     Column("left out", lambda proposal: literal(proposal.rule_id), 0, min_cells=16),
@@ -234,7 +214,7 @@ LEFT_OUT_COLUMNS: tuple[Column[LeftOut], ...] = (
 
 
 WIDTH = 80
-PRINTED_BAR = 20
+TEXT_BAR = 20
 """Cells of the bar of the whole spend."""
 NUMBERS = 11
 """Cells of a dollar figure."""
@@ -245,14 +225,15 @@ LOW, LIKELY, HIGH = range(3)
 
 def plan_text(plan: Plan, window_s: int) -> str:
     """Return a plan as text: the bars of the bill, the steps, and the changes left out."""
-    blocks = [
-        [f"pertoken plan, from the last {format_duration(window_s)}"],
-        list(_waterfall(plan)),
-        list(_totals(plan)),
-    ]
-    blocks += [list(_step(number, step, plan)) for number, step in enumerate(plan.steps, 1)]
-    blocks += [list(_sensitivity(plan)), list(_left_out(plan))]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    blocks = (
+        (f"pertoken plan, from the last {format_duration(window_s)}",),
+        _waterfall(plan),
+        _totals(plan),
+        *(_step(number, step, plan) for number, step in enumerate(plan.steps, 1)),
+        _sensitivity(plan),
+        _left_out(plan),
+    )
+    return "\n\n".join(filter(None, map("\n".join, blocks))) + "\n"
 
 
 def _waterfall(plan: Plan) -> Iterator[str]:
@@ -260,23 +241,21 @@ def _waterfall(plan: Plan) -> Iterator[str]:
     if not plan.spend:
         yield "No host with a price was seen: `pertoken prices set` names what a device-hour costs."
         return
-    scale = PRINTED_BAR / plan.spend
-    name = WIDTH - NUMBERS - PRINTED_BAR - 4
+    scale = TEXT_BAR / plan.spend
+    name = WIDTH - NUMBERS - TEXT_BAR - 4
 
-    def line(label: str, usd: str, start: float, end: float, mark: str) -> str:
-        first, last = round(start * scale), round(end * scale)
+    def line(label: str, usd: str, start: int, end: int, mark: str) -> str:
         text = label if len(label) <= name else f"{label[: name - 1]}…"
-        bar = " " * min(first, last) + mark * max(1 if start != end else 0, abs(last - first))
-        return f"{text:<{name}}  {usd:>{NUMBERS}}  {bar}".rstrip()
+        return f"{text:<{name}}  {usd:>{NUMBERS}}  {_bar(start, end, scale, mark)}".rstrip()
 
-    yield line("Bill now, a month", amount(plan.spend), 0, plan.spend, "█")
+    yield line("Bill now, a month", amount(plan.spend), 0, plan.spend, _FULL)
     for number, step in enumerate(plan.steps, 1):
         change = step.spend_after - step.spend_before
         usd = f"+{amount(change)}" if change > 0 else amount(change)
         tick = "✓ " if step.accepted else ""
         label = f"{number:>2}  {tick}{literal(step.where)}: {literal(step.title)}"
-        yield line(label, usd, step.spend_after, step.spend_before, "▒")
-    yield line("Bill after, a month", amount(plan.spend_after), 0, plan.spend_after, "█")
+        yield line(label, usd, step.spend_after, step.spend_before, _STEP)
+    yield line("Bill after, a month", amount(plan.spend_after), 0, plan.spend_after, _FULL)
 
 
 def _totals(plan: Plan) -> Iterator[str]:
@@ -314,12 +293,7 @@ def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
     if step.released:
         yield from _wrapped("  release   ", ", ".join(map(literal, step.released)))
     notes = (*step.against, *step.assumptions)
-    for label, lines in (
-        ("do", step.commands),
-        ("undo", step.undo),
-        ("note", notes),
-        ("excludes", step.conflicts),
-    ):
+    for label, lines in (("do", step.commands), ("undo", step.undo), ("note", notes), ("excludes", step.conflicts)):
         for line_index, text in enumerate(lines):
             yield from _wrapped(f"  {label if line_index == 0 else '':<9} ", literal(text))
 
@@ -329,12 +303,11 @@ def _sensitivity(plan: Plan) -> Iterator[str]:
         return
     yield "What moves the result most"
     for assumption in plan.sensitivity[:MAX_ASSUMPTIONS]:
-        swing_index = 0 if assumption.swing[0] else 1
-        what = ("off the bill", "more capacity")[swing_index]
+        what = "off the bill" if assumption.swing[0] else "more capacity"
         ends = [
             f"{end.value}: nothing, {literal(end.refused)}"
             if end.refused is not None
-            else f"{end.value}: {amount((end.bankable, end.capacity)[swing_index])}{dropped(end)}"
+            else f"{end.value}: {amount(end_dollars(assumption, end))}{dropped(end)}"
             for end in (assumption.low, assumption.high)
         ]
         yield from _wrapped("  ", f"{literal(assumption.assumption)} ({what}): {'; '.join(ends)}", indent=4)
@@ -351,13 +324,13 @@ def _left_out(plan: Plan) -> Iterator[str]:
 
 def _wrapped(label: str, text: str, indent: int | None = None) -> Iterable[str]:
     """Return text after a label, in lines of the width; a word that is longer stays whole, so that it can be copied."""
+    hanging = " " * (len(label) if indent is None else indent)
     return wrap(
         label + text,
         WIDTH,
-        subsequent_indent=" " * (len(label) if indent is None else indent),
+        subsequent_indent=hanging,
         break_long_words=False,
         break_on_hyphens=False,
-        drop_whitespace=True,
         replace_whitespace=False,
     )
 
@@ -403,8 +376,8 @@ def _step_lines(step: Step, number: int | None) -> Sheet:
                 *((("hosts given back", literal(", ".join(step.released))),) if step.released else ()),
             ),
         ),
-        Section(HOW_TO_APPLY, _commands(step.commands)),
-        Section(HOW_TO_UNDO, _commands(step.undo)),
+        Section(HOW_TO_APPLY, command_lines(step.commands)),
+        Section(HOW_TO_UNDO, command_lines(step.undo)),
         Section("Changes that it excludes", tuple(f"· {literal(conflict)}" for conflict in step.conflicts)),
         Section("Objections", tuple(f"· {literal(objection)}" for objection in step.against)),
         Section("Assumed", tuple(f"· {literal(assumption)}" for assumption in step.assumptions)),
@@ -415,7 +388,3 @@ def _capacity_line(step: Step) -> str:
     if step.capacity[1] < 0:
         return f"uses up {amount(-step.capacity[1])} a month that an earlier step freed"
     return money(step.capacity) if any(step.capacity) else NONE_FOUND
-
-
-def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(line for command in commands for line in literal_lines(command))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,16 +10,12 @@ from pertoken.text.words import literal
 from pertoken.units import format_utc, parse_time
 
 if TYPE_CHECKING:
-    from pertoken.window.timeline import Happening, Timeline
+    from pertoken.window.timeline import Timeline
 
 
 REPLAYS = ("earlier", "later", "event_before", "event_after", "moment", "now")
 """Actions that change the time that is shown."""
-
-
 _MINUTE = 60
-
-
 _LINE, _EVENT, _SHOWN = "─", "┴", "●"
 
 
@@ -54,7 +49,8 @@ class Moment:
     @property
     def later(self) -> int | None:
         """Target of one step forward; None: the newest time."""
-        return self._bounded(self.shown_ts + self.step_s)
+        ts = self.shown_ts + self.step_s
+        return None if ts >= self.end_ts else ts
 
     @property
     def event_before(self) -> int | None:
@@ -69,9 +65,6 @@ class Moment:
     def _events(self) -> list[int]:
         first = self.first or 0
         return [max(first, happening.shown_at) for happening in self.timeline.happenings]
-
-    def _bounded(self, ts: int) -> int | None:
-        return None if ts >= self.end_ts else ts
 
 
 def cannot_replay(action: str, moment: Moment) -> str | None:
@@ -123,9 +116,7 @@ def lane(timeline: Timeline, end_ts: int, shown_ts: int, width: int) -> str:
 
 def latest(timeline: Timeline, shown_ts: int, since_ts: int) -> str:
     """Return the newest event before `shown_ts` as a line, or a sentence if there is none since `since_ts`."""
-    earlier: list[Happening] = list(
-        timeline.happenings[: bisect_left([happening.ts for happening in timeline.happenings], shown_ts)]
-    )
+    earlier = [happening for happening in timeline.happenings if happening.ts < shown_ts]
     if not earlier or earlier[-1].ts < since_ts:
         return "No event in this window."
     return f"{format_utc(earlier[-1].ts)[5:]}  {literal(earlier[-1].message)}"

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 
 STATES = {"loaded": "✓ loaded", "disabled": "○ off", "denied": "✗ denied", "broken": "✗ broken"}
-_PROPOSED = (
-    State.OPEN,
-    State.ACCEPTED,
-    State.APPLIED,
-    State.VERIFYING,
-    State.SNOOZED,
-)
+_PROPOSED = (State.OPEN, State.ACCEPTED, State.APPLIED, State.VERIFYING, State.SNOOZED)
 _SILENT = (State.REFUSED, State.BLOCKED)
 
 
@@ -116,12 +110,11 @@ def rule_sheet(line: RuleLine) -> Sheet:
                 *((("confinement", literal(entry.confinement)),) if entry.confinement else ()),
             ),
         ),
-        Section("Documentation" if entry.state in ("loaded", "disabled") else "Why it does not run", _page(line)),
+        Section(
+            "Documentation" if entry.state in ("loaded", "disabled") else "Why it does not run",
+            literal_lines(line.listed.page.rstrip("\n")),
+        ),
     )
-
-
-def _page(line: RuleLine) -> tuple[str, ...]:
-    return tuple(literal_lines(line.listed.page.rstrip("\n")))
 
 
 def _last(line: RuleLine) -> str:

@@ -1,6 +1,5 @@
 """Sizing as text: a table of deployments that serve the workload, and details of the cheapest."""
 
-import textwrap
 from collections.abc import Sequence
 from datetime import date
 
@@ -12,7 +11,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 from pertoken.text.amounts import amount, symbol
 from pertoken.text.columns import Column, table
-from pertoken.text.words import UNKNOWN, literal
+from pertoken.text.words import UNKNOWN, literal, wrapped
 from pertoken.units import HOURS_PER_MONTH, format_bytes, format_count
 
 READABLE = 80
@@ -40,11 +39,13 @@ def sizing_text(sizing: Sizing, today: date, stale_after_days: int, width: int |
     # The cheapest API is always shown, even if many devices are cheaper.
     shown = [*sizing.choices[:rows], *(choice for choice in sizing.serverless[:1] if choice in sizing.choices[rows:])]
     blocks = [
-        _wrapped(_workload_line(sizing), cells),
+        wrapped(_workload_line(sizing), cells),
         table("$ per Mtok, cheapest first", shown, _columns(sizing), width),
         _beyond(len(sizing.choices) - len(shown)),
-        _detail(sizing.rented[0], sizing, today, stale_after_days, cells) if sizing.rented else _none(sizing, cells),
-        [line for note in _notes(sizing, shown) for line in _wrapped(note, cells)],
+        _detail(sizing.rented[0], sizing, today, stale_after_days, cells)
+        if sizing.rented
+        else wrapped(_why_none(sizing), cells),
+        [line for note in _notes(sizing, shown) for line in wrapped(note, cells)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -167,18 +168,12 @@ def _fit(best: Rented) -> str:
     )
 
 
-def _none(sizing: Sizing, cells: int) -> list[str]:
-    return [line for text in _why_none(sizing) for line in _wrapped(text, cells)]
-
-
-def _why_none(sizing: Sizing) -> list[str]:
+def _why_none(sizing: Sizing) -> str:
     if sizing.nearest_miss is not None:
-        return [f"Nothing holds the SLO. {_missed(sizing.nearest_miss, sizing.workload.slo)}"]
-    return [
-        "No deployment on devices can be sized: " + _reasons(sizing)
-        if sizing.left_out
-        else "No device has a price for these options."
-    ]
+        return f"Nothing holds the SLO. {_missed(sizing.nearest_miss, sizing.workload.slo)}"
+    if sizing.left_out:
+        return f"No deployment on devices can be sized: {_reasons(sizing)}"
+    return "No device has a price for these options."
 
 
 def _missed(miss: Miss, slo: Slo) -> str:
@@ -224,8 +219,4 @@ def _reasons(sizing: Sizing) -> str:
 
 
 def _listed(facts: Sequence[tuple[str, str]], cells: int) -> list[str]:
-    return [line for label, text in facts for line in _wrapped(text, cells, f"  {label:<{INDENT - 2}}")]
-
-
-def _wrapped(text: str, cells: int, label: str = "") -> list[str]:
-    return textwrap.wrap(text, cells, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False)
+    return [line for label, text in facts for line in wrapped(text, cells, f"  {label:<{INDENT - 2}}")]

@@ -56,25 +56,22 @@ def summary(
     recommendations: Sequence[Recommendation],
     width: int | None = WIDTH,
     no_advice: str | None = None,
-    verdicts: Sequence[Verdict] = (),
     hour_rate: float = HOUR_RATE,
 ) -> str:
     """Return the present troubles, the costs of a window, and the advice.
 
     Tables are at most `width` cells wide; None (for files and pipes): nothing is cut. Hints and reasons are never cut.
-    `verdicts` are newest first. `no_advice` is the sentence shown if there are no proposals; None: the usual one.
+    `no_advice` is the sentence shown if there are no proposals; None: the usual one.
     """
-    blocks = (
-        *_fleet_blocks(report, width),
-        *_advice_blocks(report, recommendations, width, no_advice, verdicts, hour_rate),
+    advice_blocks = _advice_blocks(report, recommendations, width, no_advice, (), hour_rate)
+    return _joined(
+        *_head(report, width), *_fleet_blocks(report, width), *advice_blocks, event_lines(report)[:MAX_NEWEST]
     )
-    return _joined(_head(report), trouble_table(report, width), *blocks, list(event_lines(report)[:3]))
 
 
 def fleet_summary(report: FleetReport, width: int | None = WIDTH) -> str:
     """Return the present troubles and the costs of a window; `width` as in `summary`."""
-    blocks = _fleet_blocks(report, width)
-    return _joined(_head(report), trouble_table(report, width), *blocks, list(event_lines(report)[:3]))
+    return _joined(*_head(report, width), *_fleet_blocks(report, width), event_lines(report)[:MAX_NEWEST])
 
 
 def advice_summary(
@@ -89,23 +86,24 @@ def advice_summary(
 ) -> str:
     """Return the present troubles and the advice: the largest savings, and the number of rows that are left out.
 
-    `no_advice` as in `summary`. `everything` leaves out nothing: rows without a figure, other variants, and reasons of
-    refusals are listed, too.
+    `verdicts` are newest first; `no_advice` as in `summary`. `everything` leaves out nothing: rows without a figure,
+    other variants, and reasons of refusals are listed, too.
     """
     if everything:
         blocks = _all_advice_blocks(report, recommendations, width, verdicts)
     else:
         blocks = _advice_blocks(report, recommendations, width, no_advice, verdicts, hour_rate)
     hints = [] if everything else _hints(report)[:MAX_HINTS]
-    return _joined(_head(report), trouble_table(report, width), hints, *blocks)
+    return _joined(*_head(report, width), hints, *blocks)
 
 
 def _joined(*blocks: Sequence[str]) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def _head(report: FleetReport) -> list[str]:
-    return [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"]
+def _head(report: FleetReport, width: int | None) -> tuple[list[str], list[str]]:
+    head = f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"
+    return [head], trouble_table(report, width)
 
 
 def _hints(report: FleetReport) -> list[str]:
@@ -142,7 +140,7 @@ def _advice_blocks(
         [totals(recommendations)] if proposed else [no_advice or advice_note(recommendations)],
         [FOLDED, *lines[:MAX_FOLDS], *_more(len(lines) - MAX_FOLDS)] if lines else [],
         _limited("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
-        [line for line in (declined(recommendations),) if line is not None],
+        list(filter(None, (declined(recommendations),))),
         _limited("Done", done(recommendations), (ID_COLUMN, *DONE_COLUMNS), width),
         _limited(PAY_MORE, dearer, (ID_COLUMN, *PAY_MORE_COLUMNS), width),
         ["Changes of configuration", *changes, *_more(len(verdicts) - MAX_NEWEST)] if changes else [],
@@ -161,13 +159,13 @@ def _all_advice_blocks(
         [totals(recommendations)] if proposed else [advice_note(recommendations)],
         _beside(proposed),
         table("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
-        [line for line in (declined(recommendations),) if line is not None],
+        list(filter(None, (declined(recommendations),))),
         table("Done", done(recommendations), (ID_COLUMN, *DONE_COLUMNS), width),
         table(PAY_MORE, paying_more(recommendations), (ID_COLUMN, *PAY_MORE_COLUMNS), width),
         ["Not evaluated", *(_silence(row) for row in silent)] if silent else [],
         ["Changes of configuration", *changes] if changes else [],
         [_NEXT] if recommendations else [],
-        list(event_lines(report)[:3]),
+        list(event_lines(report)[:MAX_NEWEST]),
     )
 
 

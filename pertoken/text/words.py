@@ -1,5 +1,6 @@
 """Values as text for screens: unknown is a dash, and names lose all characters that control a terminal."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from pertoken.printable import literal as literal
@@ -157,6 +158,11 @@ def slo_verdict_reason(slo: str) -> str:
 def marked_verdict(slo: str) -> str:
     """Return the verdict on the latency objective with a mark that is readable without colour: `✓ kept`."""
     return f"{_MARKS[slo]} {_SLO[slo]}"
+
+
+def wrapped(text: str, cells: int, label: str = "") -> list[str]:
+    """Return a text after a label as lines of at most `cells` cells, those after the first below the text."""
+    return textwrap.wrap(text, cells, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False)
 
 
 def progress_line(phase: str, share: float) -> str:

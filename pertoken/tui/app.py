@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from html import unescape
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -37,21 +37,22 @@ from pertoken.text.keys import (
     help_sheet,
     name_keys,
     targets,
-    value_of,
     with_keys,
 )
 from pertoken.text.study import RuleList
-from pertoken.tui.options import SCREENS, Options, mapped
+from pertoken.tui.options import SCREENS, mapped
 from pertoken.tui.pages.fleet_page import FleetPage
-from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.list_page import ColumnsPage, ListPage
 from pertoken.tui.pages.modes import MODES, page_of
-from pertoken.tui.pages.page import KeysPage, Page, SheetPage
+from pertoken.tui.pages.page import KeysPage, Page, SheetPage, write_new
 from pertoken.tui.reader_app import FROZEN, Report, TimeApp, on_standard_output
-from pertoken.tui.source import Read
+from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.boxes import JumpBox, MomentBox
 from pertoken.tui.widgets.table import Rows
+from pertoken.units import parse_duration_s
 
 if TYPE_CHECKING:
+    from pertoken.text.sheet import Sheet
     from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
     from pertoken.tui.pages.plan_page import PlanPage
     from pertoken.tui.pages.rules_page import SwitchPage
@@ -75,25 +76,17 @@ def text_of_picture(svg: str, height: int) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def dump(app: App[Any], folder: Path, now_ts: float) -> tuple[Path, Path]:
+def dump(app: App[None], folder: Path, now_ts: float) -> tuple[Path, Path]:
     """Write the screen as text and as SVG into new files of a folder; return their paths. Raises OSError."""
     name = f"pertoken-screen-{datetime.fromtimestamp(now_ts, UTC):%Y%m%d-%H%M%S}"
     picture = app.export_screenshot(title="pertoken")
-    text = text_of_picture(picture, app.size.height)
-    number = 1
-    while True:
-        stem = folder / f"{name}{'' if number == 1 else f'-{number}'}"
-        try:
-            with stem.with_suffix(".txt").open("x", encoding="utf-8") as opened:
-                opened.write(text)
-        except FileExistsError:
-            number += 1
-            continue
-        stem.with_suffix(".svg").write_text(picture, encoding="utf-8")
-        return stem.with_suffix(".txt"), stem.with_suffix(".svg")
+    text_file = write_new(folder, name, "txt", text_of_picture(picture, app.size.height))
+    picture_file = text_file.with_suffix(".svg")
+    picture_file.write_text(picture, encoding="utf-8")
+    return text_file, picture_file
 
 
-def save_screen(app: App[Any], now_ts: float) -> None:
+def save_screen(app: App[None], now_ts: float) -> None:
     """Write the screen into the folder that pertoken was started in, and notify the files or the error."""
     if app.is_web:
         app.notify("A browser writes no file on the server: save the page there.", markup=False)
@@ -104,16 +97,6 @@ def save_screen(app: App[Any], now_ts: float) -> None:
         app.notify(f"{Path.cwd()}: {error.strerror or error}", severity="error", markup=False)
     else:
         app.notify("Wrote " + " and ".join(str(file) for file in files), markup=False)
-
-
-def show_in_pager(app: App[Any], text: str) -> None:
-    """Show a text in the pager; notify why it cannot be shown."""
-    try:
-        reason = page_through(app, text)
-    except SuspendNotSupported:
-        reason = with_keys("A browser has no pager: {dump} saves the screen instead.")
-    if reason is not None:
-        app.notify(reason, severity="error", markup=False)
 
 
 def pager() -> list[str]:
@@ -130,48 +113,34 @@ def pager() -> list[str]:
     return next(([name] for name in PAGERS if shutil.which(name)), [])
 
 
-def page_through(app: App[Any], text: str) -> str | None:
-    """Show a text in the pager, which has the terminal until it ends; return an error message, or None.
-
-    Raises SuspendNotSupported if the app does not run in a terminal.
-    """
+def show_in_pager(app: App[None], text: str) -> None:
+    """Show a text in the pager, which has the terminal until it ends; notify why it cannot be shown."""
     import subprocess
 
     command = pager()
-    if not command:
-        return "No pager was found: set $PAGER to a program."
-    with app.suspend():
+    reason = None if command else "No pager was found: set $PAGER to a program."
+    if command:
         try:
-            subprocess.run(command, input=text.encode(), check=False)
+            with app.suspend():
+                subprocess.run(command, input=text.encode(), check=False)
+        except SuspendNotSupported:
+            reason = with_keys("A browser has no pager: {dump} saves the screen instead.")
         except OSError as error:
-            return f"{command[0]}: {error.strerror or error}"
-    return None
+            reason = f"{command[0]}: {error.strerror or error}"
+    if reason is not None:
+        app.notify(reason, severity="error", markup=False)
 
 
 _SYNONYM = 0.9
 """Weight of a match of a synonym; a match of the name has 1."""
 
 
-class Acts(Protocol):
-    """An app with the actions of the table of keys."""
-
-    options: Options
-
-    def why_not(self, action: str) -> str | None:
-        """Return the reason why an action does nothing now; None if it does something."""
-        ...
-
-    def action_act(self, action: str) -> Awaitable[None]:
-        """Run the action."""
-        ...
-
-
 class KeyCommands(Provider):
     """Commands of the table of keys. The help of a command that does nothing now is the reason."""
 
     @property
-    def _app(self) -> Acts:
-        return cast("Acts", self.app)
+    def _app(self) -> PertokenApp:
+        return cast("PertokenApp", self.app)
 
     def _keys(self) -> list[Key]:
         return [key for key in mapped(self._app.options.keymap) if key.action != "palette"]
@@ -265,11 +234,6 @@ class AsciiDrawing(LineFilter):
         return [Segment(text.translate(ASCII), style, control) for text, style, control in segments]
 
 
-def names() -> Sequence[str]:
-    """Return the names of the themes."""
-    return [theme.name for theme in ALL]
-
-
 SWITCH_S = 0.01
 """Seconds in which another page is filled before it is drawn."""
 
@@ -354,6 +318,8 @@ class PertokenApp(TimeApp):
         reason = self.why_not(action)
         if reason is not None:
             self.notify(reason, markup=False)
+        elif action in MODES:
+            await self._go(action)
         elif hasattr(self, f"_do_{action}"):
             await getattr(self, f"_do_{action}")()
         elif action in DECISIONS:
@@ -428,28 +394,6 @@ class PertokenApp(TimeApp):
 
     # Screens.
 
-    async def _do_fleet(self) -> None:
-        await self._go("fleet")
-
-    async def _do_savings(self) -> None:
-        await self._go("savings")
-
-    async def _do_plan(self) -> None:
-        await self._go("plan")
-
-    async def _do_rules(self) -> None:
-        await self._go("rules")
-        if self._study.rules == Read():
-            self._load_rules()
-
-    async def _do_hours(self) -> None:
-        await self._go("hours")
-        if not self._paused:
-            self._read()
-
-    async def _do_settings(self) -> None:
-        await self._go("settings")
-
     async def _go(self, mode: str) -> None:
         while len(self.screen_stack) > 1:
             await self.pop_screen()
@@ -457,6 +401,10 @@ class PertokenApp(TimeApp):
             await self.switch_mode(mode)
         if mode in SCREENS:
             self.keep(replace(self.remembered, screen=mode))
+        if mode == "rules" and self._study.rules == Read():
+            self._load_rules()
+        if mode == "hours" and not self._paused:
+            self._read()
 
     async def _do_back(self) -> None:
         if isinstance(self.screen, ListPage):
@@ -472,38 +420,29 @@ class PertokenApp(TimeApp):
             self.screen.top()
 
     async def _do_columns(self) -> None:
-        from pertoken.tui.pages.list_page import ColumnsPage
-
         rows = self.screen.rows() if isinstance(self.screen, ListPage) else None
         if rows is not None:
             await self.push_screen(ColumnsPage(self.view, rows))
 
     async def _do_events(self) -> None:
-        def sheet(view: object) -> object:
-            report = self.view().reading.fleet.value
+        def sheet(view: View) -> Sheet | None:
+            report = view.reading.fleet.value
             return None if report is None else notices_sheet(report)
 
-        await self._push_sheet("Events", sheet)
-
-    async def _do_keys(self) -> None:
-        page, keys = self.screen, self._keys_page()
-        if isinstance(page, Page):
-            keys.over(page)
-            await self.push_screen(keys)
-
-    def _keys_page(self) -> KeysPage:
-        """Return the page of keys, which stays when it is closed."""
-        if self._help is None:
-            self._help = KeysPage(self.view, help_sheet(mapped(self.options.keymap)))
-            self.install_screen(self._help, "keys")
-        return self._help
-
-    _help: KeysPage | None = None
-
-    async def _push_sheet(self, heading: str, sheet: Callable[[object], object]) -> None:
         page = self.screen
         if isinstance(page, Page):
-            await self.push_screen(SheetPage(self.view, heading, sheet, page.part, late_s=page.late_s))  # type: ignore[arg-type]
+            await self.push_screen(SheetPage(self.view, "Events", sheet, page.part, late_s=page.late_s))
+
+    async def _do_keys(self) -> None:
+        page = self.screen
+        if self._help is None:  # it stays when it is closed
+            self._help = KeysPage(self.view, help_sheet(mapped(self.options.keymap)))
+            self.install_screen(self._help, "keys")
+        if isinstance(page, Page):
+            self._help.over(page)
+            await self.push_screen(self._help)
+
+    _help: KeysPage | None = None
 
     async def _do_palette(self) -> None:
         self.action_command_palette()
@@ -535,7 +474,8 @@ class PertokenApp(TimeApp):
     def _targets(self) -> tuple[Target, ...]:
         rules = () if self._study.rules.value is None else (rule.entry.id for rule in self._study.rules.value.rules)
         reading = self._reading
-        return targets(reading.fleet.value, rules, reading.advice.value or (), self.options.settings())
+        settings = [line.name for line in self.options.settings()]
+        return targets(reading.fleet.value, rules, reading.advice.value or (), settings)
 
     @on(JumpBox.Chosen)
     async def go_to_target(self, event: JumpBox.Chosen) -> None:
@@ -549,14 +489,14 @@ class PertokenApp(TimeApp):
             return
         kind, name, key = event.target.kind, event.target.name, event.target.key
         if kind == "screen":
-            await getattr(self, f"_do_{key}")()
+            await self._go(key)
         elif kind in ("host", "deployment"):
             await self._go("fleet")
             page = self.screen
             if isinstance(page, FleetPage):
                 await self.push_screen(page.page_about(Subject(kind, int(key))))  # type: ignore[arg-type]
         elif kind == "rule":
-            await self._do_rules()
+            await self._go("rules")
             if isinstance(self.screen, RulesPage):
                 await self.push_screen(self.screen.page_about(name))
         else:
@@ -585,13 +525,13 @@ class PertokenApp(TimeApp):
             self.keep(replace(self.remembered, borders=value))
             self.screen.refresh(layout=True)
         elif name == "refresh":
-            self.refresh_s = value_of(value)
+            self.refresh_s = parse_duration_s(value)
             self.keep(replace(self.remembered, refresh_s=self.refresh_s))
             self.start_reading()
         elif self._paused:
             self.notify(with_keys(FROZEN), markup=False)
         else:
-            self.choose_window(int(value_of(value)))
+            self.choose_window(int(parse_duration_s(value)))
         self._renew()
 
     # Output.

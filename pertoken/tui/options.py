@@ -6,9 +6,9 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from textual.binding import Binding
 from textual.keys import format_key
@@ -20,9 +20,11 @@ from pertoken.settings.values import USD
 from pertoken.text.keys import KEY_OF, KEYS, WINDOWS_S, Key
 
 if TYPE_CHECKING:
+    from pertoken.agent.doctor import Finding
     from pertoken.config import Settings
 
 
+T = TypeVar("T")
 FIXED = ("enter", "escape", "tab")
 """Keys that widgets also use: their actions keep them."""
 SETTING = "screens.keys"
@@ -63,7 +65,7 @@ def _parts(key: str) -> list[str]:
 def mapped(keymap: Mapping[str, str]) -> tuple[Key, ...]:
     """Return the table of keys with custom keys in place of their defaults."""
     return tuple(
-        replace(key, key=keymap[key.action], shown=format_key(keymap[key.action])) if key.action in keymap else key
+        replace(key, key=keymap[key.action], label=format_key(keymap[key.action])) if key.action in keymap else key
         for key in KEYS
     )
 
@@ -167,16 +169,17 @@ def remember(file: Path | None, remembered: Remembered) -> str | None:
     return None
 
 
-def _one_of(value: Any, choices: tuple[Any, ...]) -> Any:
-    return value if isinstance(value, str | int) and value in choices else None
+def _one_of(value: object, choices: Sequence[T]) -> T | None:
+    return next((choice for choice in choices if choice == value), None)
 
 
-def _refresh(value: Any) -> float | None:
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0.5 <= value <= 3600
-    return float(value) if usable else None
+def _refresh(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.5 <= value <= 3600:
+        return None
+    return float(value)
 
 
-def _tables(values: Any) -> dict[str, Table]:
+def _tables(values: object) -> dict[str, Table]:
     if not isinstance(values, dict):
         return {}
     tables = {}
@@ -222,12 +225,12 @@ class Options:
     """Dollars of an hour of work, by which advice with a late payback is folded; None: the default."""
     settings: Callable[[], Sequence[SettingLine]] = lambda: ()
     """Function that returns every setting, without secrets."""
-    diagnose: Callable[[], Sequence[Any]] | None = None
+    diagnose: Callable[[], Sequence[Finding]] | None = None
     """Function that returns the findings of `pertoken doctor`; None: the database is not of this host."""
 
 
 def options_of(
-    settings: Settings, diagnose: Callable[[], Sequence[Any]] | None = None, database: str | None = None
+    settings: Settings, diagnose: Callable[[], Sequence[Finding]] | None = None, database: str | None = None
 ) -> Options:
     """Return the options that the settings define. Raises BadInput for keys that clash."""
     return Options(
@@ -247,9 +250,6 @@ def options_of(
 
 def setting_lines(settings: Settings) -> tuple[SettingLine, ...]:
     """Return every setting with the value that is in force, without passwords."""
-    import json
-    from dataclasses import asdict, is_dataclass
-
     from pertoken.config import meanings
     from pertoken.settings.values import without_password
 

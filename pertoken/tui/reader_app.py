@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, TextIO
@@ -115,11 +115,13 @@ class Output:
 class TerminalDriver(LinuxDriver):
     """Driver for standard output: Textual's own draws on standard error, so `2>/dev/null` would blank the screen."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, app: App[None], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
         standard_error = sys.__stderr__
         sys.__stderr__ = Output(sys.__stdout__)  # type: ignore[assignment, misc]  # where Textual's driver will draw
         try:
-            super().__init__(*arguments, **options)
+            super().__init__(app, debug=debug, mouse=mouse, size=size)
         finally:
             sys.__stderr__ = standard_error  # type: ignore[misc]
 
@@ -143,40 +145,36 @@ FIRST_FRAME_S = 2.0
 """Longest wait in seconds for values to be drawn before more is read."""
 
 
+@dataclass
 class PartRead(Message):
     """The part of a reading that a person waits for; the app sets `drawn` once it is on the screen."""
 
-    def __init__(self, reading: Reading, drawn: Event) -> None:
-        super().__init__()
-        self.reading = reading
-        self.drawn = drawn
+    reading: Reading
+    drawn: Event
 
 
+@dataclass
 class ReadingDone(Message):
     """A reading is complete; `query` is its query."""
 
-    def __init__(self, reading: Reading, query: Query) -> None:
-        super().__init__()
-        self.reading = reading
-        self.query = query
+    reading: Reading
+    query: Query
 
 
+@dataclass
 class Decided(Message):
     """A decision, price or switch was stored; with `stored` False, `line` is the error."""
 
-    def __init__(self, line: str, *, stored: bool) -> None:
-        super().__init__()
-        self.line = line
-        self.stored = stored
+    line: str
+    stored: bool
 
 
+@dataclass
 class Computed(Message):
     """A field of the study was computed; `read` has the value, or the error."""
 
-    def __init__(self, field: str, read: Read[Any]) -> None:
-        super().__init__()
-        self.field = field
-        self.read = read
+    field: str
+    read: Read[Any]
 
 
 class ReaderApp(App[None]):
@@ -360,7 +358,7 @@ class ReaderApp(App[None]):
         rows, request = self._reading.advice.value or (), self._request
         self._compute("plan", lambda report: self._source.plan(rows, request, report, fresh=fresh))
 
-    def _compute(self, field: str, call: Callable[[Report], Any]) -> None:
+    def _compute(self, field: str, call: Callable[[Report], object]) -> None:
         """Compute a field of the study in the background; if that fails, the field keeps its value."""
 
         def work(report: Report) -> Callable[[], None]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pertoken.errors import PertokenError
 from pertoken.text.study import Detail, RuleList, ShownPlan
 
 if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import PlanRequest
+    from pertoken.agent.doctor import Finding
     from pertoken.costs.hours import ModelHours
     from pertoken.costs.report.lines import FleetReport
     from pertoken.costs.spend import Spend
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.window.timeline import Timeline
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 TIMELINE_S = 60
 """Age in seconds at which the timeline is read again while the present is shown."""
@@ -136,10 +138,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Generic[T]):
+class Read(Generic[T_co]):
     """A value with the time of its reading (epoch seconds), and the error of the newest reading if that failed."""
 
-    value: T | None = None
+    value: T_co | None = None
     ts: float | None = None
     error: str | None = None
     query: Query | None = None
@@ -172,7 +174,7 @@ class Study:
     records: Read[Mapping[str, Record]] = field(default_factory=Read)
     rules: Read[RuleList] = field(default_factory=Read)
     detail: Read[Detail] = field(default_factory=Read)
-    findings: Read[Sequence[Any]] = field(default_factory=Read)
+    findings: Read[Sequence[Finding]] = field(default_factory=Read)
     """Findings of `pertoken doctor` on this host, made if nothing is served."""
 
 
@@ -198,7 +200,7 @@ class View:
     hour_rate: float | None = None
     """Dollars of an hour of work, by which advice with a late payback is folded; None: the default."""
 
-    def past(self, part: Read[Any]) -> int | None:
+    def past(self, part: Read[object]) -> int | None:
         """Return the past instant that a part describes; None: it describes the time of its reading."""
         shown_ts = part.query.at if part.query is not None else self.at
         return self.recorded_until if shown_ts is None else shown_ts

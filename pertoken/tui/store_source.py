@@ -73,7 +73,8 @@ class Pace:
         """
         last = self._kept.get(kind)
         if last is not None and last.key == key and not self._due(last, changes) and not outdated(last.value):
-            return last.value  # type: ignore[no-any-return]
+            value: T = last.value
+            return value
         began_s = self._cpu()
         value = read()
         self._kept[kind] = _Kept(key, changes, value, self._clock(), self._cpu() - began_s)
@@ -95,11 +96,8 @@ _BANKED_S = 60
 _HOUR = 3600
 
 
-class StoredReadings:
-    """The readings of a `Source` over a database.
-
-    The database is opened again while its advice is missing, because the advisor may create it at any time.
-    """
+class StoreSource:
+    """A `Source` over a database, which is opened again while its advice is missing: the advisor may create it."""
 
     def __init__(
         self,
@@ -245,11 +243,8 @@ class StoredReadings:
 
     def course(self, subject: Subject, window_s: int, shown_ts: int | None = None) -> Course:
         """Return the history of a host or deployment, with verdicts on its changes. Raises StoreError."""
-
-        def read(store: Store) -> Course:
-            return self._course(store, subject, window_s, shown_ts)
-
-        return self._paced("course", (subject, window_s, self._past(shown_ts)), read)
+        key = (subject, window_s, self._past(shown_ts))
+        return self._paced("course", key, lambda store: self._course(store, subject, window_s, shown_ts))
 
     def _course(self, store: Store, subject: Subject, window_s: int, shown_ts: int | None) -> Course:
         from pertoken.proof.verdicts import read_verdicts
@@ -265,29 +260,24 @@ class StoredReadings:
         if store.advice is None:
             return course
         with store.read("advice") as connection:
-            verdicts = [
-                verdict for verdict in read_verdicts(connection) if verdict.deployment_id in course.deployment_ids
-            ]
+            verdicts = read_verdicts(connection)
         marks = [
             Mark(verdict.changed_ts, "verdict", verdict_line(verdict).partition("  ")[2])
             for verdict in verdicts
-            if start <= verdict.changed_ts <= now_ts
+            if verdict.deployment_id in course.deployment_ids and start <= verdict.changed_ts <= now_ts
         ]
         return replace(course, marks=tuple(sorted((*course.marks, *marks), key=lambda mark: mark.ts)))
 
     def timeline(self, now_ts: int) -> Timeline:
-        """Return the recorded stretch of time and its events. Raises StoreError."""
+        """Return the recorded interval and its events. Raises StoreError."""
         from pertoken.window.timeline import read_timeline
 
         timeline = read_timeline(self._opened(), self._as_of or now_ts)
         if self._recorded_from is None or timeline.first_ts is None:
             return timeline
-        first = max(timeline.first_ts, self._recorded_from)
-        return replace(
-            timeline,
-            first_ts=first,
-            happenings=tuple(happening for happening in timeline.happenings if happening.ts >= first),
-        )
+        first_ts = max(timeline.first_ts, self._recorded_from)
+        happenings = tuple(happening for happening in timeline.happenings if happening.ts >= first_ts)
+        return replace(timeline, first_ts=first_ts, happenings=happenings)
 
     def _past(self, shown_ts: int | None) -> int | None:
         return self._as_of if shown_ts is None else shown_ts
@@ -332,42 +322,6 @@ class StoredReadings:
         self._pace.forget()
         return self._opened()
 
-
-def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
-    """Add events of alerts and verdicts on changes; their modules are imported only if there are any."""
-    from pertoken.store import repository
-
-    if store.advice is None:
-        return report
-    with store.read("advice") as connection:
-        alerts = [(row.body, row.ts) for row in repository.alert_events(connection, report.now_ts - report.window_s)]
-        has_verdicts = bool(repository.verdicts(connection))
-    if alerts:
-        from pertoken.reports.alerts import with_alerts
-
-        report = with_alerts(report, alerts)
-    if has_verdicts:
-        from pertoken.proof.verdicts import standing_verdicts
-        from pertoken.text.lifecycle import with_verdicts
-
-        report = with_verdicts(report, standing_verdicts(store, as_of))
-    return report
-
-
-def _turned_stale(report: FleetReport, now_ts: int) -> bool:
-    """Return whether a host of a report has become stale since, so that its present figures are outdated."""
-    from pertoken.window.figures import STALE_TICKS
-
-    later_s = now_ts - report.now_ts
-    return any(
-        not host.stale and host.age_s is not None and host.age_s + later_s > STALE_TICKS * host.interval_s
-        for host in report.hosts
-    )
-
-
-class StoredStudies(StoredReadings):
-    """The computations of a `Source` over a database."""
-
     def records(self) -> Mapping[str, Record]:
         """Return the track record of each rule, by rule id. Raises StoreError."""
         from pertoken.proof.judging.receipts import read_receipts, records
@@ -376,12 +330,9 @@ class StoredStudies(StoredReadings):
         if store.advice is None:
             return {}
         with store.read("advice") as connection:
-            receipts = [
-                receipt
-                for receipt in read_receipts(connection)
-                if self._as_of is None or receipt.created_ts <= self._as_of
-            ]
-        return {rule.rule: rule.record for rule in records(receipts)}
+            receipts = read_receipts(connection)
+        made = [receipt for receipt in receipts if self._as_of is None or receipt.created_ts <= self._as_of]
+        return {rule.rule: rule.record for rule in records(made)}
 
     def plan(
         self, rows: Sequence[Recommendation], request: PlanRequest | None, progress: Progress, *, fresh: bool = False
@@ -441,18 +392,11 @@ class StoredStudies(StoredReadings):
         self._planner = self._planner or Planner(self._settings, self._as_of)
         return self._planner
 
-
-class StoreSource(StoredStudies):
-    """A `Source` over a database."""
-
     def switch(self, rule_id: str, on: bool) -> str:
         """Switch a rule off or on for all later runs with these settings. Raises BadInput."""
         from pertoken.advisor.rules import discovery
 
-        if self._read_only is not None:
-            raise BadInput(self._read_only)
-        if self._as_of is not None:
-            raise BadInput("this is the past: leave --at out to switch rules")
+        self._check_writable("switch rules")
         try:
             (discovery.enable if on else discovery.disable)(self._settings.folder, rule_id)
         except OSError as error:
@@ -470,12 +414,7 @@ class StoreSource(StoredStudies):
         from pertoken.store.repository import AdviceRepository
         from pertoken.text.amounts import amount
 
-        if self._read_only is not None:
-            raise BadInput(self._read_only)
-        if self._recorded_from is not None:
-            raise BadInput("this is a recording: it is read-only")
-        if self._as_of is not None:
-            raise BadInput("this is the past: leave --at out to set a price")
+        self._check_writable("set a price")
         now_ts = int(time.time())
         upgrade(self._location, "advice")
         prices = read_prices(self._location, now_ts)
@@ -504,22 +443,22 @@ class StoreSource(StoredStudies):
         from pertoken.store.repository import AdviceRepository
         from pertoken.text.lifecycle import acted
 
+        self._check_writable("decide")
+        if decision == "trial":
+            return self._try(recommendation)
+        acts = _acts(decision, recommendation, self._now_ts())
+        rows = store_acts(AdviceRepository(self._location), recommendation, acts, getpass.getuser())
+        self._pace.forget()  # so that the next reading shows the decision
+        return acted(rows[-1])
+
+    def _check_writable(self, purpose: str) -> None:
+        """Raise BadInput if nothing may be changed: the screens are read-only, of a recording, or of the past."""
         if self._read_only is not None:
             raise BadInput(self._read_only)
         if self._recorded_from is not None:
             raise BadInput("this is a recording: it is read-only")
         if self._as_of is not None:
-            raise BadInput("this is the past: leave --at out to decide")
-        if decision == "trial":
-            return self._try(recommendation)
-        rows = store_acts(
-            AdviceRepository(self._location),
-            recommendation,
-            _acts(decision, recommendation, self._now_ts()),
-            getpass.getuser(),
-        )
-        self._pace.forget()  # so that the next reading shows the decision
-        return acted(rows[-1])
+            raise BadInput(f"this is the past: leave --at out to {purpose}")
 
     def _try(self, recommendation: Recommendation) -> str:
         """Begin the trial of a recommendation, or look at the running one; return its state as a sentence."""
@@ -533,6 +472,38 @@ class StoreSource(StoredStudies):
         )
         self._pace.forget()
         return stands(row, trial, seen, now_ts)
+
+
+def _with_advice_events(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
+    """Add events of alerts and verdicts on changes; their modules are imported only if there are any."""
+    from pertoken.store import repository
+
+    if store.advice is None:
+        return report
+    with store.read("advice") as connection:
+        alerts = [(row.body, row.ts) for row in repository.alert_events(connection, report.now_ts - report.window_s)]
+        has_verdicts = bool(repository.verdicts(connection))
+    if alerts:
+        from pertoken.reports.alerts import with_alerts
+
+        report = with_alerts(report, alerts)
+    if has_verdicts:
+        from pertoken.proof.verdicts import standing_verdicts
+        from pertoken.text.lifecycle import with_verdicts
+
+        report = with_verdicts(report, standing_verdicts(store, as_of))
+    return report
+
+
+def _turned_stale(report: FleetReport, now_ts: int) -> bool:
+    """Return whether a host of a report has become stale since, so that its present figures are outdated."""
+    from pertoken.window.figures import STALE_TICKS
+
+    later_s = now_ts - report.now_ts
+    return any(
+        not host.stale and host.age_s is not None and host.age_s + later_s > STALE_TICKS * host.interval_s
+        for host in report.hosts
+    )
 
 
 def _acts(decision: str, recommendation: Recommendation, now_ts: int) -> Sequence[Moved]:

@@ -110,9 +110,9 @@ def weekly_power_w(connection: Connection, device_ids: Collection[int]) -> dict[
     weekly: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for device_id, week, energy_mj, measured_ms, power_mw, samples in weekly_energy(connection, device_ids):
         if measured_ms:
-            weekly[device_id].append((week, float(energy_mj) / float(measured_ms)))  # mJ/ms is W
+            weekly[device_id].append((week, energy_mj / measured_ms))  # mJ/ms is W
         elif samples:
-            weekly[device_id].append((week, float(power_mw) / float(samples) / 1000))
+            weekly[device_id].append((week, power_mw / samples / 1000))
     return dict(weekly)
 
 
@@ -120,7 +120,7 @@ def weekly_plug_w(connection: Connection, host_ids: Collection[int]) -> dict[int
     """Return the mean watts of each server at its plug by the start of each week in which they were measured."""
     weekly: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for host_id, week, plug_mj, plug_ms in weekly_plug_energy(connection, host_ids):
-        weekly[host_id].append((week, float(plug_mj) / float(plug_ms)))
+        weekly[host_id].append((week, plug_mj / plug_ms))
     return dict(weekly)
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
-from pertoken.advisor.rules.discovery import Loaded
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.child import Limits, Source
+from pertoken.advisor.worker.child import Limits, Loaded, Source
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import Rule, rule
 from pertoken.savings.context import Context
@@ -44,7 +43,7 @@ def own(function: Callable[..., Any], rule_id: str = "own-rule", window: str | N
 def source_of(own_rule: Rule) -> Source:
     """Return a plugin that holds one rule, which is in memory already."""
     group = "hostile" if own_rule.rule_id.startswith("hostile") else "here"
-    return Source(own_rule.rule_id, "here", group, lambda: (Loaded(own_rule.rule_id, "here", (own_rule,)),))
+    return Source(own_rule.rule_id, "here", group, lambda: (Loaded(own_rule.rule_id, (own_rule,)),))
 
 
 def advised(state: Present, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:

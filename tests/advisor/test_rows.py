@@ -54,7 +54,7 @@ def test_of_very_many_series_that_a_rule_read_the_first_are_listed_and_the_other
     state = gathered(*services(3))
     (whole,) = advised(state, own(reads_all))
     assert len(whole.evidence) == 6
-    monkeypatch.setattr("pertoken.advisor.pricing.MAX_EVIDENCE", 4)
+    monkeypatch.setattr("pertoken.advisor.present.MAX_EVIDENCE", 4)
     (row,) = advised(state, own(reads_all))
     assert row.evidence[:4] == whole.evidence[:4] and len(row.evidence) == 5
     assert (row.evidence[4].series, row.evidence[4].n) == ("more that the rule read", 2)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.discovery import Loaded
 from pertoken.advisor.run import Advice, advise
-from pertoken.advisor.worker.child import Source
+from pertoken.advisor.worker.child import Loaded, Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.metrics import SERIES
@@ -199,7 +198,7 @@ def test_a_rule_that_is_another_one_when_its_file_is_loaded_again_fails_alone(st
     def changing() -> tuple[Loaded, ...]:
         # A worker's changes end with it: a file is what two of them share.
         seen = tmp_path / "seen"
-        return (Loaded("changes", "here", (_looks("changes", "28d"),) if not seen.exists() else ()),)
+        return (Loaded("changes", (_looks("changes", "28d"),) if not seen.exists() else ()),)
 
     def noted(phase: str, share: float) -> None:
         if phase.startswith("reading the last 28d"):

@@ -60,8 +60,8 @@ def test_who_holds_a_device_is_named() -> None:
     [
         (DENIED.missing("power_mw"), "root"),
         (NO_ENTRY.missing("nvidia"), "/dev/nvidia"),
-        (cpu._DENIED, "CAP_DAC_READ_SEARCH"),
-        (cpu._RESCTRL_DENIED, "CAP_DAC_READ_SEARCH"),
+        (cpu._ENERGY_DENIED, "CAP_DAC_READ_SEARCH"),
+        (cpu._TRAFFIC_DENIED, "CAP_DAC_READ_SEARCH"),
         (Unavailable("processes", *amd._STATUS[10]), "groups render and video"),
     ],
 )

@@ -25,7 +25,7 @@ TABLES = tomllib.loads(files("pertoken.catalog").joinpath("coverage.toml").read_
 
 @pytest.mark.parametrize("row", [row for rows in TABLES.values() for row in rows], ids=lambda row: row["why"][:40])
 def test_each_limit_states_its_reason_and_its_date(row: dict[str, str]) -> None:
-    assert row["why"].strip() and date.fromisoformat(row["as_of"]) <= date(2026, 11, 28)
+    assert row["why"].strip() and date.fromisoformat(str(row["as_of"])) <= date(2026, 11, 28)
     assert row.get("ask", row.get("source", "")).strip(), "where a person finds the figure"
 
 

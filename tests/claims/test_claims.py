@@ -240,7 +240,7 @@ def test_an_expression_is_nothing_but_arithmetic_over_the_catalog(expression: st
 
 def test_text_and_json_have_the_verdict_the_figure_and_the_source() -> None:
     rows = [(checked(BY_ID["batch-32-cost"], MARKET), ())]
-    text, (values,) = claims_text(rows), claims_values(rows)
+    text, (values,) = claims_text(rows), json.loads(json.dumps(claims_values(rows)))
     assert "does not hold: it is more. Weights are read once" in text and "Introl" in text and "% less" in text
     assert values["verdict"] == "does not hold: it is more" and values["cases"][0]["tier"] == "stated"
     stated = tiers()["stated"]

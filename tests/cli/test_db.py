@@ -1,7 +1,6 @@
 """Content, integrity and schema of a database."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -86,7 +85,7 @@ def test_purging_without_rows_of_that_age_asks_nothing(recorded: str) -> None:
 
 def test_purging_asks_at_a_terminal(aged: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = samples(aged)
-    monkeypatch.setattr(sys.modules["pertoken.cli.db"], "_asks", lambda: True)
+    monkeypatch.setattr("pertoken.cli.options.has_person", lambda: True)
     for answer, code, left in (("n", 2, True), ("y", 0, False)):
         done = CliRunner().invoke(main, ["db", "purge", "--db", aged, "--raw-before", "0s"], input=f"{answer}\n")
         assert (done.exit_code, samples(aged) == whole) == (code, left), done.output

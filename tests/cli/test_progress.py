@@ -65,9 +65,9 @@ def test_it_is_shown_and_moves_at_least_every_2_seconds() -> None:
 def test_no_line_of_a_bar_is_wider_than_the_terminal(watched: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr(watched, "isatty", lambda: True)
-    with redirect_stderr(watched), progress_bar("Making a demo", 3) as bar:
-        for _ in range(3):
-            bar.update(1, "Simulating hosts \x1b " * 4)
+    with redirect_stderr(watched), progress_bar("Making a demo", 3) as show:
+        for done in range(1, 4):
+            show("Simulating hosts \x1b " * 4, done)
     lines = re.split(r"[\r\n]", re.sub(r"\x1b\[[?\d]*\w", "", watched.getvalue()))
     assert any("100%" in line and "Simulating" in line for line in lines)
     assert max(map(len, lines)) < 60

@@ -13,6 +13,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.demo.fleet import (
     HEALTHY,
     MIN_SHARE,
+    Change,
     draw_fleet,
     host_types,
     of_move,
@@ -74,7 +75,7 @@ def test_a_service_planted_as_eligible_for_spot_has_no_queue_at_any_hour_and_one
         epochs = [epoch for row in of_spot for epoch in simulate(row, hours, wander, number, MARKET)]
         assert len(epochs) == 2
         assert np.sum([epoch.course.waiting for epoch in epochs], axis=0).max() < 1
-        released = replace(problem, scene=replace(problem.scene, fix={"release": 1}))
+        released = replace(problem, scene=replace(problem.scene, fix=Change(release=True)))
         hosts = [fleet.host(name) for name in problem.hosts]
         assert worth(released, hosts, fleet.of_service(problem.service), MARKET).usd == 0
 

@@ -183,8 +183,9 @@ def test_the_exporter_and_the_mcp_server_name_the_host(fleet: Attacked) -> None:
     server = locate(fleet.url)
     assert re.search(r'pertoken_row_faults{host="bad"} [1-9]', Dollars(server, Settings()).page())
     replies = Replies(server, Settings())
-    for notes in (replies.now()["notes"], replies.costs(2)["notes"]):
-        assert any("Values in rows of bad are not used" in note for note in notes), notes
+    for reply in (replies.now(), replies.costs(2)):
+        assert isinstance(reply["notes"], list)
+        assert any("Values in rows of bad are not used" in note for note in reply["notes"]), reply
 
 
 def test_a_host_name_of_5_mb_is_cut_and_named(fleet: Attacked) -> None:

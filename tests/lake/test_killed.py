@@ -81,7 +81,7 @@ def _lines(rows: list[Any]) -> Counter[tuple[Any, ...]]:
     return Counter({tuple(row[name] for name in KEY): row["n"] for row in rows})
 
 
-def hours_and_lines(lake: Path) -> tuple[dict[tuple[str, int], int], Counter[tuple[Any, ...]]]:
+def hours_and_lines(lake: Path) -> tuple[dict[tuple[object, object], object], Counter[tuple[Any, ...]]]:
     """Return the dollars of each hour of a lake, and its lines as `lines` does."""
     with LakeSession(str(lake), Range(END - 30 * DAY, END), "duckdb") as session:
         rows = session.rows(partial(questions.dollars, by=["day", "hour"]))

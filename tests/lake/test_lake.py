@@ -22,10 +22,20 @@ from pertoken.costs.ledger import KindDollars, TokenCounts, kind_prices
 from pertoken.costs.lines import USES
 from pertoken.errors import BadInput, StoreError
 from pertoken.lake import publish, questions
-from pertoken.lake.manifest import LakeFiles, ManifestFault, cell_name, day_of, parse, start_of
+from pertoken.lake.manifest import LakeFiles, Manifest, ManifestFault, cell_name, day_of, parse, start_of
 from pertoken.lake.publish import DRAFT_US, Outcome, forget, prune
 from pertoken.lake.questions import VIEWS, LakeSession, engine
-from pertoken.lake.reading import COSTS, MAX_NANO_USD, OWNERS, Range, all_days, inventory, schema, verified
+from pertoken.lake.reading import (
+    COSTS,
+    MAX_NANO_USD,
+    OWNERS,
+    Range,
+    all_days,
+    inventory,
+    published_days,
+    schema,
+    verified,
+)
 from pertoken.store.connect.open import Store
 from pertoken.text.lake import with_kind_prices
 from pertoken.units import MTOK, NANO_USD
@@ -355,6 +365,18 @@ def test_a_missing_file_and_a_damaged_manifest_are_named(tmp_path: Path, lake: P
     manifest.write_bytes(manifest.read_bytes()[:-10])
     reasons = {fault.cell: fault.reason for cell in inventory(LakeFiles(str(lake))) for fault in cell.faults}
     assert reasons["one"].endswith("is missing") and "damaged" in reasons["two"] and "three" not in reasons
+
+
+def test_days_at_the_end_of_a_month_are_found_and_other_folders_are_not(tmp_path: Path) -> None:
+    for folder in ("day=2026-01-31", "day=2026-01-29", "day=2026-02-30", "day=20260101", "2026-01-01", "day="):
+        (tmp_path / "cell=one" / folder).mkdir(parents=True)
+    assert published_days(LakeFiles(str(tmp_path)), "one") == [date(2026, 1, 29), date(2026, 1, 31)]
+
+
+def test_an_inventory_reaches_to_the_last_day_of_a_month(tmp_path: Path) -> None:
+    files, day = LakeFiles(str(tmp_path)), date(2026, 1, 31)
+    publish.write_day(files, Manifest("one", day, start_of(day) + DAY, 1, "", 0, ()), {}, ())
+    assert [cell.n_days for cell in inventory(files)] == [1]
 
 
 def test_a_name_is_deleted_from_every_day_and_stays_out_and_the_bill_still_adds_up(tmp_path: Path, lake: Path) -> None:

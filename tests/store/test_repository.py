@@ -95,7 +95,13 @@ def test_an_epoch_has_one_verdict_which_two_people_cannot_both_replace(tmp_path:
 
 def test_the_same_receipt_is_stored_once(tmp_path: Path) -> None:
     with AdviceRepository(new_store(tmp_path)).writing() as connection:
-        values = {"recommendation_id": 1, "kind": "saving", "body": "{}", "hash": "ab", "created_ts": 6}
+        values: repository.ColumnValues = {
+            "recommendation_id": 1,
+            "kind": "saving",
+            "body": "{}",
+            "hash": "ab",
+            "created_ts": 6,
+        }
         repository.add_receipt(connection, values)
         repository.add_receipt(connection, {**values, "created_ts": 7})
         repository.add_receipt(connection, {**values, "hash": "cd", "created_ts": 8})

@@ -68,7 +68,8 @@ def test_without_a_rate_no_amount_is_shown_and_the_note_has_the_reason() -> None
     show_of(MAY)
     assert amount(100 * NANO_USD) == "–" and usd_parts(3, (1, 2)) == ("–", ("–", "–"))
     assert note() == "No amount is shown: currency.rates has no rate of EUR on or before 2026-05-20."
-    assert beside({"usd": 1})["currency"]["per_usd"] is None
+    values = beside({"usd": 1})
+    assert isinstance(values, dict) and values["currency"]["per_usd"] is None
     first, *_ = figures(RICH)
     assert first.sentence == "€/Mtok: no rate of EUR"
 

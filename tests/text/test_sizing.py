@@ -51,5 +51,6 @@ def test_each_choice_on_devices_names_the_tier_of_its_forecast_and_the_cheapest_
     on_a100 = {row.tier.name for row in SIZING.rented if row.deployment.accelerator == "A100 80GB SXM4"}
     assert on_a100 == {"physics only"}, "its FP8 kernels ran for no public source"
     values = plain(SIZING, DAY, 90)["choices"]
+    assert isinstance(values, list)
     rented = [choice["forecast"] for choice in values if choice["kind"] == "rented"]
     assert rented == [asdict(row.tier) for row in SIZING.rented]

@@ -9,7 +9,7 @@ import pytest
 from pertoken.tui.options import VERSION, Options, Remembered, Table, recall, remember
 from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
-from tests.tui.screens import notices, running, until_gone, until_shown
+from tests.tui.screens import notices, running, text_of, until_gone, until_shown
 
 FULL = Remembered(
     21_600, "savings", "light", "ascii", 5.0, {"hosts": Table(("CPU",), "power", True), "open": Table((), None, False)}
@@ -96,3 +96,16 @@ async def test_an_unwritable_state_file_is_reported_once_and_stops_nothing(tmp_p
         await pilot.press("2", "3", "1")
         await until_shown(pilot, "run/wait")
         assert len([notice for notice in await notices(pilot) if "nothing is remembered" in notice]) == 1
+
+
+async def test_a_column_that_was_hidden_is_not_in_the_header_of_a_page_that_is_opened_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "screens.json"
+    remember(file, Remembered(screen="savings", tables={"deployments": Table(hidden=("host",))}))
+    async with running(FixedSource(), (120, 40), options=Options(memory=file)) as pilot:
+        await until_shown(pilot, "bankable $/month")
+        await pilot.press("1")
+        await until_shown(pilot, "run/wait")
+        header = next(line for line in text_of(pilot).splitlines() if "run/wait" in line)
+        assert "model" in header and "host" not in header

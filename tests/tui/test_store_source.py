@@ -76,6 +76,8 @@ def test_rules_are_loaded_with_their_pages_and_switched_in_a_file_beside_the_set
     assert source.switch("mine", True) == "mine runs again from the next run on."
     with pytest.raises(BadInput, match="this is the past"):
         StoreSource(locate(str(tmp_path / "db")), as_of=60).switch("mine", False)
+    with pytest.raises(BadInput, match="this is a recording: it is read-only"):
+        StoreSource(locate(str(tmp_path / "db")), as_of=60, recorded_from=0).switch("mine", False)
 
 
 def test_a_price_counts_from_the_beginning_where_there_was_none_and_nothing_is_priced_in_the_past(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pertoken.advisor.changes.servers import Step, can_run_beside, commit, health_check, move, release, spelled, start
 from pertoken.advisor.changes.title import (
+    DAYS,
     DEMAND,
     Group,
     PricingChoices,
@@ -23,6 +24,7 @@ from pertoken.advisor.changes.title import (
     replica_words,
     share_of,
     shown,
+    spans,
 )
 from pertoken.catalog.knobs import commands as flag_commands
 from pertoken.catalog.knobs import like
@@ -119,7 +121,6 @@ def _object(workload: Workload, between: str) -> str:
     return f"{_KINDS[workload.kind].resource}{between}{workload.name or 'NAME'}"
 
 
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 ON, OFF, ASLEEP = "on", "off", "asleep"
 
 
@@ -136,7 +137,8 @@ class Timer:
     @property
     def calendar(self) -> str:
         """Time of week as a value of `OnCalendar=` of systemd."""
-        return f"{_spans(self.days)} *-*-* {self.hour:02}:00:00 UTC".removeprefix("Mon..Sun ")
+        days = [DAYS[first] if first == last else f"{DAYS[first]}..{DAYS[last]}" for first, last in spans(self.days)]
+        return f"{','.join(days)} *-*-* {self.hour:02}:00:00 UTC".removeprefix("Mon..Sun ")
 
     @property
     def cron(self) -> str:
@@ -180,17 +182,6 @@ def _state(hour: int, schedule: Schedule, counts: dict[int, int]) -> str | int:
 def _order(moment: tuple[tuple[int, str | int], list[int]]) -> tuple[int, str]:
     (hour, to), _ = moment
     return hour, str(to)
-
-
-def _spans(days: tuple[int, ...]) -> str:
-    """Return days in systemd notation: `Mon..Fri,Sun`."""
-    spans: list[list[int]] = []
-    for day in days:
-        if spans and spans[-1][1] == day - 1:
-            spans[-1][1] = day
-        else:
-            spans.append([day, day])
-    return ",".join(DAYS[first] if first == last else f"{DAYS[first]}..{DAYS[last]}" for first, last in spans)
 
 
 def service_steps(change: Change, present: Fleet, chosen: PricingChoices) -> Iterator[Step]:
@@ -251,12 +242,8 @@ class Addresses:
 
     def pods(self, deployments: Sequence[Deployment]) -> tuple[Workload, ...]:
         """Return the objects that own the pods of deployments, without duplicates; empty if one runs outside a pod."""
-        workloads = [self.workloads.get(deployment.deployment_id) for deployment in deployments]
-        return (
-            ()
-            if None in workloads
-            else tuple(dict.fromkeys(workload for workload in workloads if workload is not None))
-        )
+        ids = [deployment.deployment_id for deployment in deployments if deployment.deployment_id in self.workloads]
+        return tuple(dict.fromkeys(map(self.workloads.__getitem__, ids))) if len(ids) == len(deployments) else ()
 
 
 def commands(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> Step:
@@ -341,12 +328,11 @@ def _group(
 ) -> Iterator[Step]:
     """Yield the steps of one group; `replicas`: the new number of its service, None if that stays."""
     changes = group.changes
-    placement = {name.partition(".")[2]: pair for name, pair in changes.items() if name.startswith("placement.")}
     devices = changes.get("device_ids")
-    if placement or (devices is not None and can_run_beside(*devices)):
+    if any(name.startswith("placement.") for name in changes) or (devices is not None and can_run_beside(*devices)):
         all_move = len(group.deployments) == len(group.service.deployments)
         old, new = (_devices(device_ids, where) for device_ids in devices or ((), ()))
-        yield move(group, placement, (old, new), prefix, replicas if all_move else None, chosen)
+        yield move(group, (old, new), prefix, replicas if all_move else None, chosen)
         if "serves" in changes:
             yield _shares(group, prefix)
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pertoken.advisor.changes.title import Group, PricingChoices, share_of, shown
 from pertoken.catalog.clouds import cloud_commands
@@ -150,7 +149,7 @@ def start_options(group: Group) -> tuple[str, str]:
 
 
 def spelled(
-    engine: str, changes: Mapping[str, tuple[Any, Any]], staying: Mapping[str, Any] | None = None
+    engine: str, changes: Mapping[str, tuple[object, object]], staying: Mapping[str, object] | None = None
 ) -> tuple[str, str]:
     """Return changed flags, and the previous ones, as text that continues a line: `, with --a 1, without --b`."""
     spelling = flag_commands(engine, changes, staying)
@@ -175,22 +174,15 @@ def can_run_beside(old: Sequence[int], new: Sequence[int]) -> bool:
     return bool(new) and not set(old) & set(new) and all(device_id >= 0 for device_id in new)
 
 
-def move(
-    group: Group,
-    changes: Mapping[str, tuple[Any, Any]],
-    devices: tuple[str, str],
-    prefix: str,
-    replicas: int | None,
-    chosen: PricingChoices,
-) -> Step:
+def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | None, chosen: PricingChoices) -> Step:
     """Return the lines that start servers in a new place, check them and move the traffic before the old ones stop.
 
-    `changes`: of the placement; `devices`: names of the old and new devices where it stays.
+    `devices`: names of the old and new devices where the placement stays.
     """
+    changes = {name.partition(".")[2]: pair for name, pair in group.changes.items() if name.startswith("placement.")}
     first = group.deployments[0]
     present, name, lead = first.placement, first.name, prefix and f"{first.name}: "
-    edits: dict[str, Any] = {field: new for field, (_, new) in changes.items()}
-    to = replace(present, **edits)
+    to = replace(present, **{field: new for field, (_, new) in changes.items()})
     servers, new = (_servers(count) for count in (len(group.deployments), replicas or len(group.deployments)))
     if to.purchase == "per_token":
         return Step(
@@ -218,7 +210,7 @@ def move(
             *(order(to, placed.instances[1] if placed else 1) if changes else ()),
             f"{lead}start {new} {location}{options}",
             health_check(engine[1], f"each new server of {name}"),
-            f"{lead}move the traffic to {_them(new)}",
+            f"{lead}move the traffic to {'it' if new == 'the server' else 'them'}",
         ),
         # A host that is given back is ordered again by the undo of its release; any other is still there.
         (
@@ -260,10 +252,6 @@ def _ordered(placement: Placement, placed: Placed | None) -> Placement:
     offer = placed.offer
     region = placement.region if offer.region == ANYWHERE else offer.region
     return replace(placement, instance_type=offer.instance_type or placement.instance_type, region=region)
-
-
-def _them(servers: str) -> str:
-    return "it" if servers == "the server" else "them"
 
 
 def _servers(count: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,23 +73,25 @@ class Group:
 @by_identity
 def groups(difference: Diff, present: Fleet) -> tuple[Group, ...]:
     """Return the changed deployments in the order of the fleet; one that serves two services is in the first."""
-    by_change: dict[tuple[Any, ...], list[Deployment]] = {}
+    by_change = defaultdict[tuple[str, tuple[object, ...]], list[Deployment]](list)
     seen: set[int] = set()
     ids = [int(change.target) for change in difference.changes if change.kind == "deployment"]
     names = {name for deployment_id in ids for name in present.listed_by.get(deployment_id, ())}
     for service in (service for service in present.services if service.name in names):
         for deployment in service.deployments:
-            changes = _alike(difference.of("deployment", deployment.deployment_id))
+            changes = _changes_of(deployment, difference)
             if changes and deployment.deployment_id not in seen:
                 seen.add(deployment.deployment_id)
-                by_change.setdefault((service.name, tuple(changes.items())), []).append(deployment)
+                by_change[service.name, tuple(changes.items())].append(deployment)
     return tuple(
-        Group(present.service(name), tuple(members), dict(changes)) for (name, changes), members in by_change.items()
+        Group(present.service(name), tuple(members), _changes_of(members[0], difference))
+        for (name, _), members in by_change.items()
     )
 
 
-def _alike(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+def _changes_of(deployment: Deployment, difference: Diff) -> Mapping[str, tuple[object, object]]:
     """Return changes without the released devices of a move: these differ among replicas that move alike."""
+    changes = difference.of("deployment", deployment.deployment_id)
     return {name: pair for name, pair in changes.items() if name != "device_ids" or pair[1]}
 
 
@@ -135,25 +137,21 @@ def share_of(share: float | None) -> str:
 def hours(schedule: Schedule) -> str:
     """Return a schedule as text: `off in 42 hours a week (Mon-Sun 0-5 h UTC)`."""
     parts = [
-        f"{word} in {len(hours_in_state)} hours a week ({_spans(hours_in_state)})"
-        for word, hours_in_state in _states(schedule)
+        f"{word} in {len(hours_in_state)} hours a week ({_of_week(hours_in_state)})"
+        for word, hours_in_state in (("off", schedule.off), ("asleep", schedule.asleep))
         if hours_in_state
     ]
     counts: dict[int, list[int]] = {}
     for hour, count in schedule.replicas:
         counts.setdefault(count, []).append(hour)
     parts += [
-        f"{count} replica{'s' * (count != 1)} in {len(hours_with_count)} hours a week ({_spans(hours_with_count)})"
+        f"{count} replica{'s' * (count != 1)} in {len(hours_with_count)} hours a week ({_of_week(hours_with_count)})"
         for count, hours_with_count in counts.items()
     ]
     return ", ".join(parts) or "always on"
 
 
-def _states(schedule: Schedule) -> tuple[tuple[str, list[int]], ...]:
-    return ("off", sorted(schedule.off)), ("asleep", sorted(schedule.asleep))
-
-
-def _spans(hours: list[int]) -> str:
+def _of_week(hours: Collection[int]) -> str:
     """Return hours of the week as text, days with equal hours together: `Mon-Fri 0-5, Sat Sun 0-23 h UTC`."""
     by_day = [tuple(hour % 24 for hour in sorted(hours) if hour // 24 == day) for day in range(7)]
     days: dict[tuple[int, ...], list[str]] = {}
@@ -163,14 +161,17 @@ def _spans(hours: list[int]) -> str:
     return "; ".join(f"{' '.join(names)} {_ranges(hours)} h UTC" for hours, names in days.items())
 
 
-def _ranges(hours: tuple[int, ...]) -> str:
-    spans: list[list[int]] = []
-    for hour in hours:
-        if spans and spans[-1][1] == hour - 1:
-            spans[-1][1] = hour
-        else:
-            spans.append([hour, hour])
-    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in spans)
+def _ranges(hours: Sequence[int]) -> str:
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in spans(hours))
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of consecutive numbers; `numbers` rise."""
+    ends: list[tuple[int, int]] = []
+    for number in numbers:
+        first = ends.pop()[0] if ends and ends[-1][1] == number - 1 else number
+        ends.append((first, number))
+    return ends
 
 
 _FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
@@ -360,35 +361,23 @@ def edits(difference: Diff) -> tuple[Edit, ...]:
     return (*fields, *removed, *released, *added)
 
 
-def present_values(sent: Any, present: Fleet) -> tuple[str, ...]:
+def present_values(sent: object, present: Fleet) -> tuple[str, ...]:
     """Return the present value of every knob and number of replicas that a proposal set, one phrase each.
 
     `sent` is a valid proposal of a worker. Names come from it, values from the present fleet.
     """
-    return tuple(_replicas(sent, present)) + tuple(_knobs(sent, present))
-
-
-def _replicas(sent: Any, present: Fleet) -> Iterator[str]:
-    if "service" in sent and "replicas" in sent["set"]:
-        n = len(present.service(sent["service"]).deployments)
-        yield f"{n} replica{'s' if n > 1 else ''}"
-
-
-def _knobs(sent: Any, present: Fleet) -> Iterator[str]:
-    named = sent.get("edited")
-    edited = [name for name in named if type(name) is str] if type(named) is list else []
-    for name in knobs():
-        if name in edited:
-            values = dict.fromkeys(getattr(deployment, name) for deployment in _deployments(sent, present))
-            shown = " or ".join(with_unit(name, value) for value in values if value is not None)
-            if shown:
-                yield f"{LABELS.get(name, f'{knobs()[name].label} ')}{shown}"
-
-
-def _deployments(sent: Any, present: Fleet) -> tuple[Deployment, ...]:
+    assert isinstance(sent, dict)  # `candidate` accepted it
+    deployments, edited, phrases = present.deployments, sent.get("edited"), list[str]()
     if "deployment" in sent:
-        return (present.deployment(sent["deployment"]),)
-    return present.service(sent["service"]).deployments if "service" in sent else present.deployments
+        deployments = (present.deployment(sent["deployment"]),)
+    elif "service" in sent:
+        deployments = present.service(sent["service"]).deployments
+        phrases += [counted(len(deployments), "replica")] * ("replicas" in sent["set"])
+    for name in (name for name in knobs() if type(edited) is list and name in edited):
+        values = dict.fromkeys(getattr(deployment, name) for deployment in deployments)
+        texts = [with_unit(name, value) for value in values if value is not None]
+        phrases += [f"{LABELS.get(name, f'{knobs()[name].label} ')}{' or '.join(texts)}"] * bool(texts)
+    return tuple(phrases)
 
 
 _RISKS = {

@@ -221,7 +221,11 @@ class Chooser:
         assert best is not None
         in_order = sorted(
             best[1],
-            key=lambda solution: (self._is_commitment(solution), [-value for value in solution.rank], solution.steps),
+            key=lambda solution: (
+                any(index in commitments for index in solution.steps),
+                [-value for value in solution.rank],
+                solution.steps,
+            ),
         )
         return Choice(
             tuple(solution.steps for solution in in_order if solution.steps),
@@ -360,9 +364,6 @@ class Chooser:
             if len(combinations) >= MAX_COMMITMENTS:
                 break
         return combinations
-
-    def _is_commitment(self, solution: Solution) -> bool:
-        return any(self._levers[index].is_commitment for index in solution.steps)
 
     def _follows(self, chosen: Chosen, index: int) -> bool:
         if any((chosen_index, index) in self._clashes for chosen_index in chosen):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import PricingChoices, title
 from pertoken.advisor.plan.choose import Choice, Chooser, Chosen, Problem
-from pertoken.advisor.plan.levers import Conflicts, Lever, conflicts, levers
+from pertoken.advisor.plan.levers import Conflicts, conflicts, levers
 from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, Step
 from pertoken.advisor.plan.states import PowerBudget, States, joined, record_line
 from pertoken.advisor.present import Present
@@ -57,26 +57,15 @@ def _can_follow(problem: Problem, made: Chosen, index: int) -> bool:
     return problem.follows(made, index) and problem.worth([made | {index}])[0] is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """Description of one step."""
-
-    lever: Lever
-    title: str
-    replicas: tuple[int, int] | None
-    released: tuple[str, ...]
-    commands: tuple[str, ...]
-    undo: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    against: tuple[str, ...]
-
-
-def described(states: States, gathered: Present, applied: Chosen, index: int) -> Described:
-    """Return the description of a lever applied after the levers of `applied`."""
-    lever, applied_price = states.levers[index], states.price(applied) if applied else Estimate()
-    price = states.price(applied | {index})
+def step_after(states: States, gathered: Present, applied: Chosen, index: int, spend: int) -> Step:
+    """Return a lever as the step after the levers of `applied`; `spend`: the likely bill before it."""
+    lever, chosen = states.levers[index], applied | {index}
+    before, after = states.worth([applied, chosen])
+    assert before is not None and after is not None
+    bankable = _less(after.net, before.net)
+    price, applied_price = states.price(chosen), states.price(applied) if applied else Estimate()
     present = _left(states.composed(applied), applied_price)
-    proposed = _left(states.composed(applied | {index}), applied_price)
+    proposed = _left(states.composed(chosen), applied_price)
     # Start from the running replicas: pricing decided whether the step changes their number.
     named = {touched.removeprefix("service:") for touched in lever.touches}
     present = replace(present, services=tuple(replace(service, replicas=None) for service in present.services))
@@ -98,19 +87,35 @@ def described(states: States, gathered: Present, applied: Chosen, index: int) ->
     running = {deployment.deployment_id for deployment in present.deployments if deployment.device_ids}
     hosts = {key: name for key, name in gathered.addresses.hosts.items() if key in running}
     step = commands(difference, present, replace(gathered.addresses, hosts=hosts), decided)
-    return Described(
-        lever,
-        title(difference, present, decided),
-        next(iter(resized.values()), None),
-        released,
-        step.apply,
-        step.undo,
-        tuple(
-            assumption
-            for assumption in split_tier(price.assumptions)[1]
-            if assumption not in (*applied_price.assumptions, *whole_hosts(price.released))
+    record = lever.variant.record
+    return Step(
+        rule_id=lever.row.rule_id,
+        recommendation_id=lever.row.recommendation_id,
+        variant_key=lever.variant.key,
+        title=title(difference, present, decided),
+        where=lever.row.target,
+        risk=lever.variant.risk,
+        effort=lever.effort,
+        spend_before=spend,
+        spend_after=spend - bankable[LIKELY],
+        bankable=bankable,
+        capacity=_less(after.capacity, before.capacity),
+        slo=price.slo,
+        headroom=_headroom(price.latency),
+        replicas=next(iter(resized.values()), None),
+        released=released,
+        commands=step.apply,
+        undo=step.undo,
+        tier=lever.variant.tier,
+        assumptions=(
+            *(
+                assumption
+                for assumption in split_tier(price.assumptions)[1]
+                if assumption not in (*applied_price.assumptions, *whole_hosts(price.released))
+            ),
+            *(() if record is None else (record_line(lever.row.rule_id, record),)),
         ),
-        (
+        against=(
             *(objective for objective in price.against if objective not in applied_price.against),
             *(line for line in price.moving.lines if line not in applied_price.moving.lines),
         ),
@@ -241,50 +246,16 @@ def _steps(
     accepted: Sequence[int],
 ) -> list[Step]:
     """Return the steps in order. Each is priced on the earlier steps of its group; savings of groups add up."""
-    made = {index: group for group in choice.groups for index in group}
-    state_by_group = dict.fromkeys(choice.groups, (Chosen(), Saving()))
+    group_of = {index: group for group in choice.groups for index in group}
+    applied = dict.fromkeys(choice.groups, Chosen())
     steps = []
     for index in order:
-        applied, previous_saving = state_by_group[made[index]]
-        chosen = applied | {index}
-        (after,) = states.worth([chosen])
-        assert after is not None
-        what, price = described(states, gathered, applied, index), states.price(chosen)
-        bankable = _less(after.net, previous_saving.net)
-        steps.append(
-            Step(
-                rule_id=what.lever.row.rule_id,
-                recommendation_id=what.lever.row.recommendation_id,
-                variant_key=what.lever.variant.key,
-                title=what.title,
-                where=what.lever.row.target,
-                risk=what.lever.variant.risk,
-                effort=what.lever.effort,
-                spend_before=spend,
-                spend_after=spend - bankable[LIKELY],
-                bankable=bankable,
-                capacity=_less(after.capacity, previous_saving.capacity),
-                slo=price.slo,
-                accepted=index in accepted,
-                headroom=_headroom(price.latency),
-                replicas=what.replicas,
-                released=what.released,
-                commands=what.commands,
-                undo=what.undo,
-                conflicts=_excluded(index, states, clashes),
-                tier=what.lever.variant.tier,
-                assumptions=(*what.assumptions, *_record(what.lever)),
-                against=what.against,
-            )
-        )
-        spend -= bankable[LIKELY]
-        state_by_group[made[index]] = chosen, after
+        group = group_of[index]
+        step = step_after(states, gathered, applied[group], index, spend)
+        steps.append(replace(step, accepted=index in accepted, conflicts=_excluded(index, states, clashes)))
+        spend = step.spend_after
+        applied[group] |= {index}
     return steps
-
-
-def _record(lever: Lever) -> tuple[str, ...]:
-    record = lever.variant.record
-    return () if record is None else (record_line(lever.row.rule_id, record),)
 
 
 def _headroom(latencies: Latencies | None) -> Headroom | None:
@@ -350,9 +321,9 @@ def _reason(
     for planned, number in numbers.items():
         if (index, planned) in clashes:
             return f"conflicts with step {number} ({states.levers[planned].row.rule_id}): {clashes[index, planned]}"
-    beside = next(
-        (Chosen(group) for group in choice.groups if any(_meet(states, index, planned) for planned in group)), Chosen()
-    )
+    touches = states.levers[index].touches
+    meeting = (group for group in choice.groups if any(states.levers[planned].touches & touches for planned in group))
+    beside = Chosen(next(meeting, ()))
     for chosen in (Chosen(), beside):
         if (rule_id := chooser.missing(chosen, index)) is not None and chosen is beside:
             return f"{rule_id} has to come before it, and is not a step"
@@ -362,7 +333,3 @@ def _reason(
         if reason is not None:
             return reason if not chosen else f"together with the steps above: {reason}"
     return "it saves nothing in addition to the steps above" if beside else "it saves nothing"
-
-
-def _meet(states: States, first: int, second: int) -> bool:
-    return bool(states.levers[first].touches & states.levers[second].touches)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.advisor.changes.title import DEMAND, shown, with_unit
 from pertoken.advisor.checks import Candidate, candidate, refusal
@@ -24,10 +24,8 @@ from pertoken.state.knobs import InvalidEdit, knobs
 from pertoken.state.service import Demand, Service
 from pertoken.store.schema.shared import stable_id
 
-
-def commitments(base: Fleet, change: Candidate) -> tuple[Commitment, ...]:
-    """Return the new commitments of a change."""
-    return tuple(commitment for commitment in change.after.commitments if commitment not in base.commitments)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def covers(commitment: Commitment, host: Host) -> bool:
@@ -35,35 +33,6 @@ def covers(commitment: Commitment, host: Host) -> bool:
     placement = host.placement
     same = (placement.provider, placement.instance_type) == (commitment.provider, commitment.instance_type)
     return same and commitment.region in (None, placement.region)
-
-
-def committed_hosts(base: Fleet, change: Candidate) -> frozenset[int]:
-    """Return the ids of the hosts covered by the new commitments of a change."""
-    made = commitments(base, change)
-    return frozenset(host.host_id for host in base.hosts if any(covers(commitment, host) for commitment in made))
-
-
-def freed_devices(base: Fleet, change: Candidate) -> frozenset[int]:
-    """Return the ids of the devices that a change may free or add deployments to."""
-    after, devices = change.after, set[int]()
-    moving = {deployment.deployment_id for deployment in change.diff.removed}
-    for edit in change.diff.changes:
-        if edit.kind == "service" and edit.field in ("replicas", "schedule"):
-            moving |= {replica.deployment_id for replica in base.service(str(edit.target)).deployments}
-    for to in deployments_unlike(after, base):
-        present = base.deployment_of.get(to.deployment_id)
-        if present is None or present.device_ids != to.device_ids or (to.n_devices or 0) < len(present.device_ids):
-            devices.update(to.device_ids)
-            moving.add(to.deployment_id)
-    devices.update(held for key in moving if key in base.deployment_of for held in base.deployment(key).device_ids)
-    parts = base.partition_of
-    return frozenset(parts[device][0].device_id if device in parts else device for device in devices) & base.device_ids
-
-
-def acted_on(base: Fleet, change: Candidate, freed: frozenset[int]) -> frozenset[int]:
-    """Return the ids of the hosts that a change releases, and the hosts of `freed` devices."""
-    released = {host.host_id for host in change.diff.released}
-    return frozenset(base.device(device_id).host_id for device_id in freed) | released
 
 
 LEFT_OUT = "you left it out"
@@ -104,17 +73,34 @@ class Lever:
     @cached_property
     def freed(self) -> frozenset[int]:
         """Ids of the devices that it may free or add deployments to."""
-        return freed_devices(self.base, self.change)
+        base, after, devices = self.base, self.change.after, set[int]()
+        moving = {deployment.deployment_id for deployment in self.change.diff.removed}
+        for edit in self.change.diff.changes:
+            if edit.kind == "service" and edit.field in ("replicas", "schedule"):
+                moving |= {replica.deployment_id for replica in base.service(str(edit.target)).deployments}
+        for to in deployments_unlike(after, base):
+            present = base.deployment_of.get(to.deployment_id)
+            if present is None or present.device_ids != to.device_ids or (to.n_devices or 0) < len(present.device_ids):
+                devices.update(to.device_ids)
+                moving.add(to.deployment_id)
+        devices.update(held for key in moving if key in base.deployment_of for held in base.deployment(key).device_ids)
+        parts = base.partition_of
+        whole_devices = {parts[device][0].device_id if device in parts else device for device in devices}
+        return base.device_ids & whole_devices
 
     @cached_property
     def hosts(self) -> frozenset[int]:
         """Ids of the hosts that it releases, and the hosts of `freed`."""
-        return acted_on(self.base, self.change, self.freed)
+        released = {host.host_id for host in self.change.diff.released}
+        return frozenset(self.base.device(device_id).host_id for device_id in self.freed) | released
 
     @cached_property
     def committed(self) -> frozenset[int]:
         """Ids of the hosts covered by its commitments."""
-        return committed_hosts(self.base, self.change)
+        made = [commitment for commitment in self.change.after.commitments if commitment not in self.base.commitments]
+        return frozenset(
+            host.host_id for host in self.base.hosts if any(covers(commitment, host) for commitment in made)
+        )
 
     @cached_property
     def is_commitment(self) -> bool:
@@ -178,7 +164,7 @@ def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Lim
     return refused.reason if refused is not None else Lever(base, row, variant, change)
 
 
-T = TypeVar("T", Service, Deployment, Demand, Device)
+Record = TypeVar("Record", bound="DataclassInstance")
 MAX_SHOWN = 60
 """Maximum characters of a value in a reason."""
 
@@ -298,8 +284,8 @@ def _both(first: Expectation | None, second: Expectation | None) -> Expectation 
     return Expectation(first.low * second.low, first.likely * second.likely, first.high * second.high, sources)
 
 
-def _three_way(original: T, after: T, current: T, label: str, names: tuple[str, ...]) -> T:
-    values: dict[str, Any] = {}
+def _three_way(original: Record, after: Record, current: Record, label: str, names: tuple[str, ...]) -> Record:
+    values: dict[str, object] = {}
     for name in names:
         old, new, current_value = getattr(original, name), getattr(after, name), getattr(current, name)
         if new is old or new == old or current_value == new:  # most values are the same object
@@ -321,15 +307,15 @@ def _placement(original: Placement, after: Placement, current: Placement) -> Pla
     """Return the placement of two changes; None if they set a part otherwise, or one is to an offer of its own."""
     if any(placement.offer or placement.purchase == "per_token" for placement in (after, current)):
         return None
-    values: dict[str, Any] = {}
+    merged = []
     for part in _PARTS:
         old, new, current_values = (
             {name: getattr(placement, name) for name in part} for placement in (original, after, current)
         )
         if old not in (new, current_values) and new != current_values:
             return None
-        values |= current_values if new == old else new
-    return Placement(**values)
+        merged.append(current_values if new == old else new)
+    return Placement(**{name: value for values in merged for name, value in values.items()})
 
 
 def _hosts(merge: _Merge) -> tuple[Host, ...]:
@@ -366,7 +352,7 @@ def _refuse_missing_devices(merged: Fleet, merge: _Merge) -> None:
                 raise Conflict(f"{deployment.name} runs on a device that is released")
 
 
-def _names(kind: Any, without: tuple[str, ...]) -> tuple[str, ...]:
+def _names(kind: type, without: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.compare and field.name not in without)
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from pertoken.forecast.tiers import Tier
-from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
 from pertoken.savings.sensitivity import Sensitivity
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pertoken.advisor.checks import held
 from pertoken.advisor.plan.levers import Lever, reapplied
 from pertoken.catalog.market import Market
-from pertoken.forecast.served import Abstained
 from pertoken.proof.recommendation import RecordLine
 from pertoken.proof.track_record import corrected_saving
 from pertoken.savings.context import Context
@@ -215,19 +215,6 @@ class States:
             return None
         saving, by = price.saving or Saving(), self.correction(chosen)
         return saving if by is None else by.saving(saving)
-
-
-def held(price: Estimate) -> Estimate | str:
-    """Return an estimate with known latency that keeps the objectives; else the reason why it does not."""
-    try:
-        word, sentence = price.verdict
-    except Abstained as reason:
-        return f"whether the SLO is kept is unknown: {reason}"
-    if word == "fail":
-        return f"it would miss the SLO: {sentence}"
-    if word == "unknown":
-        return f"whether the SLO is kept is unknown: {sentence or 'its latency is not forecast'}"
-    return price
 
 
 def joined(combinations: Iterable[Saving]) -> Saving:

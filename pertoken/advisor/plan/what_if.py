@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import nan
 from typing import TypeVar
 
 from pertoken.advisor.present import Present
@@ -124,12 +125,9 @@ def slo_of(text: str) -> tuple[str, Slo]:
 
 def price_of(text: str) -> Price:
     """Return the price of `H100=2.10`, USD per device-hour, in force at any time. Raises BadInput."""
-    selector, separator, amount = text.rpartition("=")
-    try:
-        usd = float(amount)
-    except ValueError:
-        usd = -1.0
-    if not separator or not selector.strip() or not 0 <= usd <= MAX_USD_PER_HOUR:
+    selector, _, amount = text.rpartition("=")
+    usd = _number(amount)
+    if not selector.strip() or not 0 <= usd <= MAX_USD_PER_HOUR:
         raise BadInput(
             f"--price {text!r}: write DEVICE=USD, such as H100=2.10: words of a device's name, then dollars per "
             f"device-hour from 0 to {MAX_USD_PER_HOUR:,.0f}"
@@ -139,10 +137,7 @@ def price_of(text: str) -> Price:
 
 def traffic_of(text: str) -> float:
     """Return the factor of `1.5`. Raises BadInput."""
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = -1.0
+    factor = _number(text)
     if not 0 < factor <= MAX_TRAFFIC:
         raise BadInput(f"--traffic {text!r}: use a number above 0 and up to {MAX_TRAFFIC:g}, such as 1.5")
     return factor
@@ -150,13 +145,18 @@ def traffic_of(text: str) -> float:
 
 def tariff_of(text: str) -> float:
     """Return the US dollars per kilowatt-hour of `0.12`. Raises BadInput."""
-    try:
-        usd = float(text)
-    except ValueError:
-        usd = -1.0
+    usd = _number(text)
     if not 0 < usd <= MAX_USD_PER_KWH:
         raise BadInput(f"--tariff {text!r}: use US dollars per kWh above 0 and up to {MAX_USD_PER_KWH:g}, such as 0.12")
     return usd
+
+
+def _number(text: str) -> float:
+    """Return a number; NaN, which is in no range, for other texts."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def what_if_of(text: str) -> WhatIf:

@@ -16,7 +16,8 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from pertoken.advisor.worker.child import Source
+from pertoken.advisor.worker.child import Loaded
+from pertoken.advisor.worker.child import Source as Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
@@ -111,9 +112,19 @@ def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Plugin, 
     for file in tried:
         if not file.is_file():  # a file in an unreadable folder raises OSError
             raise BadInput(f"--rule {file}: no such file")
-    plugins = (*_allowed(installed(), settings), *_drop_ins(settings.folder / DROP_IN), *_named(settings))
+    drop_in = settings.folder / DROP_IN
+    drop_ins = _of_folder(drop_in) if drop_in.is_dir() else ()
     off = set(disabled(settings.folder))
-    kept = tuple(_disabled(candidate) if candidate.name in off else candidate for candidate in plugins)
+    kept = [
+        replace(
+            plugin,
+            permission=Permission.DISABLED,
+            reason=f"switched off; `pertoken rules enable {plugin.name}` switches it on",
+        )
+        if plugin.name in off
+        else plugin
+        for plugin in (*_allowed(installed(), settings), *drop_ins, *_named(settings))
+    ]
     tried_plugins = tuple(Plugin(file.stem, str(file), file=file, tried=True) for file in tried)
     # A tried file replaces an installed one of the same name, because both define the same rule ids.
     names = {file.name for file in tried}
@@ -142,11 +153,6 @@ def _origin_of(installed: Distribution | None) -> tuple[str | None, str | None, 
     return f"{name} {version}", name, version
 
 
-def _disabled(plugin: Plugin) -> Plugin:
-    reason = f"switched off; `pertoken rules enable {plugin.name}` switches it on"
-    return replace(plugin, permission=Permission.DISABLED, reason=reason)
-
-
 def _allowed(plugins: Iterable[Plugin], settings: Settings) -> Iterator[Plugin]:
     denied = {_normal(name) for name in settings.advisor_deny}
     allowed = None if settings.advisor_allow is None else {APP, *map(_normal, settings.advisor_allow)}
@@ -164,11 +170,6 @@ def _allowed(plugins: Iterable[Plugin], settings: Settings) -> Iterator[Plugin]:
 def _normal(distribution: str) -> str:
     """Return a distribution's name as package indexes compare it (packaging.python.org, name normalization)."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
-
-
-def _drop_ins(folder: Path) -> Iterator[Plugin]:
-    if folder.is_dir():
-        yield from _of_folder(folder)
 
 
 def _named(settings: Settings) -> Iterator[Plugin]:
@@ -226,30 +227,13 @@ OWN_RULES = "pertoken.plugins."
 """Where the modules of this program's rules are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Result of loading a plugin."""
-
-    name: str
-    """Name of the plugin, or the id of a rule with invalid options."""
-    origin: str
-    """The distribution and version, or the file."""
-    rules: tuple[Rule, ...] = ()
-    """Rules to run, with their configured options."""
-    error: str | None = None
-    """Traceback of a failed load, or one line on why it was not loaded."""
-    plugin: Plugin | None = None
-    disabled: tuple[Rule, ...] = ()
-    """Rules that a person switched off by id; they were loaded with the others of the plugin."""
-
-
 def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
     """Run the module of a plugin, if permitted; return its rules, then one error for each rule with invalid options.
 
     Raises whatever the module raises, ValueError if it defines no rule.
     """
     if plugin.permission is not Permission.ALLOWED:
-        return (Loaded(plugin.name, plugin.origin, error=plugin.fault, plugin=plugin),)
+        return (Loaded(plugin.name, error=plugin.fault),)
     rules = rules_of(_module_of(plugin))
     off = () if plugin.tried else disabled(settings.folder)
     running, wrong = [], []
@@ -260,9 +244,9 @@ def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
         if isinstance(configured, Rule):
             running.append(configured)
         else:
-            wrong.append(Loaded(declared.rule_id, plugin.origin, error=configured, plugin=plugin))
+            wrong.append(Loaded(declared.rule_id, error=configured))
     switched_off = tuple(rule for rule in rules if rule.rule_id in off)
-    return Loaded(plugin.name, plugin.origin, tuple(running), plugin=plugin, disabled=switched_off), *wrong
+    return Loaded(plugin.name, tuple(running), disabled=switched_off), *wrong
 
 
 def source_of(plugin: Plugin, settings: Settings) -> Source:

@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from pertoken.advisor.changes.title import PricingChoices, title
 from pertoken.advisor.checks import refuse_impossible, refuse_other_changes
@@ -219,19 +218,28 @@ def _checked(file: Path, limits: Limits) -> CheckedFile:
     if run.failed is not None:
         return CheckedFile(file, failed=run.failed, output=run.output)
     try:
-        return CheckedFile(file, tuple(map(_received, run.returned)), output=run.output)
+        return CheckedFile(file, _received(run.returned), output=run.output)
     except (ValueError, LookupError, TypeError, AttributeError):
         return CheckedFile(file, failed="it returned an invalid message", output=run.output)
 
 
-def _check_file(file: Path) -> list[dict[str, Any]]:
+def _check_file(file: Path) -> list[dict[str, object]]:
     return [asdict(_check(rule)) for rule in rules_in(file)]
 
 
-def _received(sent: Any) -> Checked:
-    """Return a worker's report on one rule, validated, because the rule may have changed it."""
-    got = tuple((storable(name), tuple(map(storable, lines))) for name, lines in sent["got"])
-    return Checked(storable(sent["rule_id"]), storable(sent["title"]), got, tuple(map(storable, sent["faults"])))
+def _received(sent: object) -> tuple[Checked, ...]:
+    """Return a worker's reports on rules, validated, because a rule may have changed them."""
+    if not isinstance(sent, list):
+        raise ValueError("no list of rules")
+    return tuple(
+        Checked(
+            storable(rule["rule_id"]),
+            storable(rule["title"]),
+            tuple((storable(name), tuple(map(storable, lines))) for name, lines in rule["got"]),
+            tuple(map(storable, rule["faults"])),
+        )
+        for rule in sent
+    )
 
 
 def _check(rule: Rule) -> Checked:

@@ -6,5 +6,5 @@ Front door:
   any other job under the same restrictions.
 - `worker.child`: `Source`, a plugin as a worker loads it; inputs of rules, resource limits, and `Confinement`, the
   kernel restrictions of a plugin's rules.
-- `worker.wire`: states as JSON, and texts as they can be stored.
+- `worker.wire`: states as JSON, texts as they can be stored, messages and tracebacks.
 """

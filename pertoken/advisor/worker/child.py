@@ -15,7 +15,6 @@ import ctypes
 import errno
 import faulthandler
 import gc
-import importlib
 import inspect
 import io
 import json
@@ -29,14 +28,13 @@ import struct
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self
+from typing import NoReturn
 
-from pertoken.advisor.worker.wire import encoded, storable, type_name
+from pertoken.advisor.worker.wire import Batch, Json, encoded, plugin_trace, send, trace
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import SERIES
@@ -45,6 +43,153 @@ from pertoken.settings.keys import options_of
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
+
+SubjectKey = tuple[str, int | str]
+"""Kind and id of a subject of evidence: `("host", 7)`."""
+
+Measured = Mapping[SubjectKey, Evidence]
+"""Evidence of one window, by subject."""
+
+Target = Deployment | Service | None
+"""Target of a call; None is the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part of the targets of an advice run, which one process takes from reading their load to pricing."""
+
+    services: frozenset[str] | None = None
+    """Names of the services; their deployments are targets, too. None: all."""
+    fleet: bool = True
+    """Whether rules over the fleet run."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The present fleet with its evidence, and the targets for which rules run."""
+
+    fleet: Fleet
+    market: Market
+    measured: Measured
+    """Evidence of the window of the run."""
+    windows: Mapping[int, Measured] = field(default_factory=dict)
+    """Evidence of windows of rules, by length in seconds. Other rules get the window of the run."""
+    shard: Shard = field(default_factory=Shard)
+
+    def over(self, window_s: int | None) -> Measured:
+        """Return the evidence of the window of a rule; None: the window of the run."""
+        return self.measured if window_s is None else self.windows.get(window_s, self.measured)
+
+    def targets(self, scope: str) -> tuple[Target, ...]:
+        """Return the targets of a rule with this scope (`deployment`, `service` or `fleet`), in call order."""
+        return self._targets[scope]
+
+    def position(self, target: Target) -> int:
+        """Return the position of a target in its scope across all shards."""
+        return 0 if target is None else self._positions[subject_key(target)]
+
+    def count(self, scope: str) -> int:
+        """Return the number of targets of a scope in all shards."""
+        return len(self._all_targets[scope])
+
+    @cached_property
+    def _all_targets(self) -> Mapping[str, tuple[Target, ...]]:
+        return {"deployment": self.fleet.deployments, "service": self.fleet.services, "fleet": (None,)}
+
+    @cached_property
+    def _targets(self) -> Mapping[str, tuple[Target, ...]]:
+        return {scope: tuple(filter(self._has, targets)) for scope, targets in self._all_targets.items()}
+
+    @cached_property
+    def _positions(self) -> Mapping[SubjectKey, int]:
+        subjects = (self.fleet.deployments, self.fleet.services)
+        return {subject_key(target): position for targets in subjects for position, target in enumerate(targets)}
+
+    def _has(self, target: Target) -> bool:
+        """Return whether a target is in the shard: a deployment is where the first of its services is."""
+        if target is None:
+            return self.shard.fleet
+        if self.shard.services is None:
+            return True
+        name = target.name if isinstance(target, Service) else self.fleet.listed_by[target.deployment_id][0]
+        return name in self.shard.services
+
+    def seen(self, target: Target, window_s: int | None) -> Evidence | FleetEvidence:
+        """Return fresh evidence of a target in the window of a rule, with no series marked as read."""
+        measured = self.over(window_s)
+        if target is None:
+            return FleetEvidence(measured)
+        evidence = measured.get(subject_key(target))
+        return Evidence({}) if evidence is None else evidence.fresh()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of rules; each applies to one process, which runs one rule."""
+
+    call_s: float = 10.0
+    """Wall time of one rule for one target, and of loading a plugin."""
+    rule_s: float = 60.0
+    """Wall time of one rule for all its targets."""
+    plugin_s: float = 300.0
+    """Wall time of a plugin with all its rules, and CPU time of each of its processes."""
+    memory_bytes: int = 2 * 2**30
+    """Address space in addition to the advisor's."""
+    output_bytes: int = 2**20
+    """Bytes printed for one target, and of each file in the temporary folder."""
+    kept_chars: int = 4000
+    """Characters of printed output to keep, from its end."""
+    proposals: int = 1000
+    """Proposals and refusals for one target."""
+    call_bytes: int = 4 * 2**20
+    """Bytes returned by a rule for one target."""
+    returned_bytes: int = 64 * 2**20
+    """Bytes returned by all rules of a worker."""
+
+    @classmethod
+    def of_call(cls, call_s: float) -> "Limits":
+        """Return limits in proportion to the maximum duration of one call."""
+        return cls(call_s=call_s, rule_s=6 * call_s, plugin_s=30 * call_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Rules of one plugin, or why they were not loaded."""
+
+    name: str
+    """Name of the plugin, or the id of a rule with invalid options."""
+    rules: tuple[Rule, ...] = ()
+    """Rules to run, with their configured options."""
+    error: str | None = None
+    """Traceback of a failed load, or one line on why it was not loaded."""
+    disabled: tuple[Rule, ...] = ()
+    """Rules that a person switched off by id; they were loaded with the others of the plugin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A plugin that was not imported yet."""
+
+    name: str
+    origin: str
+    """The distribution and version, or the file."""
+    group: str
+    """The distribution or the file: consecutive sources with the same group share a worker."""
+    load: Callable[[], Iterable[Loaded]]
+    """Import it in a worker; any error is an error of the plugin."""
+    own: bool = False
+    """Whether it is code of this program, which the conformity suite tests: its rules change nothing of each other."""
+
+
+PIPE = 3
+"""File descriptor on which a worker reports."""
+Task = Callable[[Limits], None]
+"""Work of one restricted process; it reports on the pipe."""
+MAX_PROCESSES = 1024
+"""Maximum processes and threads of a worker, if it has its own namespace in which they are counted."""
+
+
+# -- restrictions by the kernel --------------------------------------------------------------------------------------
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -170,157 +315,6 @@ def _no_sockets() -> str | None:
 
 def _error() -> str:
     return os.strerror(ctypes.get_errno())
-
-
-SubjectKey = tuple[str, int | str]
-"""Kind and id of a subject of evidence: `("host", 7)`."""
-
-Measured = Mapping[SubjectKey, Evidence]
-"""Evidence of one window, by subject."""
-
-Target = Deployment | Service | None
-"""Target of a call; None is the fleet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Part of the targets of an advice run, which one process takes from reading their load to pricing."""
-
-    services: frozenset[str] | None = None
-    """Names of the services; their deployments are targets, too. None: all."""
-    fleet: bool = True
-    """Whether rules over the fleet run."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The present fleet with its evidence, and the targets for which rules run."""
-
-    fleet: Fleet
-    market: Market
-    measured: Measured
-    """Evidence of the window of the run."""
-    windows: Mapping[int, Measured] = field(default_factory=dict)
-    """Evidence of windows of rules, by length in seconds. Other rules get the window of the run."""
-    shard: Shard = field(default_factory=Shard)
-
-    def over(self, window_s: int | None) -> Measured:
-        """Return the evidence of the window of a rule; None: the window of the run."""
-        return self.measured if window_s is None else self.windows.get(window_s, self.measured)
-
-    def targets(self, scope: str) -> tuple[Target, ...]:
-        """Return the targets of a rule with this scope (`deployment`, `service` or `fleet`), in call order."""
-        return self._targets[scope]
-
-    def place(self, target: Target) -> int:
-        """Return the position of a target in its scope across all shards."""
-        return 0 if target is None else self._places[subject_key(target)]
-
-    def count(self, scope: str) -> int:
-        """Return the number of targets of a scope in all shards."""
-        return len(self._all_targets[scope])
-
-    @cached_property
-    def _all_targets(self) -> Mapping[str, tuple[Target, ...]]:
-        return {"deployment": self.fleet.deployments, "service": self.fleet.services, "fleet": (None,)}
-
-    @cached_property
-    def _targets(self) -> Mapping[str, tuple[Target, ...]]:
-        return {scope: tuple(filter(self._has, targets)) for scope, targets in self._all_targets.items()}
-
-    @cached_property
-    def _places(self) -> Mapping[SubjectKey, int]:
-        subjects = (self.fleet.deployments, self.fleet.services)
-        return {subject_key(target): position for targets in subjects for position, target in enumerate(targets)}
-
-    def _has(self, target: Target) -> bool:
-        """Return whether a target is in the shard: a deployment is where the first of its services is."""
-        if target is None:
-            return self.shard.fleet
-        if self.shard.services is None:
-            return True
-        name = target.name if isinstance(target, Service) else self.fleet.listed_by[target.deployment_id][0]
-        return name in self.shard.services
-
-    def seen(self, target: Target, window_s: int | None) -> Evidence | FleetEvidence:
-        """Return fresh evidence of a target in the window of a rule, with no series marked as read."""
-        measured = self.over(window_s)
-        if target is None:
-            return FleetEvidence(measured)
-        evidence = measured.get(subject_key(target))
-        return Evidence({}) if evidence is None else evidence.fresh()
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of rules; each applies to one process, which runs one rule."""
-
-    call_s: float = 10.0
-    """Wall time of one rule for one target, and of loading a plugin."""
-    rule_s: float = 60.0
-    """Wall time of one rule for all its targets."""
-    plugin_s: float = 300.0
-    """Wall time of a plugin with all its rules, and CPU time of each of its processes."""
-    memory_bytes: int = 2 * 2**30
-    """Address space in addition to that of the advisor."""
-    output_bytes: int = 2**20
-    """Bytes printed for one target, and of each file in the temporary folder."""
-    kept_chars: int = 4000
-    """Characters of printed output to keep, from its end."""
-    proposals: int = 1000
-    """Proposals and refusals for one target."""
-    call_bytes: int = 4 * 2**20
-    """Bytes returned by a rule for one target."""
-    returned_bytes: int = 64 * 2**20
-    """Bytes returned by all rules of a worker."""
-
-    @classmethod
-    def of_call(cls, call_s: float) -> "Limits":
-        """Return limits in proportion to the maximum duration of one call."""
-        return cls(call_s=call_s, rule_s=6 * call_s, plugin_s=30 * call_s)
-
-
-class LoadedRules(Protocol):
-    """Rules loaded from one plugin, or why they were not."""
-
-    @property
-    def name(self) -> str:
-        """Name in error messages."""
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules to run."""
-
-    @property
-    def disabled(self) -> tuple[Rule, ...]:
-        """The rules that a person switched off."""
-
-    @property
-    def error(self) -> str | None:
-        """Why its rules do not run; None if they do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A plugin that was not imported yet."""
-
-    name: str
-    origin: str
-    """The distribution and version, or the file."""
-    group: str
-    """The distribution or the file: consecutive sources with the same group share a worker."""
-    load: Callable[[], Iterable[LoadedRules]]
-    """Import it in a worker; any error is an error of the plugin."""
-    own: bool = False
-    """Whether it is code of this program, which the conformity suite tests: its rules change nothing of each other."""
-
-
-PIPE = 3
-"""File descriptor on which a worker reports."""
-Task = Callable[[Limits], None]
-"""Work of one restricted process; it reports on the pipe."""
-MAX_PROCESSES = 1024
-"""Maximum processes and threads of a worker, if it has its own namespace in which they are counted."""
 
 
 # -- the supervisor and the keeper ---------------------------------------------------------------------------------
@@ -466,7 +460,7 @@ def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> 
     task(limits)
 
 
-def do_job(job: Callable[[], Any], limits: Limits) -> None:
+def do_job(job: Callable[[], object], limits: Limits) -> None:
     """Report the result of a job as JSON, or its traceback."""
     try:
         with _timed(limits):
@@ -553,7 +547,7 @@ def _timed(limits: Limits) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _described(rule: Rule) -> dict[str, Any]:
+def _described(rule: Rule) -> Json:
     declared = () if rule.options is None else options_of(type(rule.options))
     return {
         "rule_id": rule.rule_id,
@@ -566,17 +560,16 @@ def _described(rule: Rule) -> dict[str, Any]:
         "options": [
             [
                 option.name,
-                *map(_option_text, (getattr(rule.options, option.name), option.default)),
+                *(
+                    "not set" if value is None else str(value)
+                    for value in (getattr(rule.options, option.name), option.default)
+                ),
                 option.domain,
                 option.meaning,
             ]
             for option in declared
         ],
     }
-
-
-def _option_text(value: object) -> str:
-    return "not set" if value is None else str(value)
 
 
 def _printed(limits: Limits) -> str:
@@ -600,17 +593,17 @@ def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
         send(PIPE, **message)
 
 
-def _messages(rule: Rule, inputs: Inputs, limits: Limits) -> Iterator[dict[str, Any]]:
+def _messages(rule: Rule, inputs: Inputs, limits: Limits) -> Iterator[Json]:
     """Run a rule for each of its targets, and yield the reports."""
     for target in inputs.targets(rule.scope):
         yield {"call": _call(rule, target, inputs, limits) | {"output": _printed(limits)}}
 
 
-def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[str, Any]:
+def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> Json:
     """Run a rule for one target; return its yielded values or its error, and the series that it read."""
     seen = inputs.seen(target, rule.window_s)
     given = {"seen": seen, "now": target, "service": target, "fleet": inputs.fleet, "market": inputs.market}
-    message: dict[str, Any] = {}
+    message: Json = {}
     try:
         with _timed(limits):
             message["yielded"] = _yielded(rule(**{name: given[name] for name in rule.needs}), inputs, limits)
@@ -624,7 +617,7 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[st
     return message
 
 
-def _yielded(yielded: Any, inputs: Inputs, limits: Limits) -> str:
+def _yielded(yielded: Iterable[object] | None, inputs: Inputs, limits: Limits) -> str:
     sent: list[str] = []
     size = 0
     for record in () if yielded is None else yielded:
@@ -650,103 +643,3 @@ def _read(seen: Evidence | FleetEvidence) -> list[tuple[SubjectKey | None, list[
     if isinstance(seen, FleetEvidence):
         return [(subject, list(evidence.read)) for subject, evidence in seen.read]
     return [(None, list(seen.read))] if seen.read else []
-
-
-# -- messages: one JSON object per line, and tracebacks as text ------------------------------------------------------
-
-_PROGRAM = Path(__file__).parents[2]
-_IMPORTER = Path(importlib.__file__).parent
-MAX_TRACE = 20_000
-"""Characters of a traceback to keep, from its end."""
-
-
-BATCH_S = 0.1
-"""Time for which messages of a batch are kept, seconds."""
-
-
-def send(pipe: int, **message: Any) -> None:
-    """Write one message."""
-    _write(pipe, _line(message))
-
-
-class Batch:
-    """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
-
-    def __init__(self, pipe: int) -> None:
-        self._pipe = pipe
-        self._lines: list[bytes] = []
-        self._written = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-
-    def send(self, **message: Any) -> None:
-        """Write one message with those that follow it within `BATCH_S`."""
-        self._lines.append(_line(message))
-        if time.monotonic() - self._written >= BATCH_S:
-            self._flush()
-
-    def _flush(self) -> None:
-        _write(self._pipe, b"".join(self._lines))
-        self._lines.clear()
-        self._written = time.monotonic()
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    """Return a message as a line that begins with a line break, in case a process ended in the middle of another."""
-    return f"\n{json.dumps(message)}\n".encode()
-
-
-def _write(pipe: int, data: bytes) -> None:
-    remaining = memoryview(data)
-    while remaining:
-        remaining = remaining[os.write(pipe, remaining) :]
-
-
-def trace(error: BaseException) -> str:
-    """Return a traceback as text that can be stored."""
-    return _text(error, traceback.TracebackException.from_exception)
-
-
-def plugin_trace(error: BaseException) -> str:
-    """Return the traceback of a plugin's error as text that can be stored: only the plugin's calls, then the error.
-
-    Calls of this program are left out, because they do not help the plugin's author.
-    """
-    return _text(error, _of_plugin)
-
-
-def _of_plugin(error: BaseException) -> traceback.TracebackException:
-    failure = traceback.TracebackException.from_exception(error)
-    seen: list[traceback.TracebackException | None] = [failure]
-    while seen:
-        error_in_chain = seen.pop()
-        if error_in_chain is not None:
-            error_in_chain.stack = _calls_of_plugin(error_in_chain.stack)
-            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
-    return failure
-
-
-def _calls_of_plugin(stack: traceback.StackSummary) -> Any:
-    """Return the calls outside this program and Python's import; None if there are none."""
-    plugin_frames = [frame for frame in stack if not _is_around(frame.filename)]
-    return traceback.StackSummary.from_list(plugin_frames) if plugin_frames else None
-
-
-@lru_cache
-def _is_around(name: str) -> bool:
-    file = Path(name)
-    if name.startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
-        return True
-    return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
-
-
-def _text(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
-    try:
-        text = "".join(made(error).format()).strip()
-    except BaseException:  # an error that cannot be formatted, for example because its methods fail
-        text = f"{type_name(error)} (its traceback cannot be formatted)"
-    return storable(text[-MAX_TRACE:])

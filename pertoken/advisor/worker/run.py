@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TypeVar
 
 from pertoken.advisor.worker.child import (
-    MAX_TRACE,
     Confinement,
     Inputs,
     Limits,
@@ -33,7 +32,7 @@ from pertoken.advisor.worker.child import (
     run_together,
     supervise,
 )
-from pertoken.advisor.worker.wire import MAX_TEXT, storable
+from pertoken.advisor.worker.wire import MAX_TEXT, MAX_TRACE, Json, storable
 from pertoken.evidence import EPOCHS
 from pertoken.metrics import SERIES
 from pertoken.rule import MAX_WINDOW_S, MIN_WINDOW_S, PARAMETERS, SECTIONS
@@ -230,13 +229,13 @@ class Worker:
         targets = () if self._rule is None else self._targets(self._rule)
         return len(self._rule.calls) / len(targets) if self._rule is not None and targets else 0.0
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: Json) -> None:
         plugin = self._runs[self._index]
         match message:
-            case {"confined": [network, files, processes]}:
-                plugin.confinement = Confinement(*(text and _text(text) for text in (network, files, processes)))
+            case {"confined": [_, _, _] as reasons}:
+                plugin.confinement = Confinement(*(None if reason is None else _text(reason) for reason in reasons))
                 self._step = f"loading {plugin.source.name}"
-            case {"rules": rules, "disabled": disabled, "errors": errors, "output": output}:
+            case {"rules": list(rules), "disabled": list(disabled), "errors": list(errors), "output": output}:
                 plugin.rules = [RuleRun(_rule_info(rule)) for rule in rules]
                 plugin.disabled = [_rule_info(rule) for rule in disabled]
                 plugin.errors = [(_text(name), _text(why, MAX_TRACE)) for name, why in errors]
@@ -246,8 +245,8 @@ class Worker:
                 self._step = f"running {self._rule.rule.rule_id}"
             case {"call": dict(call)} if self._rule is not None:
                 self._rule.calls.append(_call(self._targets(self._rule)[len(self._rule.calls)], call))
-            case {"ended": reason, "seconds": seconds, "output": output} if self._rule is not None:
-                self._rule.seconds = float(seconds)
+            case {"ended": reason, "seconds": float(seconds), "output": output} if self._rule is not None:
+                self._rule.seconds = seconds
                 self._cut(self._rule, _text(reason or "ended its process"), _text(output))
                 self._rule.done = True
                 self._rule = None
@@ -283,55 +282,68 @@ class Worker:
 def ended(rule: RuleInfo, target: Target, reason: str, inputs: Inputs, output: str = "") -> Call:
     """Return the call of a rule that ended early at a target, so that it is not run for those after it."""
     count = inputs.count(rule.scope)
-    after = count - inputs.place(target) - 1
+    after = count - inputs.position(target) - 1
     more = f"; it was not run for {after} more of {count} targets" if after else ""
     return Call(target, failed=f"{reason}{more}", output=output, ended=True)
 
 
-def _text(value: Any, limit: int = MAX_TEXT) -> str:
-    if type(value) is not str:
-        raise ValueError("a text is missing")
-    return storable(value[-limit:])
+T = TypeVar("T")
 
 
-def _rule_info(sent: Any) -> RuleInfo:
-    rule_id, title, needs = _text(sent["rule_id"]), _text(sent["title"]), sent["needs"]
-    sections = {name: _text(sent["sections"][name]) for name in SECTIONS}
-    window_s = sent["window_s"]
-    series = sent["series"]
-    in_range = window_s is None or (type(window_s) is int and MIN_WINDOW_S <= window_s <= MAX_WINDOW_S)
+def _checked(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise ValueError(f"no {kind.__name__}")
+    return value
+
+
+def _text(value: object, limit: int = MAX_TEXT) -> str:
+    return storable(_checked(value, str)[-limit:])
+
+
+def _rule_info(sent: Json) -> RuleInfo:
+    rule_id, title, needs = _text(sent["rule_id"]), _text(sent["title"]), _checked(sent["needs"], list)
+    sections, options = _checked(sent["sections"], dict), _checked(sent["options"], list)
+    window_s = None if sent["window_s"] is None else _checked(sent["window_s"], int)
+    series = None if sent["series"] is None else _checked(sent["series"], list)
+    in_range = window_s is None or MIN_WINDOW_S <= window_s <= MAX_WINDOW_S
     inputs_known = set(needs) <= set(PARAMETERS) and set(series or ()) <= set(SERIES)
     if not RULE_ID.fullmatch(rule_id) or not inputs_known or not in_range:
         raise ValueError("a rule that was not made by the decorator")
-    options = tuple(OptionValue(*map(_text, option)) for option in sent["options"])
-    reads = None if series is None else tuple(map(_text, series))
-    return RuleInfo(rule_id, title, sections, tuple(needs), _text(sent["body"]), options, window_s, reads)
+    return RuleInfo(
+        rule_id,
+        title,
+        {name: _text(sections[name]) for name in SECTIONS},
+        tuple(needs),
+        _text(sent["body"]),
+        tuple(OptionValue(*map(_text, option)) for option in options),
+        window_s,
+        None if series is None else tuple(map(_text, series)),
+    )
 
 
-def _call(target: Target, sent: Mapping[str, Any]) -> Call:
+def _call(target: Target, sent: Json) -> Call:
     try:
         output, failed, blocked = _text(sent["output"]), sent.get("failed"), sent.get("blocked")
         read = tuple(
             (None if subject is None else _subject(subject), tuple(map(_series, names)))
-            for subject, names in sent["read"]
+            for subject, names in _checked(sent["read"], list)
         )
-        if blocked is not None and blocked[0] in SERIES:
-            return Call(target, read=read, blocked=(_series(blocked[0]), _text(blocked[1])), output=output)
+        if blocked is not None:
+            series, remedy = _checked(blocked, list)
+            return Call(target, read=read, blocked=(_series(series), _text(remedy)), output=output)
         if failed is not None:
             return Call(target, read=read, failed=_text(failed, MAX_TRACE), output=output)
-        return Call(target, sent["yielded"], read, output=output)
+        return Call(target, _checked(sent["yielded"], str), read, output=output)
     except (ValueError, LookupError, TypeError):
         return Call(target, failed="the rule returned an invalid result: it changed its inputs")
 
 
-def _subject(sent: Any) -> SubjectKey:
-    kind, key = sent
-    if type(key) not in (int, str):
-        raise ValueError("no subject")
-    return _text(kind), key
+def _subject(sent: object) -> SubjectKey:
+    kind, key = _checked(sent, list)
+    return _text(kind), _checked(key, str) if isinstance(key, str) else _checked(key, int)
 
 
-def _series(name: Any) -> str:
+def _series(name: object) -> str:
     if name not in SERIES and name != EPOCHS:
         raise ValueError("no series")
     return str(name)
@@ -423,7 +435,7 @@ def _end(pid: int, reader: int) -> None:
 class JobRun:
     """Result of a job."""
 
-    returned: Any = None
+    returned: object = None
     """Decoded JSON; untrusted, because the job may have run code of a plugin."""
     failed: str | None = None
     """Why it has no result: its traceback, or how its process ended."""
@@ -431,7 +443,7 @@ class JobRun:
     """Printed output; only the end if it is long."""
 
 
-def run_job(job: Callable[[], Any], limits: Limits) -> JobRun:
+def run_job(job: Callable[[], object], limits: Limits) -> JobRun:
     """Run a job that returns JSON values, for at most `limits.call_s`. Nothing that the job does raises here."""
     reason, output = "ended its process", ""
     try:

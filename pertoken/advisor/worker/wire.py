@@ -1,4 +1,4 @@
-"""Values yielded by a rule as JSON: refusals, and proposals as differences from the present fleet.
+"""Messages of a worker: refusals, proposals as differences from the present fleet, and tracebacks as text.
 
 A worker writes them with `encoded`, without validation. The receiver builds states with `proposal_of`: it accepts only
 values of exactly the declared types, and calls the constructors of the states.
@@ -11,15 +11,21 @@ values of exactly the declared types, and calls the constructors of the states.
     {"deployment": 7, "set": {}, "edited": ["tp"]}
 """
 
+import importlib
+import json
 import math
+import os
+import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from itertools import compress
 from operator import attrgetter, is_not
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pertoken.rule import Proposal, Skip, propose, skip, subject_key
 from pertoken.state.deployment import Deployment
@@ -27,6 +33,11 @@ from pertoken.state.fleet import Device, Fleet, Host
 from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Record = TypeVar("Record", bound="DataclassInstance")
+Json = dict[str, object]
 MAX_INT = 2**63 - 1
 MAX_TEXT = 10_000
 MAX_ITEMS = 100_000
@@ -55,7 +66,7 @@ def storable(text: str) -> str:
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-def encoded(yielded: object, present: Fleet) -> dict[str, Any]:
+def encoded(yielded: object, present: Fleet) -> Json:
     """Return a yielded value as JSON values: a refusal, or the difference of a proposal from `present`.
 
     Raises TypeError for any other value, InvalidEdit for a service or deployment that `present` does not have.
@@ -64,22 +75,20 @@ def encoded(yielded: object, present: Fleet) -> dict[str, Any]:
         about = None if yielded.about is None else list(subject_key(yielded.about))
         return {"skip": [_plain(yielded.code), _plain(yielded.reason), about]}
     proposal = yielded if type(yielded) is Proposal else Proposal(yielded)  # type: ignore[arg-type]  # checked below
-    state: Any = proposal.state
-    sent: dict[str, Any]
+    state = proposal.state
+    sent: Json
     if type(state) is Deployment:
-        sent = {
-            "deployment": state.deployment_id,
-            "set": _changes(present.deployment(state.deployment_id), state),
-        }
+        sent, changes = {"deployment": state.deployment_id}, _changes(present.deployment(state.deployment_id), state)
     elif type(state) is Service:
-        sent = {"service": state.name, "set": _changes(present.service(state.name), state)}
+        sent, changes = {"service": state.name}, _changes(present.service(state.name), state)
     elif type(state) is Fleet:
-        sent = {"fleet": 0, "set": _changes(present, state)}
+        sent, changes = {"fleet": 0}, _changes(present, state)
     else:
         raise TypeError(
             f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
         )
-    if sent["set"].keys() <= {"replicas"} and (edited := list(_edited(state))):
+    sent["set"] = changes
+    if changes.keys() <= {"replicas"} and (edited := list(_edited(state))):
         sent["edited"] = edited  # if it changes nothing, the refusal gives the present values of these knobs
     return sent | {
         name: _plain(value) for name in _PROPOSAL_FIELDS if (value := getattr(proposal, name)) not in (None, ())
@@ -92,19 +101,19 @@ def _edited(state: Deployment | Service | Fleet) -> dict[str, None]:
     return {str(name): None for deployment in deployments for name in deployment.edited}
 
 
-def _changes(present: Any, proposed: Any) -> dict[str, Any]:
-    kind: Any = type(present)
+def _changes(present: object, proposed: object) -> Json:
+    kind: type = type(present)
     names, values = _fields(kind)
-    changed: dict[str, Any] = {}
+    changed: Json = {}
     befores, afters = values(present), values(proposed)
     # Edits leave most fields as they are: these are passed over without a step of Python for each.
     for field in compress(range(len(names)), map(is_not, befores, afters)):
         name, old, new = names[field], befores[field], afters[field]
         if type(old) is type(new) and old == new:
             continue
-        listed = _LISTS.get(name)
-        if listed is not None and type(new) is tuple:
-            changed[name] = _list(old, new, listed)
+        kind_of_list = _LISTS.get(name)
+        if kind_of_list is not None and type(old) is type(new) is tuple:
+            changed[name] = _list_changes(old, new, kind_of_list)
         elif is_dataclass(new) and type(old) is type(new):
             changed[name] = _changes(old, new)
         else:
@@ -113,7 +122,7 @@ def _changes(present: Any, proposed: Any) -> dict[str, Any]:
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[object], tuple[object, ...]]]:
     """Return the names of a record's fields, and a getter of all of them."""
     names = tuple(field.name for field in fields(kind) if field.compare)
     return names, attrgetter(*names)
@@ -123,7 +132,7 @@ _LISTS: Mapping[str, type] = {"services": Service, "deployments": Deployment, "h
 """Kind of the records of each list of a state."""
 
 
-def _list(present_records: Iterable[Any], proposed_records: Iterable[Any], kind: type) -> dict[str, Any]:
+def _list_changes(present_records: Iterable[object], proposed_records: Iterable[object], kind: type) -> Json:
     key = _KEYS[kind]
     unmatched = {getattr(record, key): record for record in present_records}
     changed, added = [], []
@@ -133,16 +142,16 @@ def _list(present_records: Iterable[Any], proposed_records: Iterable[Any], kind:
             added.append(_plain(record))
         elif present_record is not record and (differing := _changes(present_record, record)):
             changed.append([getattr(record, key), differing])
-    sent = {"removed": list(unmatched), "changed": changed, "added": added}
+    sent: dict[str, list[object]] = {"removed": list(unmatched), "changed": [*changed], "added": added}
     return {name: records for name, records in sent.items() if records}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Enum):
         return value.value
-    if type(value) in (tuple, frozenset):  # a state has no lists and sets
+    if type(value) is tuple or type(value) is frozenset:  # a state has no lists and sets
         return [_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.compare}
@@ -161,7 +170,7 @@ class Refused:
     about: tuple[str, int | str] | None
 
 
-def refusal_of(sent: Any) -> Refused | None:
+def refusal_of(sent: object) -> Refused | None:
     """Return a received refusal; None for a proposal.
 
     Raises InvalidEdit for values of another type, ValueError for an invalid code or reason.
@@ -173,91 +182,86 @@ def refusal_of(sent: Any) -> Refused | None:
     return Refused(checked.code, checked.reason, about)
 
 
-def proposal_of(sent: Any, present: Fleet) -> Proposal:
+def proposal_of(sent: object, present: Fleet) -> Proposal:
     """Return a proposal from received values, each validated. Raises InvalidEdit that names the invalid field."""
     if type(sent) is not dict or type(sent.get("set")) is not dict:
         raise InvalidEdit("the received value is not a proposal")
     state: Deployment | Service | Fleet
     if "deployment" in sent:
-        state = present.deployment(_read(int, sent["deployment"], "deployment"))
+        state = present.deployment(_int(sent["deployment"], "deployment"))
     elif "service" in sent:
-        state = present.service(_read(str, sent["service"], "service"))
+        state = present.service(_text(sent["service"], "service"))
     else:
         state = present
-    options = {name: _read(_DECLARED[name], sent[name], name) for name in _PROPOSAL_FIELDS if name in sent}
+    hints = _hints(Proposal)
+    options = {name: _read(hints[name], sent[name], name) for name in _PROPOSAL_FIELDS if name in sent}
     return propose(_changed(state, sent["set"], type(state).__name__.lower()), **options)
 
 
-_DECLARED: Mapping[str, Any] = {
-    "risk": str | None,
-    "effort": str | None,
-    "requires": tuple[str, ...],
-    "excludes": tuple[str, ...],
-    "against": tuple[str, ...],
-}
-
-
-def _changed(present: Any, sent: Any, where: str) -> Any:
+def _changed(present: Record, sent: object, where: str) -> Record:
     return _with(present, _values(present, sent, where))
 
 
-def _with(record: Any, values: dict[str, Any]) -> Any:
+def _with(record: Record, values: Json) -> Record:
     return replace(record, **values) if values else record
 
 
-def _values(record: Any, sent: Any, where: str) -> dict[str, Any]:
-    kind: Any = type(record)
-    hints = _hints(kind)
-    values: dict[str, Any] = {}
+def _values(record: "DataclassInstance", sent: object, where: str) -> Json:
+    hints = _hints(type(record))
+    values: Json = {}
     for name, value in _mapping(sent, where).items():
         if name not in hints:
             raise InvalidEdit(f"{where} has no field {storable(name)[:99]!r}")
-        old, kind_of_list, path = getattr(record, name), _LISTS.get(name), f"{where}.{name}"
+        old, kind, path = getattr(record, name), _LISTS.get(name), f"{where}.{name}"
         if type(value) is not dict or _NO_VALUE in value:
-            values[name] = _read(hints[name], value, path)
-        elif kind_of_list is not None:
-            values[name] = _changed_list(old, value, kind_of_list, path)
+            values[name] = _reader(hints[name])(value, path)
+        elif kind is not None:
+            values[name] = _changed_list(old, value, kind, path)
+        elif is_dataclass(old) and not isinstance(old, type):
+            values[name] = _changed(old, value, path)
         else:
-            values[name] = _changed(old, value, path) if is_dataclass(old) else _read(hints[name], value, path)
+            values[name] = _reader(hints[name])(value, path)
     return values
 
 
-def _changed_list(present_records: Iterable[Any], sent: Any, kind: type, where: str) -> tuple[Any, ...]:
-    key = _KEYS[kind]
+def _changed_list(
+    present_records: "Iterable[DataclassInstance]", sent: object, kind: type, where: str
+) -> tuple[object, ...]:
+    key, name = _KEYS[kind], kind.__name__.lower()
     records = {getattr(record, key): record for record in present_records}
-    sent = _mapping(sent, where)
-    for removed in _items(sent.get("removed", []), where):
+    lists = _mapping(sent, where)
+    for removed in _items(lists.get("removed", []), where):
         if records.pop(_key(removed, where), None) is None:
             raise InvalidEdit(f"{where} has no {removed}")
-    read: tuple[Any, Any, dict[str, Any]] | None = None
-    for pair in _items(sent.get("changed", []), where):
-        record_key, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
+    read: tuple[object, Json, Json] | None = None
+    for pair in _items(lists.get("changed", []), where):
+        record_key, changes = pair if type(pair) is list and len(pair) == 2 else (None, {})
         if _key(record_key, where) not in records:
             raise InvalidEdit(f"{where} has no {record_key}")
         record = records[record_key]
         # Replicas change alike as a rule: then one has the same values as the next.
         if read is None or changes != read[1] or not _same_parts(record, read[0], changes):
-            read = record, changes, _values(record, changes, kind.__name__.lower())
+            read = record, changes, _values(record, changes, name)
         records[record_key] = _with(record, read[2])
-    added = (_read(kind, item, kind.__name__.lower()) for item in _items(sent.get("added", []), where))
+    added = (_reader(kind)(item, name) for item in _items(lists.get("added", []), where))
     return (*records.values(), *added)
 
 
-def _same_parts(record: Any, rebuilt: Any, changes: Mapping[str, Any]) -> bool:
+def _same_parts(record: object, rebuilt: object, changes: Json) -> bool:
     """Return whether two records are equal where only a part of a field changes."""
     return all(
         getattr(record, name) == getattr(rebuilt, name) for name, value in changes.items() if type(value) is dict
     )
 
 
-def _key(value: Any, where: str) -> int | str:
-    if type(value) not in (int, str):
-        raise _wrong(where, value, "a list of ids")
-    return value  # type: ignore[no-any-return]  # checked above
+def _key(value: object, where: str) -> int | str:
+    if type(value) is int or type(value) is str:
+        return value
+    raise _wrong(where, value, "a list of ids")
 
 
 @cache
-def _hints(kind: Any) -> Mapping[str, Any]:
+def _hints(kind: type) -> Mapping[str, object]:
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind) if field.compare}
 
@@ -271,13 +275,13 @@ def _wrong(where: str, value: object, wanted: str) -> InvalidEdit:
 _NAMES = {dict: "an object", list: "a list", NoneType: "None"}
 
 
-def _mapping(value: Any, where: str) -> dict[str, Any]:
+def _mapping(value: object, where: str) -> Json:
     if type(value) is not dict or _NO_VALUE in value:
         raise _wrong(where, value, "an object")
     return value
 
 
-def _items(value: Any, where: str) -> list[Any]:
+def _items(value: object, where: str) -> list[object]:
     if type(value) is not list:
         raise _wrong(where, value, "a list")
     if len(value) > MAX_ITEMS:
@@ -285,15 +289,17 @@ def _items(value: Any, where: str) -> list[Any]:
     return value
 
 
-def _read(declared: Any, value: Any, where: str) -> Any:
+def _read(declared: object, value: object, where: str) -> Any:
+    """Return a received value converted to a type that is known only at run time."""
     return _reader(declared)(value, where)
 
 
-_Reader = Callable[[Any, str], Any]
+_Reader = Callable[[object, str], object]
+"""Function that checks and converts a received value; its second argument names the field in errors."""
 
 
 @cache
-def _reader(declared: Any) -> _Reader:
+def _reader(declared: object) -> _Reader:
     """Return the function that converts received values to a declared type."""
     origin, arguments = get_origin(declared), get_args(declared)
     if origin in (Union, UnionType):
@@ -303,7 +309,7 @@ def _reader(declared: Any) -> _Reader:
     if origin is frozenset:
         item = _reader(arguments[0])
         return lambda value, where: frozenset([item(item_value, where) for item_value in _items(value, where)])
-    if is_dataclass(declared) and isinstance(declared, type):
+    if isinstance(declared, type) and is_dataclass(declared):
         return _record(declared)
     if isinstance(declared, type) and issubclass(declared, Enum):
         return _enum(declared)
@@ -311,7 +317,7 @@ def _reader(declared: Any) -> _Reader:
 
 
 def _exactly(kind: type) -> _Reader:
-    def read(value: Any, where: str) -> Any:
+    def read(value: object, where: str) -> object:
         if type(value) is not kind:
             raise _wrong(where, value, kind.__name__)
         return value
@@ -319,7 +325,7 @@ def _exactly(kind: type) -> _Reader:
     return read
 
 
-def _int(value: Any, where: str) -> int:
+def _int(value: object, where: str) -> int:
     if type(value) is not int:
         raise _wrong(where, value, "a whole number")
     if abs(value) > MAX_INT:
@@ -327,7 +333,7 @@ def _int(value: Any, where: str) -> int:
     return value
 
 
-def _float(value: Any, where: str) -> float | int:
+def _float(value: object, where: str) -> float | int:
     if type(value) is int:
         return _int(value, where)
     if type(value) is not float or not math.isfinite(value):
@@ -335,7 +341,7 @@ def _float(value: Any, where: str) -> float | int:
     return value
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: object, where: str) -> str:
     if type(value) is not str:
         raise _wrong(where, value, "text")
     if len(value) > MAX_TEXT:
@@ -345,7 +351,7 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
-_PLAIN: dict[Any, _Reader] = {
+_PLAIN: Mapping[object, _Reader] = {
     int: _int,
     float: _float,
     str: _text,
@@ -355,7 +361,7 @@ _PLAIN: dict[Any, _Reader] = {
 
 
 def _enum(kind: type[Enum]) -> _Reader:
-    def read(value: Any, where: str) -> Any:
+    def read(value: object, where: str) -> object:
         if type(value) not in (int, str) or value not in [member.value for member in kind]:
             raise _wrong(where, value, f"a {kind.__name__}")
         return kind(value)
@@ -363,17 +369,20 @@ def _enum(kind: type[Enum]) -> _Reader:
     return read
 
 
-def _union(options: tuple[Any, ...]) -> _Reader:
-    by_type: dict[type, _Reader] = {}
+_SENT_AS: Mapping[object, object] = {tuple: list, frozenset: list}
+
+
+def _union(options: tuple[object, ...]) -> _Reader:
+    by_type: dict[object, _Reader] = {}
     for option in options:
         kind = get_origin(option) or option
-        by_type[{tuple: list, frozenset: list}.get(kind, dict if is_dataclass(kind) else kind)] = _reader(option)
+        by_type[_SENT_AS.get(kind, dict if is_dataclass(kind) else kind)] = _reader(option)
         if option is float:
             by_type.setdefault(int, _reader(option))
     names = (getattr(get_origin(option) or option, "__name__", str(option)) for option in options)
     wanted = " or ".join("None" if name == "NoneType" else name for name in names)
 
-    def read(value: Any, where: str) -> Any:
+    def read(value: object, where: str) -> object:
         reader = by_type.get(type(value))
         if reader is None or (type(value) is dict and _NO_VALUE in value):
             raise _wrong(where, value, wanted)
@@ -382,11 +391,11 @@ def _union(options: tuple[Any, ...]) -> _Reader:
     return read
 
 
-def _sequence(items: tuple[Any, ...]) -> _Reader:
+def _sequence(items: tuple[object, ...]) -> _Reader:
     parts = [_reader(item) for item in items if item is not Ellipsis]
     any_length = Ellipsis in items
 
-    def read(value: Any, where: str) -> Any:
+    def read(value: object, where: str) -> object:
         if type(value) is not list:
             raise _wrong(where, value, "a tuple")
         if not any_length and len(value) != len(parts):
@@ -399,9 +408,105 @@ def _sequence(items: tuple[Any, ...]) -> _Reader:
 
 
 def _record(kind: type) -> _Reader:
-    def read(value: Any, where: str) -> Any:
+    def read(value: object, where: str) -> object:
         if type(value) is not dict or set(value) != set(_hints(kind)):
             raise _wrong(where, value, f"a {kind.__name__}")
-        return kind(**{name: _read(hint, value[name], f"{where}.{name}") for name, hint in _hints(kind).items()})
+        return kind(**{name: _reader(hint)(value[name], f"{where}.{name}") for name, hint in _hints(kind).items()})
 
     return read
+
+
+# -- messages: one JSON object per line, and tracebacks as text ------------------------------------------------------
+
+_PROGRAM = Path(__file__).parents[2]
+_IMPORTER = Path(importlib.__file__).parent
+MAX_TRACE = 20_000
+"""Characters of a traceback to keep, from its end."""
+
+
+BATCH_S = 0.1
+"""Time for which messages of a batch are kept, seconds."""
+
+
+def send(pipe: int, **message: object) -> None:
+    """Write one message."""
+    _write(pipe, _line(message))
+
+
+class Batch:
+    """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._lines: list[bytes] = []
+        self._written = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+
+    def send(self, **message: object) -> None:
+        """Write one message with those that follow it within `BATCH_S`."""
+        self._lines.append(_line(message))
+        if time.monotonic() - self._written >= BATCH_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        _write(self._pipe, b"".join(self._lines))
+        self._lines.clear()
+        self._written = time.monotonic()
+
+
+def _line(message: Json) -> bytes:
+    """Return a message as a line that begins with a line break, in case a process ended in the middle of another."""
+    return f"\n{json.dumps(message)}\n".encode()
+
+
+def _write(pipe: int, data: bytes) -> None:
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(pipe, remaining) :]
+
+
+def trace(error: BaseException) -> str:
+    """Return a traceback as text that can be stored."""
+    return _trace(error, traceback.TracebackException.from_exception)
+
+
+def plugin_trace(error: BaseException) -> str:
+    """Return the traceback of a plugin's error as text that can be stored: only the plugin's calls, then the error.
+
+    Calls of this program are left out, because they do not help the plugin's author.
+    """
+    return _trace(error, _of_plugin)
+
+
+def _of_plugin(error: BaseException) -> traceback.TracebackException:
+    failure = traceback.TracebackException.from_exception(error)
+    seen: list[traceback.TracebackException | None] = [failure]
+    while seen:
+        error_in_chain = seen.pop()
+        if error_in_chain is not None:
+            calls = [call for call in error_in_chain.stack if not _is_around(call.filename)]
+            stack: Any = traceback.StackSummary.from_list(calls) if calls else None  # None: no header
+            error_in_chain.stack = stack
+            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
+    return failure
+
+
+@lru_cache
+def _is_around(name: str) -> bool:
+    file = Path(name)
+    if name.startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
+        return True
+    return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
+
+
+def _trace(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
+    try:
+        text = "".join(made(error).format()).strip()
+    except BaseException:  # an error that cannot be formatted, for example because its methods fail
+        text = f"{type_name(error)} (its traceback cannot be formatted)"
+    return storable(text[-MAX_TRACE:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -43,7 +43,7 @@ TOPOLOGY = "topology"
 
 
 class Children(Enum):
-    """Kind of the processes that a process of an engine starts."""
+    """Processes that a process of an engine starts."""
 
     RANK_SERVERS = "servers of its data-parallel ranks, at its port and the ones after it"
     SERVERS = "servers of their own, each with its command line"
@@ -58,9 +58,9 @@ class Topology:
     children: Children
     source: str
     flags: tuple[str, ...] = ()
-    """It does so beside one of these flags."""
+    """Flags one of which makes it so."""
     program: str | None = None
-    """It does so as this program."""
+    """Program that is so."""
 
 
 TOPOLOGIES = (
@@ -84,15 +84,13 @@ TOPOLOGIES = (
     ),
 )
 LAUNCHERS = re.compile(r"mpirun|mpiexec(\.hydra)?|orterun|prterun|orted|prted?|hydra_pmi_proxy|pmi_proxy")
-"""Programs that start the server and, beside it, the workers that it asks for by MPI."""
+"""Programs that start the server and its workers by MPI."""
 WORKERS: Mapping[str, re.Pattern[str]] = {
     "vllm": re.compile(r"VLLM::"),
     "sglang": re.compile(r"sglang::"),
     "trtllm": re.compile(r"mpi4py\.futures(\.server)?$|tensorrt_llm\.llmapi\.mgmn_(worker|leader)_node$"),
 }
-"""By kind of engine: the programs and titles of its worker processes."""
-
-
+"""Programs and titles of worker processes by kind of engine."""
 _RUNNERS = frozenset({"llama.cpp"})
 """Engines that other programs start for their users, who never see the command line."""
 _STARTS_ANYTHING = re.compile(
@@ -143,21 +141,21 @@ UNREAD: tuple[tuple[str, re.Pattern[str], tuple[str, str]], ...] = (
     ("Transformers", re.compile(r"transformers serve"), _NO_COUNTERS),
     ("Xinference", re.compile(r"xinference(-local|-supervisor|-worker)"), _NO_COUNTERS),
 )
-"""Name, the program with or without its first argument, and why it is not read with what to do."""
+"""Name, program with or without its first argument, and (reason, remedy)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The processes of one server: the one that stands for it, and those that belong to it."""
+    """Processes of one server."""
 
     process: Process
-    """Process whose life is that of the server."""
+    """Process with the life of the server."""
     pids: tuple[int, ...]
     argv: Sequence[str]
     port: int | None = None
-    """Port at which it answers, where that is not the one that the command line names."""
+    """Port at which it answers, where the command line names another."""
     reason: str | None = None
-    """Why these processes are its own, where they are not just those that it started."""
+    """Why these processes are its own, where it did not start all of them."""
 
 
 def topology_of(host: HostProcesses, adapter: Adapter, process: Process) -> Topology | None:
@@ -188,7 +186,7 @@ def _starts_servers(host: HostProcesses, adapter: Adapter, process: Process) -> 
 
 
 def servers(host: HostProcesses, adapter: Adapter, root: Process) -> tuple[Server, ...]:
-    """Return the servers of one process of an engine: itself, those that it starts at ports of theirs, or none.
+    """Return the servers of one process of an engine: itself, or servers that it starts at their own ports.
 
     None for a router whose servers have command lines of their own: each of these is a root.
     """
@@ -211,11 +209,13 @@ def servers(host: HostProcesses, adapter: Adapter, root: Process) -> tuple[Serve
             for child in children
         )
     ports = rank_ports(adapter, root)
+    ranks = {port: child for port, child in listeners if port in ports}
+    whole_server = f"of {len(ports)} of {name}"
     return tuple(
         Server(
-            child, host.group(child.pid), root.argv, port, f"rank server {port - ports[0]} of {len(ports)} of {name}"
+            ranks[port], host.group(ranks[port].pid), root.argv, port, f"rank server {port - ports[0]} {whole_server}"
         )
-        for port, child in sorted({port: child for port, child in listeners if port in ports}.items())
+        for port in sorted(ranks)
     )
 
 
@@ -228,28 +228,30 @@ def rank_ports(adapter: Adapter, root: Process) -> range:
 
 
 def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Server:
-    """Return a server with the workers beside it: those of its launcher, else of its session or container."""
-    own = host.group(root.pid)
-    launcher = _launcher(host, root)
-    if launcher is not None:
-        beside = host.group(launcher.pid)
-        if not any(_is_server(host.processes[pid]) for pid in beside if pid not in own):
-            name = invocation(launcher.argv)[0]
-            return Server(root, beside, root.argv, reason=f"{name} started it and its workers")
+    """Return a server with the workers of its launcher, else of its session or container."""
+    group = host.group(root.pid)
+    launchers = [process for process in host.ancestors(root.pid) if LAUNCHERS.fullmatch(invocation(process.argv)[0])]
+    if launchers:
+        launched = host.group(launchers[-1].pid)
+        if not any(_is_server(host.processes[pid]) for pid in launched if pid not in group):
+            name = invocation(launchers[-1].argv)[0]
+            return Server(root, launched, root.argv, reason=f"{name} started it and its workers")
     starter = host.processes.get(root.ppid)
     if adapter.kind in _RUNNERS and starter is not None and not _STARTS_ANYTHING.fullmatch(invocation(starter.argv)[0]):
-        return Server(root, own, root.argv, reason=f"{invocation(starter.argv)[0]} started it")
+        return Server(root, group, root.argv, reason=f"{invocation(starter.argv)[0]} started it")
     strays = tuple(stray_workers(host, adapter.kind))
-    for place, of in (("session", host.session_of), ("container", host.container_of)):
-        where = of(root.pid) if strays else None
-        if where is None:
+    lookups: tuple[tuple[str, Callable[[int], object]], ...]
+    lookups = (("session", host.session_of), ("container", host.container_of))
+    for name, lookup in lookups if strays else ():
+        shared = lookup(root.pid)
+        if shared is None:
             continue
-        rivals = [other for other in server_roots(host, adapter) if other.pid != root.pid and of(other.pid) == where]
-        workers = [stray.pid for stray in strays if of(stray.pid) == where] if not rivals else []
-        if workers:
-            pids = tuple(sorted({*own, *(pid for worker in workers for pid in host.group(worker))}))
-            return Server(root, pids, root.argv, reason=f"workers of its {place} are its own")
-    return Server(root, own, root.argv)
+        roots = [process for process in server_roots(host, adapter) if lookup(process.pid) == shared]
+        workers = [stray.pid for stray in strays if lookup(stray.pid) == shared]
+        if workers and not any(process.pid != root.pid for process in roots):
+            pids = tuple(sorted({*group, *(pid for worker in workers for pid in host.group(worker))}))
+            return Server(root, pids, root.argv, reason=f"workers of its {name} are its own")
+    return Server(root, group, root.argv)
 
 
 def unread_server(argv: Sequence[str]) -> UnreadServer | None:
@@ -277,12 +279,6 @@ def stray_workers(host: HostProcesses, kind: str) -> Iterator[Process]:
 def is_worker(process: Process, pattern: re.Pattern[str]) -> bool:
     """Return whether a process is a worker by its title or program."""
     return bool(process.argv) and bool(pattern.match(process.argv[0]) or pattern.match(invocation(process.argv)[0]))
-
-
-def _launcher(host: HostProcesses, root: Process) -> Process | None:
-    """Return the outermost launcher above a server."""
-    above = [process for process in host.ancestors(root.pid) if LAUNCHERS.fullmatch(invocation(process.argv)[0])]
-    return above[-1] if above else None
 
 
 def _is_server(process: Process) -> bool:
@@ -327,7 +323,7 @@ def with_process(
     argv: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Endpoint:
-    """Return an endpoint with what its process reveals: identity, group, model and knobs of its command line."""
+    """Return an endpoint with the identity and group of its process, and the model and knobs of its command line."""
     environment = environment or {}
     knobs = read_environment(empty.kind, environment)
     if not layout_variables(empty.kind):
@@ -365,11 +361,10 @@ def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> 
     port = parts.port or (443 if parts.scheme == "https" else 80)
     addresses = {"127.0.0.1", "::1"} if host == "localhost" else {host}
     if address.reached is not None:
-        here_too = bool(addresses & own_ips)
-        ways = (address.reached, *address.also)
+        is_own = bool(addresses & own_ips)
         return any(
-            reached == port and (ip in addresses or (here_too and ipaddress.ip_address(ip).is_loopback))
-            for ip, reached in ways
+            reached_port == port and (ip in addresses or (is_own and ipaddress.ip_address(ip).is_loopback))
+            for ip, reached_port in (address.reached, *address.also)
         )
     anywhere = ipaddress.ip_address(address.ip).is_unspecified
     return address.port == port and (address.ip in addresses or (anywhere and bool(addresses & own_ips)))

@@ -1,4 +1,4 @@
-"""Reads one engine: its page each time, what it reports of itself now and then. A failure is a value, with its remedy.
+"""Reader of one engine: its page each time, its own identity now and then. A failure is a value, with its remedy.
 
 The model is checked on each page that names it in a label (all engines but llama.cpp, TGI and a page without series),
 and when the counters of a living process begin again; a page without a label is checked every `MODEL_S`.
@@ -24,11 +24,11 @@ from pertoken.catalog.knobs import merged, undetermined
 from pertoken.store.schema.shared import CONNECTOR
 
 IDENTITY_S = 300
-"""Time between two questions to a living server what it serves and how, where each page names its model."""
+"""Age of the identity of a living server at which it is asked again, where each page names its model."""
 SLEEP_MARGIN_S = 2
-"""Added to the time after which an idle server sleeps, before one that may be about to is asked again."""
+"""Added to the time after which an idle server sleeps, before it is asked again."""
 MODEL_S = 15
-"""The same where only its API does: a model that is swapped in a living process counts as the old one for so long."""
+"""The same where only its API names the model: one that is swapped counts as the old one for so long."""
 
 REMEDIES = {
     "closed": "start the server, or correct its URL in agent.engines",
@@ -43,16 +43,16 @@ REMEDIES = {
     "several_servers": "give each server an address or a port of its own",
     "agent": "report it, with the traceback in the agent's log",
 }
-"""What to do, by `fault_kind`; each adapter has its own for `metrics_off`."""
+"""Remedies by `fault_kind`; each adapter has its own for `metrics_off`."""
 _ROUTER_PAGE = re.compile(r"^vllm:(current_qps|healthy_pods_total)\b", re.M)
-"""What only the page of vLLM's production-stack router has, beside series with the names of vLLM's own."""
+"""Series that only vLLM's production-stack router has, beside series with the names of vLLM's own."""
 READABLE = (
     "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
 )
 
 
 class EngineReader:
-    """One endpoint. `endpoint` follows the process that listens there, if it is one of this host."""
+    """Reader of one endpoint. `endpoint` follows the process that listens there, if it is one of this host."""
 
     def __init__(
         self,
@@ -70,23 +70,23 @@ class EngineReader:
         self._clock = clock
         self._unsure = endpoint.pid is None
         self._identities: dict[str | None, tuple[Identity, float]] = {}
-        """By model, for an engine of several, with the time it was reported."""
+        """Identities with the time of their report, by model for an engine of several."""
         self._life: ProcessLife | None = None
         self._life_ms: int | None = None
-        """Process start as the last page's headers gave it."""
+        """Process start by the headers of the last page."""
         self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
-        """By model, of the last page: the life it was of, and its counters."""
+        """Life and counters of the last page by model."""
         self._swapped: dict[str, dict[str, int]] = {}
-        """Models that are served no more while their series stay on the page, with their last counters."""
+        """Last counters by model that is served no more while its series stay on the page."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
         self._idle: tuple[float, tuple[EngineReading, ...]] | None = None
-        """Of a server that its page keeps awake: when it was last read, and what was, while it has nothing to do."""
+        """Time and readings of the last page of an idle server that its page keeps awake."""
 
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
-        """Return one reading, of an engine of several models one of each.
+        """Return one reading, or one for each model of an engine of several.
 
-        Without `latencies` they have no histograms, unless what counts has started again: then all that it counts does
-        at once. Never raises for what the engine does: `fault` has the reason why there is none.
+        Without `latencies` they have no histograms, unless the engine has started again. Never raises for a failure
+        of the engine: `fault` has the reason.
         """
         if self.endpoint.follows:
             return (self._following(),)
@@ -103,7 +103,7 @@ class EngineReader:
         return readings
 
     def _may_sleep(self, readings: tuple[EngineReading, ...]) -> bool:
-        """Return whether a server that its page keeps awake has nothing to do."""
+        """Return whether the server is idle and its page keeps it awake."""
         if self._adapter.asleep is None or SLEEP_AFTER not in self.endpoint.knobs:
             return False
         repaired = self._adapter.asleep[2]
@@ -113,10 +113,10 @@ class EngineReader:
         )
 
     def _resting(self) -> tuple[EngineReading, ...] | None:
-        """Return the readings of a server that is left alone, since its page would wake it or keep it from its sleep.
+        """Return the readings of a server that its page would wake or keep from its sleep; None for any other.
 
-        While it sleeps nothing counts. Before, it is not asked for as long as it waits to sleep; what it counts
-        meanwhile is read with the next page.
+        While it sleeps nothing counts. Before, it is not asked for as long as it waits to sleep; the next page has
+        its counts.
         """
         if self._idle is None or self._adapter.asleep is None or self._ended():
             return None
@@ -130,7 +130,7 @@ class EngineReader:
         return self.late("not asked, so that it can fall asleep") if self._clock() - read_s < wait_s else None
 
     def _read(self, latencies: bool, begun_again: bool = False) -> tuple[EngineReading, ...]:
-        """`begun_again`: what counts is not what counted on the page before, as the page just read shows."""
+        """Read the page. `begun_again`: the page just read does not go on from the counters before."""
         url = self.endpoint.base_url
         unsure = self._unsure or self._ended()
         # A reset in a living process is a swap inside of it, or another process that answers at its address.
@@ -153,7 +153,7 @@ class EngineReader:
         return readings
 
     def _parts(self, page: Page) -> dict[str | None, Page]:
-        """Return the page by model, for an engine of several; else of the one that is served.
+        """Return the page by model for an engine of several, else the page of the served one.
 
         Series of a model that was swapped for another may stay on the page. The page that shows the new model first
         still counts for the old one, so that its last tokens are its own; the next counts for the new one, from 0.
@@ -170,10 +170,10 @@ class EngineReader:
             model for model, counts in self._swapped.items() if self._adapter.read(parts[model]).counters == counts
         }
         served = set(models) - still
-        now = self._identities[None][0].served_model if None in self._identities else None
-        if len(served) == 2 and now in served and not self._swapped:
-            self._swapped[now] = self._adapter.read(parts[now]).counters
-            return {None: parts[now]}
+        previous = self._identities[None][0].served_model if None in self._identities else None
+        if len(served) == 2 and previous in served and not self._swapped:
+            self._swapped[previous] = self._adapter.read(parts[previous]).counters
+            return {None: parts[previous]}
         if len(served) != 1:
             raise ScrapeError(
                 "several_models", f"{self._url}: counts of several models on one page: {', '.join(models)}"
@@ -184,8 +184,7 @@ class EngineReader:
         values = self._adapter.read(page)
         if not values.counters and self._adapter.no_tokens is None:
             raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
-        # Of a page of several models it would be that of whatever shows the page.
-        started_ms = None if model else _started_ms(page)
+        started_ms = None if model else _started_ms(page)  # a page of several models shows the start of its own server
         path = identity.model_path or self.endpoint.model_path
         files = self._files(path)
         knobs = _with_dtype(merged(self.endpoint.knobs, identity.knobs), files)
@@ -205,7 +204,7 @@ class EngineReader:
         )
 
     def _from_start(self, reading: EngineReading) -> bool:
-        """Return whether its counters do not go on from those of the page before."""
+        """Return whether its counters do not go on from the page before."""
         life_ms, counted = self._counted.get(reading.endpoint.model, (None, None))
         if counted is None or life_ms != reading.life_ms:
             return True
@@ -220,8 +219,7 @@ class EngineReader:
         return (*never, *unread, *absent, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
-        """Return ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody
-        else's."""
+        """Return ranks that another host leads: they answer nothing, and their devices are neither idle nor others'."""
         address, path = self.endpoint.knobs["rendezvous"], self.endpoint.model_path
         files = self._files(path)
         led = f"ranks led from {address}"
@@ -264,33 +262,32 @@ class EngineReader:
         return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type, buckets=latencies)
 
     def _identify(self, model: str | None, page: Page, unsure: bool, begun_again: bool) -> tuple[Identity, float]:
-        """Return what the engine reports of itself, and when it did.
+        """Return the engine's own identity, and the time of its report.
 
-        `unsure`: its process may be another one, so nothing known counts. `begun_again`: it is the same and began
-        again, so what is known counts if it does not answer.
+        `unsure`: its process may be another one, so no earlier identity counts. `begun_again`: it is the same and
+        began again, so the earlier identity counts if it does not answer.
         """
-        known, told_at = self._identities.get(model, (None, 0.0))
+        earlier, reported_s = self._identities.get(model, (None, 0.0))
         unsure = unsure or self._adapter.metrics_path is None
         label = next(iter(self._adapter.models(page)), None)
-        if known is not None and label not in (None, known.served_model):
-            known = None  # another model is served now, and nothing known is of that one
+        if earlier is not None and label not in (None, earlier.served_model):
+            earlier = None  # another model is served now
         believed_s = 0 if unsure or begun_again else MODEL_S if label is None else IDENTITY_S
-        if known is not None and self._clock() - told_at < believed_s:
-            return known, told_at
+        if earlier is not None and self._clock() - reported_s < believed_s:
+            return earlier, reported_s
         try:
-            reported = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
+            identity = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
         except ScrapeError:
-            if known is None or unsure:
+            if earlier is None or unsure:
                 raise
-            reported = known
-        reported = replace(reported, served_model=label or reported.served_model)
-        if reported.served_model is None:
+            identity = earlier
+        identity = replace(identity, served_model=label or identity.served_model)
+        if identity.served_model is None:
             raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not name the model it serves")
-        return reported, self._clock()
+        return identity, self._clock()
 
     def _files(self, path: str | None) -> Checkpoint:
-        """Return the facts in the model's files, read once in the life of a process; nothing of those of another
-        host."""
+        """Return the facts in the model's files, read once in the life of a process; none for another host's."""
         pid = self.endpoint.pid
         if path is None or pid is None:
             return Checkpoint()
@@ -300,49 +297,39 @@ class EngineReader:
         return self._checkpoint[1]
 
     def late(self, reason: str = "still being read") -> tuple[EngineReading, ...]:
-        """Return the readings for a moment at which a read is under way, or put off."""
-        return tuple(
-            EngineReading(
-                replace(self.endpoint, model=model),
-                fault=f"{self._url}: {reason}",
-                fault_kind=LATE,
-                remedy=REMEDIES["timeout"],
-            )
-            for model in self._identities or (None,)
-        )
+        """Return the readings while a read is under way, or put off."""
+        return self._faults(f"{self._url}: {reason}", LATE, REMEDIES["timeout"])
 
     def failed(self, error: Exception) -> tuple[EngineReading, ...]:
         """Return the readings for a read that ended in a defect of this program."""
         return self._fault(ScrapeError("agent", f"{self._url}: it could not be read: {type(error).__name__}: {error}"))
 
     def _fault(self, error: ScrapeError) -> tuple[EngineReading, ...]:
-        # Looking at all processes is dear: for one that only hangs its end is seen, and the next look sees others.
+        # A look at all processes is expensive: a process that only hangs is watched, and the next look sees others.
         self._unsure = self._unsure or error.kind not in ("timeout", "several_servers")
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
         if error.kind == "metrics_off" and (reason := self.endpoint.knobs.get(TOPOLOGY)):
             remedy = f"{remedy}; {reason}"
+        return self._faults(error.message, error.kind, remedy)
+
+    def _faults(self, fault: str, kind: str, remedy: str) -> tuple[EngineReading, ...]:
         return tuple(
-            EngineReading(
-                replace(self.endpoint, model=model), fault=error.message, fault_kind=error.kind, remedy=remedy
-            )
+            EngineReading(replace(self.endpoint, model=model), fault=fault, fault_kind=kind, remedy=remedy)
             for model in self._identities or (None,)
         )
 
 
 def _uncounted_transfers(knobs: Mapping[str, object], values: Values) -> tuple[Unavailable, ...]:
-    """Return what is missing where a server may receive prompts that another one computed, and does not count them."""
+    """Return the gap of a server that may receive prompts computed by another one, and does not count them."""
     counted = any(series.startswith("transferred_tokens") for series in values.counters)
     if CONNECTOR not in knobs or counted or knobs.get("role") in ("prefill", "decode"):
         return ()
-    reason = f"{knobs[CONNECTOR]} may bring prompts that another server computed, and no series counts them: "
-    return (
-        Unavailable(
-            "transferred_tokens",
-            "missing",
-            f"{reason}both servers then count such a prompt",
-            'upgrade to vLLM 0.17 or newer, or give each its "kv_role": kv_producer or kv_consumer',
-        ),
+    reason = (
+        f"{knobs[CONNECTOR]} may bring prompts that another server computed, and no series counts them: "
+        "both servers then count such a prompt"
     )
+    remedy = 'upgrade to vLLM 0.17 or newer, or give each its "kv_role": kv_producer or kv_consumer'
+    return (Unavailable("transferred_tokens", "missing", reason, remedy),)
 
 
 @cache
@@ -353,8 +340,7 @@ def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
 
 
 def _started_ms(page: Page) -> int | None:
-    """Return when the process that answers started, as it reports itself; None where it does not, or several answer as
-    one."""
+    """Return the start of the process that answers, as it reports it; None without a report, or with several."""
     reported = page.gauge(PROCESS_START)
     return round(1000 * next(iter(reported.values()))) if len(reported) == 1 else None
 
@@ -362,9 +348,9 @@ def _started_ms(page: Page) -> int | None:
 def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object]:
     """Return the knobs, with the weight dtype that the checkpoint decides.
 
-    One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
-    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines. A flag
-    that asks for one that is not known leaves it unknown.
+    A quantized checkpoint decides it alone: a dtype named beside it is of the activations. Another one is served as
+    it is stored unless the engine's flags ask for another dtype; some engines narrow 32 bits. A flag with a dtype
+    that is not known leaves it unknown.
     """
     if files.quantized:
         others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
@@ -375,8 +361,7 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
 
 
 def kind_at(base_url: str, limits: Limits) -> str | None:
-    """Return the kind of engine that answers at a base URL: by the names on its metrics page, else by what owns its
-    models.
+    """Return the kind of engine at a base URL: by the names on its metrics page, else by the owner of its models.
 
     None if it is something else. Raises ScrapeError if nothing answers, or it answers that it cannot yet.
     """
@@ -384,7 +369,9 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
     owned = next((adapter for adapter in ADAPTERS.values() if adapter.owned_by and adapter.owned_by == owner), None)
     refused: ScrapeError | None = None
     answered = owner is not None
-    for path in dict.fromkeys(adapter.metrics_path for adapter in _by_path()):
+    # A page that another engine must never be asked for comes last.
+    adapters = sorted(ADAPTERS.values(), key=lambda adapter: adapter.never_read is None)
+    for path in dict.fromkeys(adapter.metrics_path for adapter in adapters):
         if path is None or (owned and path == owned.never_read):
             continue
         try:
@@ -408,7 +395,7 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
 
 
 def _greeted(base_url: str, limits: Limits) -> Adapter | None:
-    """Return the engine that is known by what a path of its own answers."""
+    """Return the engine that answers a path of its own with its greeting."""
     for adapter in ADAPTERS.values():
         if adapter.greeting is not None:
             path, pattern = adapter.greeting
@@ -423,14 +410,8 @@ def _greeted(base_url: str, limits: Limits) -> Adapter | None:
     return None
 
 
-def _by_path() -> list[Adapter]:
-    """Return adapters, those first whose `never_read` is the page of another: only theirs may be asked of a
-    stranger."""
-    return sorted(ADAPTERS.values(), key=lambda adapter: adapter.never_read is None)
-
-
 def _owner(base_url: str, limits: Limits) -> str | None:
-    """Return who owns the models at a base URL; None where nothing names an owner."""
+    """Return the owner of the models at a base URL; None where nothing names one."""
     try:
         owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
     except ScrapeError as error:
@@ -441,7 +422,7 @@ def _owner(base_url: str, limits: Limits) -> str | None:
 
 
 def answers(base_url: str, limits: Limits) -> str | None:
-    """`kind_at`, with None for whatever does not answer as an engine would: for ports that are only guessed."""
+    """Return `kind_at`, or None for any program that does not answer as an engine: for ports that are only guessed."""
     try:
         return kind_at(base_url, limits)
     except ScrapeError:
@@ -455,8 +436,8 @@ def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses]
     """
     kind = kind_at(base_url, limits)
     if kind is None:
-        known = ", ".join(ADAPTERS)
-        raise ScrapeError("malformed", f"{base_url}: answers, but as none of the engines that can be read ({known})")
+        kinds = ", ".join(ADAPTERS)
+        raise ScrapeError("malformed", f"{base_url}: answers, but as none of the engines that can be read ({kinds})")
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return locate(Endpoint(kind, base_url, "setting", port), processes())

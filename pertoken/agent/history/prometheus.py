@@ -79,12 +79,12 @@ class PrometheusApi:
 
     def _by_halves(self, query: str, steps: Steps) -> list[Series]:
         """Return the series of a range that is asked for in two."""
-        before, after = steps.halves()
-        return _joined(before.count, self.ranges(query, before), after.count, self.ranges(query, after))
+        first, second = steps.halves()
+        return _joined(first.count, self.ranges(query, first), second.count, self.ranges(query, second))
 
     def _read(self, query: str, steps: Steps) -> Iterator[Series]:
-        asked = urlencode({"query": query, "start": steps.start, "end": steps.end, "step": steps.step_s})
-        body = fetch("GET", f"{self.url}/api/v1/query_range?{asked}", self._limits, self._headers).body
+        parameters = urlencode({"query": query, "start": steps.start, "end": steps.end, "step": steps.step_s})
+        body = fetch("GET", f"{self.url}/api/v1/query_range?{parameters}", self._limits, self._headers).body
         try:
             document = json.loads(body)
             results = document["data"]["result"] if document["status"] == "success" else None
@@ -93,22 +93,24 @@ class PrometheusApi:
             for result in results:
                 values: list[float | None] = [None] * steps.count
                 for ts, value in result["values"]:
-                    at, rest = divmod(round(ts) - steps.start, steps.step_s)
-                    if not rest and 0 <= at < steps.count:
-                        values[at] = float(value)
+                    step, rest = divmod(round(ts) - steps.start, steps.step_s)
+                    if not rest and 0 <= step < steps.count:
+                        values[step] = float(value)
                 yield Series(dict(result["metric"]), values)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ScrapeError("malformed", f"{self.url}: does not answer as the query API of Prometheus does") from None
 
 
-def _joined(before: int, first: Sequence[Series], after: int, second: Sequence[Series]) -> list[Series]:
+def _joined(first_count: int, first: Sequence[Series], second_count: int, second: Sequence[Series]) -> list[Series]:
     """Return the series of two ranges of these lengths in steps, one after the other, as series of the whole."""
-    whole: dict[tuple[tuple[str, str], ...], tuple[SeriesLabels, list[float | None]]] = {}
-    for at, part in ((0, first), (before, second)):
+    values_by_labels: dict[tuple[tuple[str, str], ...], tuple[SeriesLabels, list[float | None]]] = {}
+    for first_step, part in ((0, first), (first_count, second)):
         for item in part:
-            _, values = whole.setdefault(tuple(sorted(item.labels.items())), (item.labels, [None] * (before + after)))
-            values[at : at + len(item.values)] = item.values
-    return [Series(labels, values) for labels, values in whole.values()]
+            _, values = values_by_labels.setdefault(
+                tuple(sorted(item.labels.items())), (item.labels, [None] * (first_count + second_count))
+            )
+            values[first_step : first_step + len(item.values)] = item.values
+    return [Series(labels, values) for labels, values in values_by_labels.values()]
 
 
 def _remedy(error: ScrapeError) -> str:
@@ -153,10 +155,10 @@ class Exporter:
     uuid: str
     """Label that holds the UUID."""
     uuid_prefix: str
-    """What the driver's UUIDs have before those of the label."""
+    """Text before the label's UUID in that of the driver."""
     series: tuple[DeviceSeries, ...]
     memory: tuple[str, ...]
-    """Series whose sum is the memory of a device, in units of `memory_scale` bytes."""
+    """Series that add up to the memory of a device, in units of `memory_scale` bytes."""
     memory_scale: int
     name: str = ""
     """Label with the product's name, on the series or on `info`."""
@@ -173,8 +175,8 @@ class Exporter:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all series read."""
-        own = (name for one in self.series for name in one.names)
-        return tuple(dict.fromkeys((*own, *self.memory, *((self.info,) if self.info else ()))))
+        value_names = (name for series in self.series for name in series.names)
+        return tuple(dict.fromkeys((*value_names, *self.memory, *((self.info,) if self.info else ()))))
 
 
 DCGM = Exporter(
@@ -239,7 +241,7 @@ _PAGE_LABELS = frozenset(
     {"model_name", "engine", "engine_type", "finished_reason", "le", "quantile", "source", "reason", "mode", "category"}
     | {"tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "is_streaming", "position", "kind", "model", "pid"}
 )
-"""Labels of engines' own pages, for a target whose process reports no start time."""
+"""Labels of engines' own pages, for a target without a start time of its process."""
 _COUNTERS = ("_total", "_sum", "_count")
 LAG_STEPS = 3
 """Steps by which two scrapes of one process may differ: one is late, or fills a gap by the sample before."""
@@ -271,7 +273,7 @@ class Scrape:
 
 
 class Targets:
-    """Split of the labels of series in those of the page and those of the target."""
+    """Split of the labels of series by page and target."""
 
     def __init__(self, series: Iterable[Series]) -> None:
         self._starts: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
@@ -282,20 +284,23 @@ class Targets:
                 self._starts[_scraped(labels)].append(labels)
             else:
                 names[_scraped(labels)][item.labels["__name__"]] |= labels.keys()
-        self._common = {key: frozenset.intersection(*map(frozenset, of.values())) for key, of in names.items()}
+        self._common = {
+            key: frozenset.intersection(*map(frozenset, labels_by_name.values()))
+            for key, labels_by_name in names.items()
+        }
 
     def split(self, labels: Mapping[str, str]) -> tuple[Mapping[str, str], Labels]:
-        """Return the labels of a series' target, and those of its page."""
-        own = _without_name(labels)
-        starts = [start for start in self._starts[_scraped(own)] if start.items() <= own.items()]
+        """Return the labels of a series' target, and of its page."""
+        series_labels = _without_name(labels)
+        starts = [start for start in self._starts[_scraped(series_labels)] if start.items() <= series_labels.items()]
         if starts:
             longest: Mapping[str, str] = max(starts, key=len)
             target = dict(longest)
         else:
-            common = self._common.get(_scraped(own), frozenset())
-            target = {name: own[name] for name in own if name in ("job", "instance")}
-            target |= {name: own[name] for name in own.keys() & common - _PAGE_LABELS}
-        return target, tuple(sorted((name, value) for name, value in own.items() if name not in target))
+            common = self._common.get(_scraped(series_labels), frozenset())
+            target = {name: series_labels[name] for name in series_labels if name in ("job", "instance")}
+            target |= {name: series_labels[name] for name in series_labels.keys() & common - _PAGE_LABELS}
+        return target, tuple(sorted((name, value) for name, value in series_labels.items() if name not in target))
 
     def scrapes(self, series: Iterable[Series]) -> list[Scrape]:
         """Return the scrapes that these series are of."""
@@ -313,7 +318,7 @@ def processes(scrapes: Iterable[Scrape]) -> list[list[Scrape]]:
     by_address: dict[str, list[list[Scrape]]] = defaultdict(list)
     for scrape in ordered:
         at_address = by_address[address_of(scrape.target)]
-        same = next((process for process in at_address if all(_is_same(scrape, other) for other in process)), None)
+        same = next((process for process in at_address if all(_is_same(scrape, twin) for twin in process)), None)
         if same is None:
             at_address.append([scrape])
         else:
@@ -322,7 +327,7 @@ def processes(scrapes: Iterable[Scrape]) -> list[list[Scrape]]:
 
 
 def merged(process: Sequence[Scrape]) -> dict[Row, Sequence[float | None]]:
-    """Return the rows of a process: at each step those of its first scrape that has any.
+    """Return the rows of a process: at each step, of its first scrape that has any.
 
     A counter that falls only because another scrape is a little behind stays where it was.
     """
@@ -349,8 +354,8 @@ def _without_lag(values: list[float | None], chosen: Sequence[int | None]) -> li
             switched = step
         if value is None or last is None or value >= last or step - switched >= LAG_STEPS:
             continue
-        before = [number for number in values[max(0, step - 2 * LAG_STEPS) : step] if number is not None]
-        if value >= min(before):
+        recent = [number for number in values[max(0, step - 2 * LAG_STEPS) : step] if number is not None]
+        if value >= min(recent):
             raised[step] = last
     return raised
 
@@ -360,36 +365,38 @@ def _is_same(first: Scrape, second: Scrape) -> bool:
     for name in (*HOST_LABELS, *POD_LABELS, *_NAMESPACES.values()):
         if first.target.get(name, second.target.get(name)) != second.target.get(name, first.target.get(name)):
             return False
-    both = [at for at, steps in enumerate(zip(first.present(), second.present(), strict=True)) if all(steps)]
+    both = [step for step, steps in enumerate(zip(first.present(), second.present(), strict=True)) if all(steps)]
     starts = [
-        (one, other)
-        for at in both
+        (first_start, second_start)
+        for step in both
         if first.starts() and second.starts()
-        for one, other in [(first.starts()[at], second.starts()[at])]
-        if one is not None and other is not None
+        for first_start, second_start in [(first.starts()[step], second.starts()[step])]
+        if first_start is not None and second_start is not None
     ]
     if starts:
-        return sum(one == other for one, other in starts) >= _AGREEING * len(starts)
+        return sum(first_start == second_start for first_start, second_start in starts) >= _AGREEING * len(starts)
     return not both or _agree(first, second)
 
 
 def _agree(first: Scrape, second: Scrape) -> bool:
-    """Return whether the counters of two scrapes are those of one process, read at about the same time."""
+    """Return whether the counters of two scrapes are of one process, read at about the same time."""
     compared = agreeing = 0
     for row in first.rows.keys() & second.rows.keys():
         if row[0].endswith(_COUNTERS):
-            ours, theirs = first.rows[row], second.rows[row]
-            for at in range(len(ours)):
-                if ours[at] is not None and theirs[at] is not None:
+            first_values, second_values = first.rows[row], second.rows[row]
+            for step in range(len(first_values)):
+                if first_values[step] is not None and second_values[step] is not None:
                     compared += 1
-                    agreeing += _is_near(ours, theirs, at) or _is_near(theirs, ours, at)
+                    agreeing += _is_near(first_values, second_values, step) or _is_near(
+                        second_values, first_values, step
+                    )
     return agreeing >= _AGREEING * compared
 
 
-def _is_near(values: Sequence[float | None], other: Sequence[float | None], at: int) -> bool:
+def _is_near(values: Sequence[float | None], reference: Sequence[float | None], step: int) -> bool:
     """Return whether a value lies among those that the other series has about the same time."""
-    near = [number for number in other[max(0, at - LAG_STEPS) : at + LAG_STEPS + 1] if number is not None]
-    value = values[at]
+    near = [number for number in reference[max(0, step - LAG_STEPS) : step + LAG_STEPS + 1] if number is not None]
+    value = values[step]
     return value is not None and min(near) <= value <= max(near)
 
 
@@ -417,9 +424,11 @@ def is_same_pod(first: str | None, second: str | None) -> bool:
     """Return whether two names are of one pod: namespaces count where both name one."""
     if first is None or second is None:
         return False
-    ours, ours_name = first.rpartition("/")[::2]
-    theirs, theirs_name = second.rpartition("/")[::2]
-    return ours_name == theirs_name and (not ours or not theirs or ours == theirs)
+    first_namespace, first_name = first.rpartition("/")[::2]
+    second_namespace, second_name = second.rpartition("/")[::2]
+    return first_name == second_name and (
+        not first_namespace or not second_namespace or first_namespace == second_namespace
+    )
 
 
 def distinct(processes: Sequence[tuple[str, str, Mapping[str, str]]]) -> list[str]:
@@ -433,8 +442,10 @@ def distinct(processes: Sequence[tuple[str, str, Mapping[str, str]]]) -> list[st
     names = []
     for host, address, target in processes:
         targets = by_address[host, address]
-        labels = sorted({name for other in targets for name in other})
-        differing = [name for name in labels if len({other.get(name) for other in targets}) == len(targets)]
+        labels = sorted({name for target_labels in targets for name in target_labels})
+        differing = [
+            name for name in labels if len({target_labels.get(name) for target_labels in targets}) == len(targets)
+        ]
         apart = f"/{target.get(differing[0], '')}" if differing and len(targets) > 1 else ""
         names.append(address + apart)
     return names

@@ -1,4 +1,4 @@
-"""Import of what a Prometheus server recorded: hours at a time, into a folder that no agent writes meanwhile.
+"""Import of the records of a Prometheus server: hours at a time, into a folder that no agent writes meanwhile.
 
 Roll-ups are computed from the replayed minutes by the store itself. An import goes on from where the one before it
 ended, host by host, and ends where an agent's own telemetry of that host begins: no minute is stored twice, and no
@@ -96,7 +96,7 @@ def host_id_of_name(name: str) -> int:
     return stable_id("host", IMPORTED_MACHINE + name)
 
 
-def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
+def replay(host: ImportedHost, chunk: Chunk, steps: range) -> Iterator[Tick]:
     """Yield the ticks of a host for these steps of a chunk; its first step is the baseline, and yields identities only.
 
     A step at which nothing of the host was recorded has none: the next tick covers its time.
@@ -107,17 +107,17 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
     pids_by_device = _owners(engines, devices, chunk.engines)
     unavailable = {device.uuid: tuple(_device_unavailable(host, device)) for device in devices}
     assumed = {device.uuid for device in devices if not _held_by_pod(device, chunk.engines)}
-    for at in at_steps:
-        readings = [reading for engine in engines for reading in _engine(host, engine, pids[engine.address], at)]
-        if all(reading.fault for reading in readings) and not any(device.present(at) for device in devices):
+    for step in steps:
+        readings = [reading for engine in engines for reading in _engine(host, engine, pids[engine.address], step)]
+        if all(reading.fault for reading in readings) and not any(device.present(step) for device in devices):
             continue
-        ts = chunk.steps.start + at * chunk.steps.step_s
+        ts = chunk.steps.start + step * chunk.steps.step_s
         serving = {reading.endpoint.pid for reading in readings}
-        present = [device for device in devices if _is_present(host, device, at)]
+        present = [device for device in devices if _is_present(host, device, step)]
         probe = _probe(
             host,
             [
-                _device(host, device, pids_by_device[device.uuid], serving, unavailable[device.uuid], at)
+                _device(host, device, pids_by_device[device.uuid], serving, unavailable[device.uuid], step)
                 for device in present
             ],
             devices,
@@ -131,7 +131,7 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
 
 
 def _imported(tick: Tick, assumed: set[str]) -> Tick:
-    """Return the tick without what only an agent has, its shares as sure as what names the holders."""
+    """Return the tick without the columns of an agent; shares without a known holder are assumed."""
     unsure = {device.device_id for device in tick.devices if device.uuid in assumed}
     samples = tuple(
         replace(sample, provenance=Provenance.ASSUMED)
@@ -163,30 +163,30 @@ def _owners(
     }
 
 
-def _engine(host: ImportedHost, engine: EngineSeries, pid: int, at: int) -> Iterator[EngineReading]:
+def _engine(host: ImportedHost, engine: EngineSeries, pid: int, step: int) -> Iterator[EngineReading]:
     """Yield its readings of a step, one of each model; earlier ones with a fault while it is not scraped."""
-    page = engine.page(at)
+    page = engine.page(step)
     base_url = f"http://{engine.address}"
-    own = {key: last for key, last in host.last.items() if last.endpoint.base_url == base_url}
+    previous_readings = {key: last for key, last in host.last.items() if last.endpoint.base_url == base_url}
     fault = "was not scraped"
     if page is not None:
         try:
-            readings = list(_usable(engine, page, pid, buckets=at in engine.buckets))
+            readings = list(_usable(engine, page, pid, buckets=step in engine.buckets))
         except PageError as error:
             fault = f"{error}"
         else:
-            for key in own:
+            for key in previous_readings:
                 del host.last[key]
             host.last |= {f"{reading.endpoint.base_url} {reading.endpoint.model}": reading for reading in readings}
             host.unscraped[engine.address] = 0
             yield from readings
             return
     missed = host.unscraped[engine.address] = host.unscraped.get(engine.address, 0) + 1
-    for key, own_reading in own.items():
+    for key, previous in previous_readings.items():
         if missed > MAX_UNSCRAPED_STEPS:
             del host.last[key]
         else:
-            endpoint = replace(own_reading.endpoint, pid=pid, pids=(pid,))
+            endpoint = replace(previous.endpoint, pid=pid, pids=(pid,))
             yield EngineReading(endpoint, fault=f"{engine.address} {fault}", fault_kind="closed")
 
 
@@ -219,9 +219,9 @@ def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Ite
             )
 
 
-def _is_present(host: ImportedHost, device: DeviceSeries, at: int) -> bool:
+def _is_present(host: ImportedHost, device: DeviceSeries, step: int) -> bool:
     """Return whether a device is there at a step: scraped, or not scraped for a while only."""
-    missed = host.unscraped[device.uuid] = 0 if device.present(at) else host.unscraped.get(device.uuid, 0) + 1
+    missed = host.unscraped[device.uuid] = 0 if device.present(step) else host.unscraped.get(device.uuid, 0) + 1
     return missed <= MAX_UNSCRAPED_STEPS
 
 
@@ -231,15 +231,15 @@ def _device(
     pids: Sequence[int],
     serving: set[int | None],
     unavailable: tuple[Unavailable, ...],
-    at: int,
+    step: int,
 ) -> DeviceReading:
-    values = {name: series[at] for name, series in device.values.items()}
+    values = {name: series[step] for name, series in device.values.items()}
     if device.memory_bytes is not None:
         host.memory_bytes.setdefault(device.uuid, device.memory_bytes)
     held_by = [pid for pid in pids if pid in serving]
     if not held_by and values.get("util_1e4"):
         held_by = [_FOREIGN_PID]
-    lost = None if device.present(at) else f"{device.exporter} was not scraped"
+    lost = None if device.present(step) else f"{device.exporter} was not scraped"
     return DeviceReading(
         uuid=device.uuid,
         kind="gpu",
@@ -258,7 +258,7 @@ def _device(
 
 
 def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Unavailable]:
-    names = {one.reading: one.names[0] for one in EXPORTERS[device.exporter].series}
+    names = {series.reading: series.names[0] for series in EXPORTERS[device.exporter].series}
     for metric in DEVICE:
         if (metric.series or metric.reading == "energy_mj") and metric.reading not in device.values:
             recorded = names.get(metric.reading)
@@ -271,11 +271,11 @@ def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Un
 
 
 def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[DeviceSeries]) -> ProbeReading:
-    before = {device.uuid: device for device in host.state.probe.devices} if host.state.probe else {}
+    previous_devices = {device.uuid: device for device in host.state.probe.devices} if host.state.probe else {}
     if host.state.probe is not None:
         # A device that is not recorded any more has gone; an agent would see that its driver lost it.
-        known = tuple(before[device.uuid] for device in devices if device.uuid in before)
-        host.state = replace(host.state, probe=replace(host.state.probe, devices=known))
+        remaining = tuple(previous_devices[device.uuid] for device in devices if device.uuid in previous_devices)
+        host.state = replace(host.state, probe=replace(host.state.probe, devices=remaining))
     imported = Unavailable("source", "imported", f"its telemetry was imported from {host.server}", _REMEDY)
     unavailable = [imported]
     if not devices:
@@ -297,7 +297,7 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Seque
         network_rx_bytes=None,
         network_tx_bytes=None,
     )
-    return bounded(ProbeReading(reading, tuple(devices), tuple(unavailable)), before)
+    return bounded(ProbeReading(reading, tuple(devices), tuple(unavailable)), previous_devices)
 
 
 CHUNK_S = 6 * HOUR
@@ -317,7 +317,7 @@ class Imported:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     note: str | None = None
-    """Why a part of what was asked for was left out."""
+    """Why a part of the import was left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,17 +348,19 @@ Advanced = Callable[[int], None]
 
 
 def import_prometheus(
-    source: Source, store: Store, place: StoreLocation, start: int, end: int, ages: Ages, advanced: Advanced
+    source: Source, store: Store, location: StoreLocation, start: int, end: int, ages: Ages, advanced: Advanced
 ) -> ImportReport:
     """Import [start, end), whole minutes, into a folder; rows older than `ages` are rolled up and deleted as usual.
 
     Raises BadInput where the server cannot be read, StoreError where the folder cannot be written.
     """
     with store.read() as connection:
-        known = read.recorded_hosts(connection)
-    imported = {host_id.name: host_id for host_id in known if (host_id.machine_id or "").startswith(IMPORTED_MACHINE)}
-    run = _Run(start, imported, [host_id for host_id in known if host_id not in imported.values()])
-    with Writer(place) as writer:
+        recorded_hosts = read.recorded_hosts(connection)
+    imported = {
+        host_id.name: host_id for host_id in recorded_hosts if (host_id.machine_id or "").startswith(IMPORTED_MACHINE)
+    }
+    run = _Run(start, imported, [host_id for host_id in recorded_hosts if host_id not in imported.values()])
+    with Writer(location) as writer:
         for steps in _chunks(start, end, [host.until_ts for host in imported.values() if host.until_ts]):
             chunk = read_chunk(source, steps, run.engines)
             for host in run.hosts(chunk, source.api.url, store):
@@ -397,7 +399,7 @@ class _Run:
         self._totals: dict[str, Imported] = {}
         self._missing: dict[tuple[str, str, str | None], set[int]] = defaultdict(set)
         self.engines: set[tuple[str, str, str]] = set()
-        """(kind, host, address) of each engine whose counters are known."""
+        """(kind, host, address) of each engine with known counters."""
 
     def hosts(self, chunk: Chunk, url: str, store: Store) -> Iterator[ImportedHost]:
         """Yield the hosts of a chunk, each with the state that its steps before left."""
@@ -406,8 +408,8 @@ class _Run:
             if name not in self._hosts:
                 host = self._hosts[name] = ImportedHost(name, url)
                 self._totals[name] = Imported(name)
-                known = self._imported.get(name)
-                if known is not None:
+                imported_host = self._imported.get(name)
+                if imported_host is not None:
                     with store.read() as connection:
                         epochs = read.open_epochs(connection, host_id_of_name(name))
                     host.state = replace(host.state, epochs={epoch.deployment_id: epoch for epoch in epochs})
@@ -415,16 +417,16 @@ class _Run:
 
     def due(self, host: ImportedHost, chunk: Chunk) -> range:
         """Return the steps of a chunk that are neither imported nor recorded by an agent."""
-        known = self._imported.get(host.name)
-        since = self._start if known is None or known.until_ts is None else known.until_ts
+        imported_host = self._imported.get(host.name)
+        since = self._start if imported_host is None or imported_host.until_ts is None else imported_host.until_ts
         uuids = {device.uuid for device in chunk.devices if device.host == host.name}
-        own = [agent.first_ts for agent in self._agents if agent.name == host.name or uuids & agent.uuids]
-        until = min(own) if own else chunk.steps.end
-        if own and until < chunk.steps.end:
+        agent_starts = [agent.first_ts for agent in self._agents if agent.name == host.name or uuids & agent.uuids]
+        until = min(agent_starts) if agent_starts else chunk.steps.end
+        if agent_starts and until < chunk.steps.end:
             self._totals[host.name].note = "an agent recorded it from then on"
-        if known is not None and _recorded_before(known.first_ts, host.name, chunk):
+        if imported_host is not None and _recorded_before(imported_host.first_ts, host.name, chunk):
             self._totals[host.name].note = (
-                f"what is older than its first import ({format_utc(known.first_ts)}) was left out: "
+                f"what is older than its first import ({format_utc(imported_host.first_ts)}) was left out: "
                 "import into another folder to have all of it"
             )
         first = max(0, -(-(since - chunk.steps.start) // chunk.steps.step_s))
@@ -451,7 +453,7 @@ class _Run:
         return replace(tick, devices=tuple(device for device in tick.devices if device.uuid not in taken))
 
     def report(self) -> ImportReport:
-        """Return what was imported, and what is missing most often first."""
+        """Return the totals by host, and the missing metrics, most frequent first."""
         blocked = [
             Blocked(label_of(metric), len(owners), reason, remedy)
             for (metric, reason, remedy), owners in self._missing.items()
@@ -463,11 +465,11 @@ class _Run:
 def _recorded_before(ts: int, host: str, chunk: Chunk) -> bool:
     """Return whether a chunk has anything of a host before an instant."""
     steps = range(min(chunk.steps.count, max(0, (ts - chunk.steps.start) // chunk.steps.step_s)))
-    return any(device.present(at) for device in chunk.devices if device.host == host for at in steps)
+    return any(device.present(step) for device in chunk.devices if device.host == host for step in steps)
 
 
 _LOG = "spend log"
-"""Part of the ids of what is imported: a gateway whose page is read, too, has ids of its own."""
+"""Part of the ids of imported rows: a gateway that is read too has ids of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,10 +481,10 @@ class ImportedLog:
     """Minutes that were stored; None for none."""
     tokens: int
     left_out_minutes: int
-    """Minutes that are not newer than what was imported before."""
+    """Minutes that are not newer than the previous import."""
 
 
-def import_spend_log(log: SpendLog, url: str, store: Store, place: StoreLocation) -> ImportedLog:
+def import_spend_log(log: SpendLog, url: str, store: Store, location: StoreLocation) -> ImportedLog:
     """Store the tokens of a log, from the minute on that the import before it ended with.
 
     Raises BadInput where no host was recorded, StoreError where the folder cannot be written.
@@ -492,20 +494,20 @@ def import_spend_log(log: SpendLog, url: str, store: Store, place: StoreLocation
         host = newest_host(connection)
         until = gateway_counted_until(connection, engine_id)
     if host is None:
-        raise BadInput(f"{place}: no host was recorded: tokens of tenants are joined with those of engines")
+        raise BadInput(f"{location}: no host was recorded: tokens of tenants are joined with those of engines")
     deployment_id = stable_id("deployment", engine_id, GATEWAY)
-    fresh = {minute: of for minute, of in log.tokens.items() if until is None or minute >= until}
+    fresh = {minute: counts for minute, counts in log.tokens.items() if until is None or minute >= until}
     if not fresh:
         return ImportedLog(None, None, 0, len(log.tokens))
     first, last = min(fresh), max(fresh) + MINUTE
     epoch = EpochRow(stable_id("epoch", deployment_id, first), deployment_id, first, last, None, "{}", ())
     engine = EngineRow(engine_id, host.host_id, LITELLM.kind, url, None, None, None, None, GATEWAY)
     deployment = DeploymentRow(deployment_id, engine_id, host.host_id, LITELLM.kind)
-    with Writer(place) as writer:
-        for minute, of in fresh.items():
+    with Writer(location) as writer:
+        for minute, counts in fresh.items():
             ts = minute + MINUTE // 2  # inside of the minute, so that no edge moves it to another one
-            samples = tuple(EngineCounterSample(epoch.epoch_id, metric, ts, count) for metric, count in of.items())
+            samples = tuple(EngineCounterSample(epoch.epoch_id, metric, ts, count) for metric, count in counts.items())
             writer.commit(Tick(ts, host, (), (engine,), (deployment,), (epoch,), samples))
         writer.roll_up()
-    tokens = sum(count for of in fresh.values() for count in of.values())
+    tokens = sum(count for counts in fresh.values() for count in counts.values())
     return ImportedLog(first, last, tokens, len(log.tokens) - len(fresh))

@@ -1,8 +1,8 @@
-"""Series of a Prometheus server, by the engine or device they are of.
+"""Series of a Prometheus server, by engine and by device.
 
-Engines are distinguished by their process (see `targets`), devices by UUID. Host names come from a label that a person
-named, from the exporter, from the labels that Kubernetes discovery adds, from a GPU that names the engine's pod, else
-from the address.
+Engines are distinguished by their process (`prometheus.processes`), devices by UUID. A host's name comes from a label
+that a person named, from the exporter, or from the labels that Kubernetes discovery adds. Without these it comes from
+a GPU that names the engine's pod, else from the address.
 """
 
 import re
@@ -35,16 +35,16 @@ from pertoken.agent.scrape import Labels, Layout, Page
 from pertoken.state.deployment import WORKLOAD
 
 ENGINES = ("vllm", "sglang")
-"""Engines whose pages name the model in a label: all that is known of the others comes from their API."""
+"""Engines that name the model in a label of their page: of others it is known from their API alone."""
 PREFIXES = ("", "kserve_", "ray_")
-"""What relabelling rules put before the names of engines: KServe's and Ray's, else any that is found."""
+"""Prefixes of relabelling rules before the names of engines: KServe's and Ray's, else any that is found."""
 MAX_QUERY = 4000
 """Characters of a query that proxies pass on in a URL."""
 _EXPORTER_POD = re.compile(r"dcgm-exporter(-\w+)?-[a-z0-9]{5}$")
 """Names of pods of dcgm-exporter, which reports its pod as the host where it has no other name."""
 HISTOGRAMS_S = 600
-"""Time between two readings of histograms, which have ten times as many series as all else: what was observed between
-the last of them and a restart is lost."""
+"""Time between two readings of histograms, which have ten times as many series as all else: observations between the
+last one and a restart are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,19 @@ class EngineSeries:
     def first(self) -> int | None:
         """The first step at which it has a page."""
         steps = range(len(self.rows[0][2])) if self.rows else ()
-        return next((at for at in steps if any(values[at] is not None for _, _, values in self.rows)), None)
+        return next((step for step in steps if any(values[step] is not None for _, _, values in self.rows)), None)
 
-    def page(self, at: int) -> Page | None:
+    def page(self, step: int) -> Page | None:
         """Return its page at a step, with buckets where they were read; None where it was not scraped."""
-        present = tuple(values[at] is not None for _, _, values in self.rows)
+        present = tuple(values[step] is not None for _, _, values in self.rows)
         if not any(present):
             return None
         samples: dict[str, dict[Labels, float]] = {}
         for name, labels, values in self.rows:
-            value = values[at]
+            value = values[step]
             if value is not None:
                 samples.setdefault(name, {})[labels] = value
-        buckets = self.buckets.get(at)
+        buckets = self.buckets.get(step)
         if buckets is None:
             return Page(samples, self.layouts.setdefault(present, Layout()))
         for name, labels, value in buckets:
@@ -128,9 +128,9 @@ class DeviceSeries:
     host_named: bool = True
     """Whether the exporter or a label names its host; else it is named by its address."""
 
-    def present(self, at: int) -> bool:
+    def present(self, step: int) -> bool:
         """Return whether anything was read of it at a step."""
-        return any(values[at] is not None for values in self.values.values())
+        return any(values[step] is not None for values in self.values.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +142,11 @@ class Chunk:
     devices: Sequence[DeviceSeries]
 
 
-def read_chunk(source: Source, steps: Steps, known: Collection[tuple[str, str, str]]) -> Chunk:
+def read_chunk(source: Source, steps: Steps, counted_engines: Collection[tuple[str, str, str]]) -> Chunk:
     """Read all series of a stretch.
 
-    Histograms are read every `HISTOGRAMS_S`, and where an engine (kind, host, address) that is not `known` first
-    appears: its buckets count from there. Raises BadInput.
+    Histograms are read every `HISTOGRAMS_S`, and where an engine first appears that is not among `counted_engines`
+    (kind, host, address): its buckets count from there. Raises BadInput.
     """
     devices: list[DeviceSeries] = []
     aliases: dict[str, str] = {}
@@ -161,12 +161,12 @@ def read_chunk(source: Source, steps: Steps, known: Collection[tuple[str, str, s
     for kind in ENGINES:
         names = _names_on_server(kind, source, steps)
         if names:
-            engines += _engines(kind, names, source, steps, _Hosts(source, aliases, devices), known)
+            engines += _engines(kind, names, source, steps, _Hosts(source, aliases, devices), counted_engines)
     return Chunk(steps, engines, _on_hosts_of_pods(devices, engines))
 
 
 def found_names(source: Source, steps: Steps) -> list[str]:
-    """Return names that look like counts of tokens under any name, of what a server has at these steps."""
+    """Return the names on a server at these steps that look like counts of tokens."""
     series = source.api.ranges(f'count by (__name__) ({{__name__=~".*[Tt]okens?_total"{_and(source.match)}}})', steps)
     return sorted({item.labels.get("__name__", "") for item in series} - {""})
 
@@ -196,15 +196,14 @@ def _names_on_server(kind: str, source: Source, steps: Steps) -> dict[str, str]:
         series = source.api.ranges(f'{{__name__=~".+({pattern})"{_and(source.match)}}}', edges)
         server_names = {item.labels["__name__"] for item in series}
     prefixes = {
-        name.removesuffix(own if own in name else own.replace(":", "_"))
+        name.removesuffix(ending)
         for name in server_names
-        for own in sentinels
-        if name.endswith((own, own.replace(":", "_")))
+        for sentinel in sentinels
+        for ending in (sentinel, sentinel.replace(":", "_"))
+        if name.endswith(ending)
     }
     spellings = [
-        spell
-        for spell in _spellings(sorted(prefixes))
-        if any(spell(sentinel) in server_names for sentinel in sentinels)
+        spell for spell in _spellings(sorted(prefixes)) if any(spell(name) in server_names for name in sentinels)
     ]
     plain = [name for name in sorted(ADAPTERS[kind].wanted) if name != PROCESS_START]
     names = {spell(name): name for spell in spellings for name in plain}
@@ -229,12 +228,14 @@ class _Hosts:
         named, pod = _named_host(target, self._source), pod_of(target)
         if named is not None:
             return named
-        hosts = {device.host for device in self._devices if any(is_same_pod(pod, other) for other in device.pods)}
+        hosts = {
+            device.host for device in self._devices if any(is_same_pod(pod, device_pod) for device_pod in device.pods)
+        }
         return hosts.pop() if len(hosts) == 1 else _host(target, self._source, self._aliases)
 
 
 def _on_hosts_of_pods(devices: Sequence[DeviceSeries], engines: Sequence[EngineSeries]) -> list[DeviceSeries]:
-    """Return the devices, those whose exporter names no host on the host of the engine whose pod they name."""
+    """Return the devices; one without a host by its exporter is on the host of the engine in its pod."""
     hosts: dict[str, set[str]] = defaultdict(set)
     for device in devices:
         if not device.host_named:
@@ -251,9 +252,9 @@ def _engines(
     source: Source,
     steps: Steps,
     hosts: _Hosts,
-    known: Collection[tuple[str, str, str]],
+    counted_engines: Collection[tuple[str, str, str]],
 ) -> Iterable[EngineSeries]:
-    selected = [name for name, own in names.items() if not own.endswith("_bucket")]
+    selected = [name for name, engine_name in names.items() if not engine_name.endswith("_bucket")]
     engine_series = _renamed(source.api.ranges(_selector(selected, source.match), steps), names)
     if not engine_series:
         return
@@ -272,14 +273,14 @@ def _engines(
         )
         for process, target, address in zip(scrapes_by_process, targets_of, addresses, strict=True)
     ]
-    buckets = _selector([name for name, own in names.items() if own.endswith("_bucket")], source.match)
-    due = {at for at in range(steps.count) if (steps.start + at * steps.step_s) % HISTOGRAMS_S == 0}
+    buckets = _selector([name for name, engine_name in names.items() if engine_name.endswith("_bucket")], source.match)
+    due = {step for step in range(steps.count) if (steps.start + step * steps.step_s) % HISTOGRAMS_S == 0}
     due |= {
         engine.first
         for engine in engines
-        if engine.first is not None and (kind, engine.host, engine.address) not in known
+        if engine.first is not None and (kind, engine.host, engine.address) not in counted_engines
     }
-    place = {
+    rank_by_scrape = {
         scrape.key: (n, rank) for n, process in enumerate(scrapes_by_process) for rank, scrape in enumerate(process)
     }
     read: dict[int, dict[int, dict[int, list[tuple[str, Labels, float]]]]] = defaultdict(
@@ -289,15 +290,15 @@ def _engines(
         apart_s = (run[1] - run[0]) * steps.step_s if len(run) > 1 else steps.step_s
         at_times = Steps(steps.start + run[0] * steps.step_s, len(run), apart_s)
         for scrape in targets.scrapes(_renamed(source.api.ranges(buckets, at_times), names)):
-            if scrape.key not in place:
+            if scrape.key not in rank_by_scrape:
                 continue
-            engine_n, rank = place[scrape.key]
+            engine_n, rank = rank_by_scrape[scrape.key]
             for (name, labels), values in scrape.rows.items():
-                for at, value in zip(run, values, strict=True):
+                for step, value in zip(run, values, strict=True):
                     if value is not None:
-                        read[engine_n][at][rank].append((name, labels, value))
+                        read[engine_n][step][rank].append((name, labels, value))
     for n, engine in enumerate(engines):
-        yield replace(engine, buckets={at: ranks[min(ranks)] for at, ranks in read[n].items()})
+        yield replace(engine, buckets={step: ranks[min(ranks)] for step, ranks in read[n].items()})
 
 
 def _starts(source: Source, steps: Steps, engine_series: Sequence[Series], selector: str) -> list[Series]:
@@ -320,7 +321,7 @@ def _literal(text: str) -> str:
 
 
 def _union(process: Sequence[Scrape]) -> dict[str, str]:
-    """Return the labels of a process's target: those of its first scrape go first."""
+    """Return the labels of a process's target: its first scrape goes first."""
     return {name: value for scrape in reversed(process) for name, value in scrape.target.items()}
 
 
@@ -336,11 +337,11 @@ def _renamed(series: Iterable[Series], names: Mapping[str, str]) -> list[Series]
 def _evenly_spaced(steps: Sequence[int]) -> Iterable[Sequence[int]]:
     """Yield runs of steps that are equally far apart: each can be asked for at once."""
     run: list[int] = []
-    for at in steps:
-        if len(run) > 1 and at - run[-1] != run[1] - run[0]:
+    for step in steps:
+        if len(run) > 1 and step - run[-1] != run[1] - run[0]:
             yield run
             run = []
-        run.append(at)
+        run.append(step)
     if run:
         yield run
 
@@ -355,17 +356,17 @@ def _devices(
             by_uuid[uuid if uuid.startswith(exporter.uuid_prefix) else exporter.uuid_prefix + uuid].append(ranged)
     for uuid, series in sorted(by_uuid.items()):
         labels: dict[str, str] = {}
-        for one in series:
-            labels |= {name: value for name, value in one.labels.items() if value}
+        for item in series:
+            labels |= {name: value for name, value in item.labels.items() if value}
         reported = labels.get(exporter.host, "")
         if reported in [labels.get(name) for name in POD_LABELS] or _EXPORTER_POD.search(reported):
             reported = ""  # the name of the exporter's own pod
         named = labels if source.host_label in labels else {**labels, "node": reported or labels.get("node", "")}
         host = _host(named, source, {})
         aliases.setdefault(_host_part(labels.get("instance", "")), host)
-        whole = [one for one in series if not one.labels.get(exporter.instance_id)]
+        card_series = [item for item in series if not item.labels.get(exporter.instance_id)]
         slot = labels.get(exporter.slot, "")
-        pods = frozenset(pod for one in series for pod in pods_of(one.labels))
+        pods = frozenset(pod for item in series for pod in pods_of(item.labels))
         yield DeviceSeries(
             exporter.kind,
             uuid,
@@ -373,13 +374,14 @@ def _devices(
             labels.get(exporter.name, "NVIDIA GPU"),
             int(slot) if slot.isdecimal() else None,
             labels.get(exporter.driver),
-            _memory_bytes(exporter, whole),
+            _memory_bytes(exporter, card_series),
             pods,
-            len(whole) < len(series),
+            len(card_series) < len(series),
             {
                 reading.reading: values
                 for reading in exporter.series
-                if (values := _first(series if reading.of_card else whole, reading.names, reading.scale)) is not None
+                if (values := _first(series if reading.of_card else card_series, reading.names, reading.scale))
+                is not None
             },
             _named_host(named, source) is not None,
         )
@@ -387,21 +389,23 @@ def _devices(
 
 def _memory_bytes(exporter: Exporter, series: Sequence[Series]) -> int | None:
     """Return the memory of a device, by the first step at which all its parts are there."""
-    parts = [one for name in exporter.memory for one in series if one.labels["__name__"] == name]
+    parts = [item for name in exporter.memory for item in series if item.labels["__name__"] == name]
     by_name = {part.labels["__name__"]: part.values for part in reversed(parts)}
     for together in zip(*by_name.values(), strict=True):
-        known = [value for value in together if value is not None]
-        if known and len(known) == len(together):
-            return int(sum(known) * exporter.memory_scale)
+        values = [value for value in together if value is not None]
+        if values and len(values) == len(together):
+            return int(sum(values) * exporter.memory_scale)
     return None
 
 
 def _first(series: Sequence[Series], names: Sequence[str], scale: float) -> Sequence[int | None] | None:
     """Return the values of the first of these names, each from the first series that has it; None without any."""
     for name in names:
-        own = [one.values for one in series if one.labels["__name__"] == name]
-        if own:
-            picked = (next((value for value in values if value is not None), None) for values in zip(*own, strict=True))
+        columns = [item.values for item in series if item.labels["__name__"] == name]
+        if columns:
+            picked = (
+                next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)
+            )
             # A page's NaN, and DCGM's marks of a blank value, are no value.
             return [round(value * scale) if value is not None and 0 <= value < 2**53 else None for value in picked]
     return None

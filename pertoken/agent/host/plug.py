@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 from pertoken.agent.readings import PlugReading, Unavailable
@@ -26,7 +25,7 @@ from pertoken.settings.fleet import PlugSource
 READ_S = 20.0
 """Time between two readings. BMCs renew theirs every second to every few."""
 MAX_AGE_S = 60.0
-"""Age up to which a reading stands for the present."""
+"""Oldest reading that counts as present."""
 MAX_W = 1_000_000
 """A rack of 72 accelerators draws some 140 kW."""
 PROGRAM = "ipmitool"
@@ -67,10 +66,10 @@ def read_ipmi(source: PlugSource, host: str, limits: Limits) -> float:
 
 def read_redfish(source: PlugSource, host: str, limits: Limits) -> float:
     """Return the watts of a Redfish resource. Raises PlugError, ScrapeError."""
-    shown = _json(source.url, limits)
-    watts = _part(shown, "PowerWatts", "Reading")
+    document = _json(source.url, limits)
+    watts = _part(document, "PowerWatts", "Reading")
     if watts is None:
-        watts = _part(shown, "PowerControl", 0, "PowerConsumedWatts")
+        watts = _part(document, "PowerControl", 0, "PowerConsumedWatts")
     if isinstance(watts, bool) or not isinstance(watts, int | float):
         raise PlugError("it has neither PowerControl with PowerConsumedWatts nor PowerWatts with Reading")
     return float(watts)
@@ -79,10 +78,10 @@ def read_redfish(source: PlugSource, host: str, limits: Limits) -> float:
 def read_prometheus(source: PlugSource, host: str, limits: Limits) -> float:
     """Return the watts that a query gives, with `$host` replaced by this host's name. Raises PlugError, ScrapeError."""
     query = source.query.replace("$host", host)
-    shown = _json(f"{source.url}/api/v1/query?query={quote(query, safe='')}", limits)
-    result = _part(shown, "data", "result")
+    document = _json(f"{source.url}/api/v1/query?query={quote(query, safe='')}", limits)
+    result = _part(document, "data", "result")
     if not isinstance(result, list) or len(result) != 1:
-        many = "no" if not result else len(result)
+        many = len(result) if result and isinstance(result, list) else "no"
         raise PlugError(f"the query {query} gives {many} series: it must give one")
     try:
         return float(str(_part(result, 0, "value", 1)))
@@ -98,25 +97,27 @@ SOURCES: Mapping[str, Callable[[PlugSource, str, Limits], float]] = {
 """Reader of each kind of source (`settings.fleet.KINDS`): watts, of a host's name and limits of a request."""
 
 
-def _json(url: str, limits: Limits) -> Mapping[str, Any]:
+def _json(url: str, limits: Limits) -> Mapping[str, object]:
     reply = fetch("GET", url, limits, {"Accept": "application/json"})
     try:
-        shown = json.loads(reply.body, parse_int=float)  # an integer may have more digits than a float holds
+        document = json.loads(reply.body, parse_int=float)  # an integer may have more digits than a float holds
     except (ValueError, RecursionError):
-        shown = None
-    if not isinstance(shown, dict):
+        document = None
+    if not isinstance(document, dict):
         raise PlugError(f"{url.partition('?')[0]} answers with no JSON object")
-    return shown
+    return document
 
 
-def _part(shown: Any, *keys: str | int) -> Any:
+def _part(document: object, *keys: str | int) -> object:
     """Return a part of a document by names and numbers; None where it has none."""
     for key in keys:
-        try:
-            shown = shown[key]
-        except (KeyError, IndexError, TypeError):
+        if isinstance(document, dict):
+            document = document.get(key)
+        elif isinstance(document, list) and isinstance(key, int) and key < len(document):
+            document = document[key]
+        else:
             return None
-    return shown
+    return document
 
 
 def read_plug(source: PlugSource, host: str, limits: Limits) -> PlugReading | Unavailable:

@@ -48,54 +48,52 @@ class Address:
     ip: str
     port: int
     reached: tuple[str, int] | None = None
-    """Where it is reached from here, if it is in another network namespace, as in a container: the address of that
-    namespace, or the address and port of this host that are published for it."""
+    """Address and port that lead there from here, if it is in another network namespace, as in a container: of that
+    namespace, or published for it on this host."""
     also: tuple[tuple[str, int], ...] = ()
-    """Where else it is reached from here."""
+    """Further addresses and ports that lead there."""
 
 
 def listening_here() -> dict[bytes, Address]:
-    """Return where anybody of this network namespace listens (TCP), by the socket's inode.
+    """Return the listening addresses (TCP) of this network namespace, by the socket's inode.
 
     The kernel is asked for listening sockets alone (sock_diag): /proc/net/tcp makes it walk through its table of
     connections to find that none is left, 2.1 instead of 0.2 ms of CPU on a host of 2 cores with few of them. A kernel
     that does not answer, as in some sandboxes, is read by /proc.
     """
     try:
-        return {**_asked(socket.AF_INET), **_asked(socket.AF_INET6)}
+        return {**_dumped(socket.AF_INET), **_dumped(socket.AF_INET6)}
     except OSError:
         return listening_of("self")
 
 
-def _asked(family: int) -> dict[bytes, Address]:
+def _dumped(family: int) -> dict[bytes, Address]:
     """Return the listening sockets of a family. Raises OSError where the kernel does not list them."""
     query = _QUERY.pack(family, _TCP, 0, 0, 1 << _LISTEN)
     addresses: dict[bytes, Address] = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asked:
-        asked.settimeout(_PATIENCE_S)
-        asked.send(_HEADER.pack(_HEADER.size + len(query), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0) + query)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
+        netlink.settimeout(_PATIENCE_S)
+        netlink.send(_HEADER.pack(_HEADER.size + len(query), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0) + query)
         while True:
-            reply = asked.recv(_MAX_REPLY_BYTES)
-            at = 0
-            while at < len(reply):
-                length, kind, _, _, _ = _HEADER.unpack_from(reply, at)
+            reply = netlink.recv(_MAX_REPLY_BYTES)
+            offset = 0
+            while offset < len(reply):
+                length, kind, _, _, _ = _HEADER.unpack_from(reply, offset)
                 if kind == _DONE:
                     return addresses
                 if kind == _ERROR or length < _HEADER.size + _SOCKET.size:
                     raise OSError("the kernel does not list listening sockets")
-                port, packed, *_, inode = _SOCKET.unpack_from(reply, at + _HEADER.size)
+                port, packed, *_, inode = _SOCKET.unpack_from(reply, offset + _HEADER.size)
                 ip = socket.inet_ntop(family, packed[:4] if family == socket.AF_INET else packed)
                 addresses[b"%d" % inode] = Address(ip, socket.ntohs(port))
-                at += length + -length % 4
+                offset += length + -length % 4
 
 
 def listening_of(process: str) -> dict[bytes, Address]:
-    """Return where anybody of a process's network namespace listens (TCP), by the socket's inode.
+    """Return the listening addresses (TCP) of a process's network namespace, by the socket's inode.
 
-    Source: the kernel's networking/proc_net_tcp.rst.
-
-    They are listed before all connections, which on a busy server are many: those are not read, nor looked for by the
-    kernel, as it would to fill a larger buffer.
+    They are listed before all connections, of which a busy server has many: these are not read, and a small buffer
+    keeps the kernel from looking for them. Source: the kernel's networking/proc_net_tcp.rst.
     """
     addresses = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
@@ -132,7 +130,7 @@ class Forward:
 
 
 def docker_ports(argvs: Iterable[tuple[str, ...]]) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
-    """Return where containers are reached: their (address, port) to (address, port) pairs of this host.
+    """Return the (address, port) pairs of this host that lead to containers, by their (address, port).
 
     Read from the arguments of Docker's proxies. A port published on every address is reached at loopback, which comes
     first; one published on a single address is reached at that address alone.
@@ -165,7 +163,7 @@ def reached_at(ip: str) -> str:
 def rootless_ports(
     argvs: Mapping[int, tuple[str, ...]],
     namespaces: Mapping[int, str | None],
-    own: str | None,
+    own_namespace: str | None,
     listening: Callable[[int], frozenset[tuple[str, int]]],
     parent: Callable[[int], int | None],
 ) -> dict[str, tuple[Forward, ...]]:
@@ -181,7 +179,7 @@ def rootless_ports(
         program = PurePath(argv[0]).name if argv else ""
         if program.startswith("rootlessport"):
             namespace, outside = namespaces.get(pid), parent(pid)
-            if namespace not in (own, None) and outside is not None and namespaces.get(outside) == own:
+            if namespace not in (own_namespace, None) and outside and namespaces.get(outside) == own_namespace:
                 outer = sorted(listening(outside))
                 forwards.setdefault(str(namespace), []).extend(Forward(port, ip=reached_at(ip)) for ip, port in outer)
         elif program in ("pasta", "pasta.avx2", "slirp4netns") and (named := _named(argv, namespaces)):
@@ -197,18 +195,17 @@ def forwarded(forwards: Sequence[Forward], inner: int) -> list[tuple[str, int]]:
     exact = [forward for forward in forwards if forward.inner == inner]
     silent = [forward for forward in forwards if forward.inner is None]
     same = [entry for entry in silent if entry.port == inner]
-    one = silent if len({entry.port for entry in silent}) == 1 else []
-    return [(entry.ip, entry.port) for entry in exact or same or one]
+    single = silent if len({entry.port for entry in silent}) == 1 else []
+    return [(entry.ip, entry.port) for entry in exact or same or single]
 
 
 def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str | None:
     """Return the network namespace a forwarder names: a file of it or a process in it, among its arguments."""
-    known = set(namespaces.values())
     for word in argv[1:]:
         if word.startswith("/"):
             with suppress(OSError):
                 name = f"net:[{os.stat(word).st_ino}]"  # noqa: PTH116 - the file is the namespace, whatever its path
-                if name in known:
+                if name in namespaces.values():
                     return name
         elif word.isdecimal() and int(word) in namespaces and word != argv[0]:
             return namespaces[int(word)]
@@ -218,8 +215,8 @@ def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str |
 def _pasta(argv: tuple[str, ...]) -> list[Forward]:
     """Return TCP forwards of pasta: `-t 8080`, `-t 8080:80`, `-t 127.0.0.1/8080:80`, comma-separated.
 
-    Ranges and `auto` are left out: nothing reports which of many ports leads to a server. One address holds for all
-    ports of its option. Source: passt(1).
+    Ranges and `auto` are left out: the port of a server among them is unknown. One address holds for all ports of its
+    option. Source: passt(1).
     """
     forwards = []
     for flag, value in pairwise(argv):
@@ -274,15 +271,15 @@ class HostProcesses:
     """Name of this host."""
 
     def rivals(self, pids: Collection[int], address: Address) -> int:
-        """Return how many sockets of other processes than `pids` listen on `address` too (SO_REUSEPORT).
+        """Return the number of sockets on `address` of other processes than `pids` (SO_REUSEPORT).
 
         The kernel hands each connection to any one of them. A socket that processes inherited is one socket.
         """
         owners = [process.pid for process in self.processes.values() if address in process.listening]
-        others = [pid for pid in owners if pid not in pids]
+        foreign = [pid for pid in owners if pid not in pids]
         hidden = self.unowned.count(address)
         # Where none of `pids` is seen to own one, theirs is among the hidden ones.
-        return len(others) + (hidden if len(others) < len(owners) else max(0, hidden - 1))
+        return len(foreign) + (hidden if len(foreign) < len(owners) else max(0, hidden - 1))
 
     def children(self, pid: int) -> tuple[Process, ...]:
         """Return the processes that a process started itself."""
@@ -304,7 +301,7 @@ class HostProcesses:
         return session if session and session != 1 else None
 
     def group(self, root: int) -> tuple[int, ...]:
-        """`root` and all processes it started, directly or not, by rising pid."""
+        """Return `root` and all processes it started, directly or not, by rising pid."""
         group = {root}
         children: dict[int, list[int]] = {}
         for process in self.processes.values():
@@ -321,8 +318,7 @@ class HostProcesses:
 def host_processes() -> HostProcesses:
     """Return the processes of this host now, as far as they may be seen, without threads of the kernel."""
     pids = sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal())  # noqa: PTH208 - a Path for each is slow
-    known = ((pid, _stat(pid)) for pid in pids)
-    stats = {pid: stat for pid, stat in known if stat is not None and not int(stat[6]) & _KERNEL_THREAD}
+    stats = {pid: stat for pid in pids if (stat := _stat(pid)) and not int(stat[6]) & _KERNEL_THREAD}
     argvs = {pid: _argv(pid) for pid in stats}
     inodes = {**_listening_elsewhere(list(stats), argvs), **listening_here()}
     listening, unowned = _SOCKET_OWNERS.owned(inodes, list(stats))
@@ -331,16 +327,8 @@ def host_processes() -> HostProcesses:
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
         processes[pid] = Process(pid, int(stat[1]), argvs[pid], _started_ms(stat), tuple(addresses), int(stat[3]))
     own_ips = frozenset(address.address for addresses in psutil.net_if_addrs().values() for address in addresses)
-    return HostProcesses(
-        processes,
-        unowned,
-        mapped_files,
-        environment,
-        control_group,
-        own_ips,
-        pod_namespace,
-        socket.gethostname(),
-    )
+    lookups = (mapped_files, environment, control_group, own_ips, pod_namespace)
+    return HostProcesses(processes, unowned, *lookups, socket.gethostname())
 
 
 def start_ms(pid: int) -> int | None:
@@ -363,8 +351,7 @@ def _parts(pid: int, name: str) -> Iterator[bytes]:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Return fields of a process from its state to its start, None if it is gone. Source: proc_pid_stat(5), fields 3 to
-    22."""
+    """Return fields 3 to 22 of a process, None if it is gone. Source: proc_pid_stat(5)."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -382,8 +369,7 @@ def _started_ms(stat: list[bytes]) -> int:
 
 
 def _argv(pid: int) -> tuple[str, ...]:
-    """Return command line; empty if there is none. A process that titles itself may have put spaces between the
-    words."""
+    """Return the command line, empty if there is none. A process that titles itself may put spaces between words."""
     try:
         text = os.fsdecode(b"".join(_parts(pid, "cmdline")))
     except OSError:
@@ -393,30 +379,29 @@ def _argv(pid: int) -> tuple[str, ...]:
 
 
 def _listening_elsewhere(pids: list[int], argvs: Mapping[int, tuple[str, ...]]) -> dict[bytes, Address]:
-    """Return where processes of other network namespaces listen, as far as that can be reached from here, by inode."""
+    """Return the addresses in other network namespaces that can be reached from here, by the socket's inode."""
     addresses: dict[bytes, Address] = {}
     published = docker_ports(argvs.values())
     namespaces = {pid: _namespace(str(pid)) for pid in pids}
-    own = _namespace("self")
-    seen = {own, None}
+    own_namespace = _namespace("self")
+    seen = {own_namespace, None}
     forwards: dict[str, tuple[Forward, ...]] | None = None
     for pid, namespace in namespaces.items():
         if namespace is None or namespace in seen:
             continue
         seen.add(namespace)
         if forwards is None:
-            forwards = rootless_ports(argvs, namespaces, own, _own_addresses, _parent)
+            forwards = rootless_ports(argvs, namespaces, own_namespace, _own_addresses, _parent)
         ips = _ips(pid)
         for inode, address in listening_of(str(pid)).items():
             ip = ipaddress.ip_address(address.ip)
-            outer = [way for ip in ips for way in published.get((ip, address.port), ())]
-            outer += forwarded(forwards.get(namespace, ()), address.port)
+            routes = [route for ip in ips for route in published.get((ip, address.port), ())]
+            routes += forwarded(forwards.get(namespace, ()), address.port)
             direct = () if ip.is_loopback else ips if ip.is_unspecified else (address.ip,)
             # An address that a user-mode network gives is not one that this host knows.
-            routed = () if namespace in forwards else tuple((ip, address.port) for ip in direct)
-            ways = (*outer, *routed)
-            if ways:
-                addresses[inode] = replace(address, reached=ways[0], also=ways[1:])
+            routes += () if namespace in forwards else ((ip, address.port) for ip in direct)
+            if routes:
+                addresses[inode] = replace(address, reached=routes[0], also=tuple(routes[1:]))
     return addresses
 
 
@@ -447,7 +432,7 @@ def _ips(pid: int) -> tuple[str, ...]:
     ips = []
     with suppress(OSError):
         lines = (_PROC / str(pid) / "net/fib_trie").read_text().splitlines()
-        ips += [at.split()[-1] for at, kind in pairwise(lines) if "/32 host LOCAL" in kind]
+        ips += [line.split()[-1] for line, kind in pairwise(lines) if "/32 host LOCAL" in kind]
     with suppress(OSError):
         words = [line.split() for line in (_PROC / str(pid) / "net/if_inet6").read_text().splitlines()]
         ips += [str(ipaddress.IPv6Address(bytes.fromhex(word[0]))) for word in words if word[3] == "00"]
@@ -455,20 +440,20 @@ def _ips(pid: int) -> tuple[str, ...]:
 
 
 class _SocketOwners:
-    """Processes that hold listening sockets, remembered from look to look.
+    """Owners of listening sockets, remembered from look to look.
 
-    Most of them hold the same socket by the same file descriptor as before: one link is read for each then, instead of
-    those of all open files of all processes, which are half of what a look costs. A socket whose holder cannot be seen
-    is looked for in new processes alone, and in all of them every `FULL_EVERY` looks.
+    Most of them keep a socket's file descriptor: then one link is read for each, instead of the links of all open
+    files of all processes, which are half the cost of a look. A socket without a visible owner is looked for in new
+    processes alone, and in all of them every `FULL_EVERY` looks.
     """
 
     FULL_EVERY = 10
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[int, bytes]] = {}
-        """By socket: the process that holds it, and the path of its file descriptor."""
+        """Owner and path of the file descriptor by socket."""
         self._hidden: frozenset[bytes] = frozenset()
-        """Sockets whose holder was not seen in the last look."""
+        """Sockets without a visible owner in the last look."""
         self._searched: frozenset[int] = frozenset()
         """Processes in which they were looked for."""
         self._looks = 0
@@ -476,13 +461,13 @@ class _SocketOwners:
     def owned(
         self, listening: Mapping[bytes, Address], pids: list[int]
     ) -> tuple[dict[int, set[Address]], tuple[Address, ...]]:
-        """Return addresses by the first process that holds their socket, and those whose holder cannot be seen."""
-        left = {b"socket:[%s]" % inode: address for inode, address in listening.items()}
+        """Return addresses by the first owner of their socket, and addresses without a visible owner."""
+        unowned = {b"socket:[%s]" % inode: address for inode, address in listening.items()}
         owners: dict[bytes, tuple[int, bytes]] = {}
         owned: dict[int, set[Address]] = {}
 
         def hold(link: bytes, pid: int, path: bytes) -> None:
-            address = left.pop(link, None)
+            address = unowned.pop(link, None)
             if address is not None:
                 owned.setdefault(pid, set()).add(address)
                 owners[link] = pid, path
@@ -494,24 +479,23 @@ class _SocketOwners:
                     if os.readlink(path) == link:  # noqa: PTH115 - a Path for each is slow
                         hold(link, pid, path)
         self._looks += 1
-        full = left.keys() - self._hidden or self._looks % self.FULL_EVERY == 0
+        full = unowned.keys() - self._hidden or self._looks % self.FULL_EVERY == 0
         for pid in pids if full else [pid for pid in pids if pid not in self._searched]:
-            if not left:
+            if not unowned:
                 break
             with suppress(OSError):
                 for entry in os.scandir(b"/proc/%d/fd" % pid):
                     with suppress(OSError):
                         hold(os.readlink(entry.path), pid, entry.path)  # noqa: PTH115 - as above
-        self._known, self._hidden, self._searched = owners, frozenset(left), every
-        return owned, tuple(left.values())
+        self._known, self._hidden, self._searched = owners, frozenset(unowned), every
+        return owned, tuple(unowned.values())
 
 
 _SOCKET_OWNERS = _SocketOwners()
 
 
 def mapped_files(pid: int) -> frozenset[str] | None:
-    """Return paths of the shared objects mapped into a process; None if they may not be seen. Source:
-    proc_pid_maps(5)."""
+    """Return shared objects mapped into a process; None if they may not be seen. Source: proc_pid_maps(5)."""
     try:
         lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
     except PermissionError:
@@ -523,7 +507,7 @@ def mapped_files(pid: int) -> frozenset[str] | None:
 
 
 def environment(pid: int, names: Collection[str]) -> dict[str, str]:
-    """These variables of a process's environment as it was started, and no others; none if it may not be read."""
+    """Return these variables of a process's environment at its start, as far as it may be read."""
     variables = {}
     with suppress(OSError):
         for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
@@ -574,7 +558,7 @@ def boot_ms() -> int:
 
 @cache
 def _namespace_offset_ms() -> int:
-    """Return what this process's time namespace adds to the host's time since boot. Source: time_namespaces(7)."""
+    """Return the offset of this process's time namespace to the host's time since boot. Source: time_namespaces(7)."""
     with suppress(OSError, ValueError, IndexError):
         for line in (_PROC / "self" / "timens_offsets").read_text().splitlines():
             name, seconds, nanoseconds = line.split()
@@ -587,7 +571,7 @@ class ProcessLife:
     """One process from its start to its end; another one that is given its pid later is not it."""
 
     def __init__(self, pid: int, started_ms: int | None) -> None:
-        """`started_ms` as `start_ms` returns it."""
+        """Watch a process; `started_ms` as `start_ms` returns it."""
         self.pid, self.started_ms = pid, started_ms
         self._poll: select.poll | None = None
         with suppress(OSError):  # a kernel before 5.3, no file descriptor left, or the process is gone

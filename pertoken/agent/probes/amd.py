@@ -16,192 +16,22 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Generic, TypeVar
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, Unavailable
 from pertoken.agent.workers import HANGS, PATIENCE_S, Backoff, Clock, Patience
 from pertoken.units import SHARE
 
+Value = TypeVar("Value")
+ValueCo = TypeVar("ValueCo", covariant=True)
 _START, _STOP = "start", "stop"
-"""What hangs when calls that belong to no device do."""
-
-
-class Card(Protocol):
-    """One physical device, perhaps in several parts, and the way to it."""
-
-    def read(self, processes: bool) -> tuple[DeviceReading, ...]:
-        """It and its parts now. May hang; raises nothing of the library's."""
-
-    def unread(self, why: str) -> tuple[DeviceReading, ...]:
-        """It and its parts with no value, and the reason."""
-
-
-class Library(Protocol):
-    """A vendor's library. Whatever asks its driver is called with patience."""
-
-    vendor: str
-    """As gaps name it."""
-    failure: type[Exception]
-    """What its calls raise; known once it is loaded."""
-    calls: int
-
-    def absent(self) -> bool:
-        """Return whether this host has nothing of the vendor, so that there is nothing to report."""
-
-    def load(self) -> Unavailable | None:
-        """Make it ready to start without calling the driver, or return the reason why not."""
-
-    def start(self) -> int:
-        """Start it; how many slots it lists. Raises `failure`."""
-
-    def find(self, slot: int) -> Any:
-        """Return what is in a slot, for `cards`. Raises `failure`."""
-
-    def cards(self, devices: Sequence[Any]) -> Sequence[Card]:
-        """Return the cards that were found, by slot."""
-
-    def stop(self) -> None:
-        """Release the driver. Raises `failure`."""
-
-    def quiet(self) -> AbstractContextManager[None]:
-        """Within it what the library prints is discarded."""
-
-
-class CardProbe:
-    """Reads all cards of a library. `clock` is monotonic seconds; a call may take `patience_s`, or else it hangs."""
-
-    outdated = False
-
-    def __init__(self, library: Library, clock: Clock, patience_s: float = PATIENCE_S) -> None:
-        self._library, self._clock = library, clock
-        self._patience = Patience(library.vendor, patience_s)
-        self._backoff = Backoff(clock)
-        self._up = False
-        self._opened: dict[int, Any] = {}
-        self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
-        """Slots whose card does not report its identity."""
-        self._cards: Sequence[Card] = ()
-        self._lost: str | None = None
-        """Why no card is read, where there were some."""
-        self._down: tuple[Unavailable, ...] = ()
-        self._gave_up = False
-        """Whether no card has answered since that was reported."""
-        self._events: list[DriverEvent] = []
-
-    @property
-    def calls(self) -> int:
-        """Calls to the library so far."""
-        return self._library.calls
-
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Return every card found, and what is missing for the whole host. No error of the library is raised."""
-        if not self._up:
-            if self._library.absent():
-                return (), ()
-            if self._backoff.due and not self._patience.hung:
-                self._start()
-            if not self._up:
-                hangs = (self._hangs(self._library.vendor),) if self._patience.hung else ()
-                return self._unread(self._lost or HANGS), (*self._down, *hangs)
-        with self._library.quiet():
-            due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
-            if due:
-                self._find(due)
-            answers = self._patience.map(lambda card: card.read(processes), self._cards)
-        read = [
-            card.unread(HANGS) if answer is None else answer for card, answer in zip(self._cards, answers, strict=True)
-        ]
-        devices = tuple(reading for readings in read for reading in readings)
-        if devices and all(reading.lost for reading in devices) and not self._patience.hung:
-            self._give_up(devices[0].lost or HANGS)
-        elif devices:
-            self._gave_up = False
-        return devices, tuple(missing for missing, _ in self._unseen.values())
-
-    def driver_events(self) -> tuple[DriverEvent, ...]:
-        """Return what is worth an event since this was last asked."""
-        events, self._events = self._events, []
-        return tuple(events)
-
-    def close(self) -> None:
-        """Release the driver. A call that hangs is left to return."""
-        self._stop()
-        self._patience.close()
-
-    def _start(self) -> None:
-        missing = self._library.load()
-        if missing is None:
-            try:
-                with self._library.quiet():
-                    (listed,) = self._patience.map(lambda _: self._library.start(), [_START])
-                    if listed is None:
-                        return
-                    self._up, self._down, self._lost = True, (), None
-                    self._opened, self._unseen = {}, {}
-                    self._find(range(listed))
-            except self._library.failure as error:
-                missing = Unavailable(
-                    self._library.vendor, "failing", f"its driver does not start: {error}", "see `dmesg`"
-                )
-        if missing is not None:
-            self._down = (missing,)
-            self._backoff.failed()
-
-    def _find(self, slots: Sequence[int]) -> None:
-        for slot, result in zip(slots, self._patience.map(self._open_slot, slots), strict=True):
-            result = self._hangs(f"gpu {slot}") if result is None else result
-            if isinstance(result, Unavailable):
-                _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
-                backoff.failed()
-                if slot not in self._unseen:
-                    self._events.append(DriverEvent(None, "device_lost", f"{result.metric}: {result.reason}"))
-                self._unseen[slot] = result, backoff
-            else:
-                self._unseen.pop(slot, None)
-                self._opened[slot] = result
-        self._cards = self._library.cards([self._opened[slot] for slot in sorted(self._opened)])
-
-    def _open_slot(self, slot: int) -> Any:
-        try:
-            return self._library.find(slot)
-        except self._library.failure as error:
-            return Unavailable(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
-
-    def _give_up(self, why: str) -> None:
-        """Start again where no card answers: the driver may have been reloaded, which only a new start can show."""
-        self._stop()
-        self._lost = why
-        self._backoff = Backoff(self._clock)
-        self._backoff.failed()
-        if not self._gave_up:
-            text = f"no {self._library.vendor} device answers ({why}): the driver is started again"
-            self._events.append(DriverEvent(None, "driver", text))
-        self._gave_up = True
-
-    def _stop(self) -> None:
-        if self._up and not self._patience.hung:
-            with self._library.quiet():
-                self._patience.map(self._stopped, [_STOP])
-        self._up = False
-
-    def _stopped(self, _: str) -> bool:
-        try:
-            self._library.stop()
-        except self._library.failure:
-            return False
-        return True
-
-    def _unread(self, why: str) -> tuple[DeviceReading, ...]:
-        return tuple(reading for card in self._cards for reading in card.unread(why))
-
-    def _hangs(self, metric: str) -> Unavailable:
-        reason = f"a call of the {self._library.vendor} driver hangs: nothing is asked of it until it returns"
-        return Unavailable(metric, "failing", reason, "dmesg")
-
+"""Items of calls that belong to no device."""
+_VENDOR = "amd"
 
 _SONAME = "libamd_smi.so"
 _ROCM_WHEEL = "_rocm_sdk_core"
@@ -226,53 +56,56 @@ _STATUS = {
 """amdsmi error codes that stay -> status, reason, remedy."""
 
 
-def _known(value: Any) -> Any:
+def _optional(value: Value) -> Value | None:
     return None if value in _NO_VALUE else value
 
 
-def _mib(number: Any) -> int | None:
-    return None if _known(number) is None else int(number) * 2**20
+def _mib(number: int) -> int | None:
+    return None if _optional(number) is None else int(number) * 2**20
 
 
-def _power_mw(power: dict[str, Any]) -> int | None:
+def _power_mw(power: dict[str, float]) -> int | None:
     # MI300 has the current one, MI200 and Radeon the average; the second die of an MI250 shows 0 in all.
     words = ("current_socket_power", "average_socket_power", "socket_power")
-    watts = [power[word] for word in words if _known(power.get(word)) is not None]
+    watts = [power[word] for word in words if _optional(power.get(word)) is not None]
     return round(max(watts) * 1000) if watts else None
 
 
-def _power_limit_mw(cap: dict[str, Any]) -> int | None:
+def _power_limit_mw(cap: dict[str, int]) -> int | None:
     # In watts or in microwatts, by release; no card is limited to a single watt or allowed ten kilowatts.
-    limit: int | None = _known(cap["power_cap"])
+    limit = _optional(cap["power_cap"])
     if not limit:
         return None
     return limit // 1000 if limit >= 10_000 else limit * 1000
 
 
-def _energy_mj(count: dict[str, Any]) -> int | None:
-    accumulator, microjoules = _known(count["energy_accumulator"]), count["counter_resolution"]
+def _energy_mj(count: dict[str, float]) -> int | None:
+    accumulator, microjoules = _optional(count["energy_accumulator"]), count["counter_resolution"]
     return round(accumulator * microjoules / 1000) if accumulator and microjoules > 0 else None
 
 
-def _util_1e4(activity: dict[str, Any]) -> int | None:
-    percent = _known(activity["gfx_activity"])
+def _util_1e4(activity: dict[str, int]) -> int | None:
+    percent = _optional(activity["gfx_activity"])
     return None if percent is None else percent * 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+@dataclass(frozen=True)  # no slots: typing cannot mark `_Call[str]()` of a frozen class that has some
+class _Call(Generic[ValueCo]):
     function: str
-    convert: Callable[[Any], Any]
+    convert: Callable[..., ValueCo] = lambda value: value
 
 
-IDENTITY = {
-    "name": _Call("amdsmi_get_gpu_asic_info", lambda asic: _known(asic["market_name"])),
-    "pci_bus_id": _Call("amdsmi_get_gpu_device_bdf", _known),
-    "driver_version": _Call("amdsmi_get_gpu_driver_info", lambda driver: _known(driver["driver_version"])),
+_Table = Mapping[str, _Call[object]]
+_INIT, _SHUT_DOWN = _Call[object]("amdsmi_init"), _Call[object]("amdsmi_shut_down")
+_HANDLES, _UUID = _Call[list[object]]("amdsmi_get_processor_handles"), _Call[str]("amdsmi_get_gpu_device_uuid")
+IDENTITY: _Table = {
+    "name": _Call("amdsmi_get_gpu_asic_info", lambda asic: _optional(asic["market_name"])),
+    "pci_bus_id": _Call("amdsmi_get_gpu_device_bdf", _optional),
+    "driver_version": _Call("amdsmi_get_gpu_driver_info", lambda driver: _optional(driver["driver_version"])),
     "memory_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: _mib(vram["vram_total"])),
     "power_limit_mw": _Call("amdsmi_get_power_cap_info", _power_limit_mw),
 }
-TICK = {
+TICK: _Table = {
     "power_mw": _Call("amdsmi_get_power_info", _power_mw),
     "energy_mj": _Call("amdsmi_get_energy_count", _energy_mj),
     "util_1e4": _Call("amdsmi_get_gpu_activity", _util_1e4),
@@ -285,9 +118,9 @@ _BY_PARTITION = Unavailable("", "unsupported", "it is reported for the card's pa
 _ON_FIRST_DIE = Unavailable(
     "", "unsupported", "it is reported for the whole card, and counted on its other die: this one shows 0 W"
 )
-_PROCESSES = _Call(
+_PROCESSES = _Call[list[tuple[int, int | None]]](
     "amdsmi_get_gpu_process_list",
-    lambda rows: [(int(row["pid"]), _known(row["memory_usage"]["vram_mem"])) for row in rows],
+    lambda rows: [(int(row["pid"]), _optional(row["memory_usage"]["vram_mem"])) for row in rows],
 )
 _NO_PROCESS_MEMORY = Unavailable(
     "processes",
@@ -299,7 +132,7 @@ _NO_PROCESS_MEMORY = Unavailable(
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """What Python and C code print to stdout meanwhile is discarded."""
+    """Discard what Python and C code print to stdout meanwhile."""
     libc = ctypes.PyDLL(None)
     sys.stdout.flush()
     libc.fflush(None)
@@ -315,13 +148,13 @@ def silenced() -> Iterator[None]:
         os.close(kept)
 
 
-def load() -> Any | Unavailable:
+def load() -> ModuleType | Unavailable:
     """Return the `amdsmi` module, or why there is none. Prints nothing, raises nothing."""
     packages = _packages()
     if not packages:
         return Unavailable("amd", "missing", "the Python package amdsmi is not installed", "pip install amdsmi")
     with silenced():
-        if not any(_loads(place) for package in packages for place in _places(package)):
+        if not any(_loads(path) for package in packages for path in _places(package)):
             return _NO_ROCM
         for package in packages:
             try:
@@ -337,7 +170,7 @@ def load() -> Any | Unavailable:
 
 
 def _packages() -> list[Path]:
-    """Return folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one.
+    """Return folders of the `amdsmi` packages: the one of this host's ROCm first, then the installed one.
 
     ROCm is a folder of the host, or the wheel `rocm-sdk-core` of TheRock in this environment.
     """
@@ -350,7 +183,7 @@ def _packages() -> list[Path]:
     return [path for path in shipped if (path / "__init__.py").is_file()][:1] + installed
 
 
-def _imported(package: Path) -> Any:
+def _imported(package: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("amdsmi", package / "__init__.py")
     assert spec is not None and spec.loader is not None
     sys.modules["amdsmi"] = module = importlib.util.module_from_spec(spec)
@@ -372,9 +205,9 @@ def _places(package: Path) -> list[str]:
     return [*first, *versioned, _SONAME, str(package / _SONAME), str(installed)]
 
 
-def _loads(place: str) -> bool:
+def _loads(path: str) -> bool:
     try:
-        ctypes.CDLL(place)
+        ctypes.CDLL(path)
     except OSError:
         return False
     return True
@@ -384,28 +217,24 @@ def _loads(place: str) -> bool:
 class _Processor:
     """Processor with a handle of amdsmi: a card, or a partition of one."""
 
-    handle: Any
-    known: DeviceReading
+    handle: object
+    identity: DeviceReading
 
 
 class AmdLibrary:
-    """ROCm's library. `calls` counts what was asked of it."""
-
-    vendor = "amd"
+    """ROCm's library."""
 
     def __init__(self) -> None:
         self.calls = 0
+        """Calls to it so far."""
         self.failure: type[Exception] = Exception
-        self._smi: Any = None
-        self._handles: list[Any] = []
-        self._refused: dict[tuple[str, _Call], Unavailable] = {}
-
-    def absent(self) -> bool:
-        """Never: that no ROCm is there is worth a gap."""
-        return False
+        """The error of its calls; known once it is loaded."""
+        self._smi: ModuleType | None = None
+        self._handles: list[object] = []
+        self._refused: dict[tuple[str, _Call[object]], Unavailable] = {}
 
     def load(self) -> Unavailable | None:
-        """Import the package that fits this host's ROCm."""
+        """Import the package that fits this host's ROCm, or return the reason why there is none."""
         if self._smi is None:
             smi = load()
             if isinstance(smi, Unavailable):
@@ -414,70 +243,68 @@ class AmdLibrary:
         return None
 
     def start(self) -> int:
-        """Initialise, and ask for all handles. Raises AmdSmiException."""
+        """Initialise, and return the number of processors. Raises AmdSmiException."""
         self._refused.clear()
         self.calls += 2
-        self._smi.amdsmi_init()
-        self._handles = self._smi.amdsmi_get_processor_handles()
+        self._value(_INIT)
+        self._handles = self._value(_HANDLES)
         return len(self._handles)
 
     def find(self, slot: int) -> _Processor:
         """Return the processor in a slot. Raises AmdSmiException if it does not report its UUID."""
         handle = self._handles[slot]
         self.calls += 1
-        uuid = self._smi.amdsmi_get_gpu_device_uuid(handle)
+        uuid = self._value(_UUID, handle)
         values, unavailable = self.values(uuid, handle, IDENTITY)
-        values["name"] = values["name"] or "AMD GPU"
-        return _Processor(
-            handle, DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, unavailable=unavailable, **values)
-        )
+        name = str(values.pop("name") or "AMD GPU")
+        return _Processor(handle, DeviceReading(uuid, "gpu", "AMD", name, slot, unavailable=unavailable, **values))
 
     def cards(self, processors: Sequence[_Processor]) -> Sequence[_Card]:
         """Return processors by card: partitions of one are functions of one PCI device."""
         cards: dict[str, list[_Processor]] = {}
         for processor in processors:
-            device = (processor.known.pci_bus_id or "").rpartition(".")[0]
-            cards.setdefault(device or processor.known.uuid, []).append(processor)
+            device = (processor.identity.pci_bus_id or "").rpartition(".")[0]
+            cards.setdefault(device or processor.identity.uuid, []).append(processor)
         return [_Card.of(self, parts) for parts in cards.values()]
 
     def stop(self) -> None:
         """Release the driver. Raises AmdSmiException."""
-        self._smi.amdsmi_shut_down()
+        self._value(_SHUT_DOWN)
 
-    def quiet(self) -> AbstractContextManager[None]:
-        """Return the library prints."""
-        return silenced()
+    def _value(self, call: _Call[Value], *arguments: object) -> Value:
+        return call.convert(getattr(self._smi, call.function)(*arguments))
 
-    def values(self, uuid: str, handle: Any, table: dict[str, _Call]) -> tuple[dict[str, Any], tuple[Unavailable, ...]]:
+    def values(self, uuid: str, handle: object, table: _Table) -> tuple[dict[str, object], tuple[Unavailable, ...]]:
         """Return values by metric, and gaps for those that are None."""
-        values, unavailable = {}, []
+        values: dict[str, object] = {}
+        unavailable: list[Unavailable] = []
         for metric, call in table.items():
             values[metric], missing = self._ask(uuid, handle, call)
             if missing is not None:
                 unavailable.append(replace(missing, metric=metric))
         return values, tuple(unavailable)
 
-    def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Unavailable, ...]]:
+    def processes(self, uuid: str, handle: object) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Unavailable, ...]]:
         """Return its processes, or the reason why they are unknown."""
         rows, missing = self._ask(uuid, handle, _PROCESSES)
         if missing is None and not rows and os.geteuid() != 0:
             missing = Unavailable(
                 "", "denied", "the AMD driver shows processes only to a privileged user", _STATUS[10][2]
             )
-        if missing is not None:
-            return None, (replace(missing, metric="processes"),)
+        if rows is None or missing is not None:
+            return None, (replace(missing, metric="processes"),) if missing else ()
         # Every process is listed under every GPU; those with memory there hold it. Asking made us one of them.
         others = [(pid, memory_bytes) for pid, memory_bytes in rows if pid != os.getpid()]
         if any(memory_bytes is None for _, memory_bytes in others):
             return None, (_NO_PROCESS_MEMORY,)
         return tuple(DeviceProcess(pid, memory_bytes) for pid, memory_bytes in others if memory_bytes), ()
 
-    def _ask(self, uuid: str, handle: Any, call: _Call) -> tuple[Any, Unavailable | None]:
+    def _ask(self, uuid: str, handle: object, call: _Call[Value]) -> tuple[Value | None, Unavailable | None]:
         if missing := self._refused.get((uuid, call)):
             return None, missing
         self.calls += 1
         try:
-            value = call.convert(getattr(self._smi, call.function)(handle))
+            value = self._value(call, handle)
         except self.failure as error:
             code = getattr(error, "err_code", None)
             if code in _STATUS:
@@ -495,24 +322,24 @@ class _Card:
     """One card: the device that is paid for, and its partitions if it has several."""
 
     key: tuple[str, ...]
-    """UUIDs and bus id: by these a card is the same as before."""
+    """UUIDs and bus id, which identify a card."""
     library: AmdLibrary = field(compare=False)
-    known: DeviceReading = field(compare=False)
+    identity: DeviceReading = field(compare=False)
     parts: tuple[_Processor, ...] = field(compare=False)
 
     @classmethod
     def of(cls, library: AmdLibrary, processors: Sequence[_Processor]) -> _Card:
-        first = processors[0].known
+        first = processors[0].identity
         if len(processors) == 1:
             return cls((first.uuid, first.pci_bus_id or ""), library, first, tuple(processors))
         parts = tuple(
-            replace(processor, known=_partition(first, processor.known, n, len(processors)))
+            replace(processor, identity=_partition(first, processor.identity, n, len(processors)))
             for n, processor in enumerate(processors)
         )
         kept = tuple(missing for missing in first.unavailable if missing.metric not in _OF_PARTITIONS)
         unavailable = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
         return cls(
-            (first.uuid, first.pci_bus_id or "", *(part.known.uuid for part in parts)),
+            (first.uuid, first.pci_bus_id or "", *(part.identity.uuid for part in parts)),
             library,
             first._replace(memory_bytes=None, unavailable=unavailable),
             parts,
@@ -520,48 +347,172 @@ class _Card:
 
     def unread(self, why: str) -> tuple[DeviceReading, ...]:
         partitions = self.parts if len(self.parts) > 1 else ()
-        return tuple(known._replace(lost=why) for known in (self.known, *(part.known for part in partitions)))
+        identities = (self.identity, *(part.identity for part in partitions))
+        return tuple(identity._replace(lost=why) for identity in identities)
 
     def read(self, processes: bool) -> tuple[DeviceReading, ...]:
         if len(self.parts) == 1:
             (part,) = self.parts
-            return (self._read(part.handle, self.known, TICK, processes),)
-        whole = {metric: TICK[metric] for metric in TICK if metric in _OF_THE_CARD}
-        table = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
-        card = self._read(self.parts[0].handle, self.known, whole, False)
+            return (self._read(part.handle, self.identity, TICK, processes),)
+        of_card = {metric: TICK[metric] for metric in TICK if metric in _OF_THE_CARD}
+        of_part = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
+        card = self._read(self.parts[0].handle, self.identity, of_card, False)
         card = card._replace(processes=()) if processes and not card.lost else card  # they run on its partitions
-        return (card, *(self._read(part.handle, part.known, table, processes) for part in self.parts))
+        return (card, *(self._read(part.handle, part.identity, of_part, processes) for part in self.parts))
 
-    def _read(self, handle: Any, known: DeviceReading, table: dict[str, _Call], processes: bool) -> DeviceReading:
-        values, unavailable = self.library.values(known.uuid, handle, table)
+    def _read(self, handle: object, device: DeviceReading, table: _Table, processes: bool) -> DeviceReading:
+        values, unavailable = self.library.values(device.uuid, handle, table)
         if all(value is None for value in values.values()):
-            return known._replace(lost=f"the GPU answers nothing: {unavailable[0].reason}")
+            return device._replace(lost=f"the GPU answers nothing: {unavailable[0].reason}")
         if values.get("power_mw") == 0:
             values |= {metric: None for metric in _OF_THE_CARD}
             unavailable = tuple(missing for missing in unavailable if missing.metric not in _OF_THE_CARD)
             unavailable += tuple(replace(_ON_FIRST_DIE, metric=metric) for metric in _OF_THE_CARD)
         if processes:
-            values["processes"], hidden = self.library.processes(known.uuid, handle)
+            values["processes"], hidden = self.library.processes(device.uuid, handle)
             unavailable += hidden
-        return known._replace(**values, unavailable=known.unavailable + unavailable)
+        return device._replace(**values, unavailable=device.unavailable + unavailable)
 
 
-def _partition(card: DeviceReading, known: DeviceReading, n: int, of: int) -> DeviceReading:
-    unavailable = tuple(missing for missing in known.unavailable if missing.metric not in _OF_THE_CARD)
-    return known._replace(
+def _partition(card: DeviceReading, processor: DeviceReading, n: int, count: int) -> DeviceReading:
+    unavailable = tuple(missing for missing in processor.unavailable if missing.metric not in _OF_THE_CARD)
+    return processor._replace(
         uuid=f"{card.uuid}/{n}",
         kind="partition",
-        name=f"{known.name} partition ({n})",
+        name=f"{processor.name} partition ({n})",
         slot=card.slot,
         parent_uuid=card.uuid,
-        part_1e6=SHARE // of,
+        part_1e6=SHARE // count,
         power_limit_mw=None,
         unavailable=(*unavailable, *(replace(_BY_CARD, metric=metric) for metric in _OF_THE_CARD)),
     )
 
 
-class AmdProbe(CardProbe):
-    """Reads all AMD GPUs of this host. `clock` is monotonic seconds; a call may take `patience_s`."""
+class AmdProbe:
+    """Reads all AMD GPUs of this host. `clock` is monotonic seconds; a call may take `patience_s`, or else it hangs."""
+
+    outdated = False
 
     def __init__(self, clock: Clock = time.monotonic, patience_s: float = PATIENCE_S) -> None:
-        super().__init__(AmdLibrary(), clock, patience_s)
+        self._library, self._clock = AmdLibrary(), clock
+        self._patience = Patience(_VENDOR, patience_s)
+        self._backoff = Backoff(clock)
+        self._up = False
+        self._opened: dict[int, _Processor] = {}
+        self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
+        """Slots whose card does not report its identity."""
+        self._cards: Sequence[_Card] = ()
+        self._lost: str | None = None
+        """Why no card is read, where there were some."""
+        self._down: tuple[Unavailable, ...] = ()
+        self._gave_up = False
+        """Whether no card has answered since that was reported."""
+        self._events: list[DriverEvent] = []
+
+    @property
+    def calls(self) -> int:
+        """Calls to the library so far."""
+        return self._library.calls
+
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
+        """Return every card found, and what is missing for the whole host. No error of the library is raised."""
+        if not self._up:
+            if self._backoff.due and not self._patience.hung:
+                self._start()
+            if not self._up:
+                hangs = (_hangs(_VENDOR),) if self._patience.hung else ()
+                return self._unread(self._lost or HANGS), (*self._down, *hangs)
+        with silenced():
+            due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
+            if due:
+                self._find(due)
+            answers = self._patience.map(lambda card: card.read(processes), self._cards)
+        devices = tuple(
+            reading
+            for card, readings in zip(self._cards, answers, strict=True)
+            for reading in (card.unread(HANGS) if readings is None else readings)
+        )
+        if devices and all(reading.lost for reading in devices) and not self._patience.hung:
+            self._give_up(devices[0].lost or HANGS)
+        elif devices:
+            self._gave_up = False
+        return devices, tuple(missing for missing, _ in self._unseen.values())
+
+    def driver_events(self) -> tuple[DriverEvent, ...]:
+        """Return the driver's events since the last call."""
+        events, self._events = self._events, []
+        return tuple(events)
+
+    def close(self) -> None:
+        """Release the driver. A call that hangs is left to return."""
+        self._stop()
+        self._patience.close()
+
+    def _start(self) -> None:
+        missing = self._library.load()
+        if missing is None:
+            try:
+                with silenced():
+                    (listed,) = self._patience.map(lambda _: self._library.start(), [_START])
+                    if listed is None:
+                        return
+                    self._up, self._down, self._lost = True, (), None
+                    self._opened, self._unseen = {}, {}
+                    self._find(range(listed))
+            except self._library.failure as error:
+                missing = Unavailable(_VENDOR, "failing", f"its driver does not start: {error}", "see `dmesg`")
+        if missing is not None:
+            self._down = (missing,)
+            self._backoff.failed()
+
+    def _find(self, slots: Sequence[int]) -> None:
+        for slot, result in zip(slots, self._patience.map(self._open_slot, slots), strict=True):
+            result = _hangs(f"gpu {slot}") if result is None else result
+            if isinstance(result, Unavailable):
+                _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
+                backoff.failed()
+                if slot not in self._unseen:
+                    self._events.append(DriverEvent(None, "device_lost", f"{result.metric}: {result.reason}"))
+                self._unseen[slot] = result, backoff
+            else:
+                self._unseen.pop(slot, None)
+                self._opened[slot] = result
+        self._cards = self._library.cards([self._opened[slot] for slot in sorted(self._opened)])
+
+    def _open_slot(self, slot: int) -> _Processor | Unavailable:
+        try:
+            return self._library.find(slot)
+        except self._library.failure as error:
+            return Unavailable(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
+
+    def _give_up(self, why: str) -> None:
+        """Start again where no card answers: the driver may have been reloaded, which only a new start can show."""
+        self._stop()
+        self._lost = why
+        self._backoff = Backoff(self._clock)
+        self._backoff.failed()
+        if not self._gave_up:
+            text = f"no {_VENDOR} device answers ({why}): the driver is started again"
+            self._events.append(DriverEvent(None, "driver", text))
+        self._gave_up = True
+
+    def _stop(self) -> None:
+        if self._up and not self._patience.hung:
+            with silenced():
+                self._patience.map(self._stopped, [_STOP])
+        self._up = False
+
+    def _stopped(self, _: str) -> bool:
+        try:
+            self._library.stop()
+        except self._library.failure:
+            return False
+        return True
+
+    def _unread(self, why: str) -> tuple[DeviceReading, ...]:
+        return tuple(reading for card in self._cards for reading in card.unread(why))
+
+
+def _hangs(metric: str) -> Unavailable:
+    reason = f"a call of the {_VENDOR} driver hangs: nothing is asked of it until it returns"
+    return Unavailable(metric, "failing", reason, "dmesg")

@@ -9,7 +9,6 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -17,7 +16,7 @@ from pertoken.agent.host import proc
 from pertoken.agent.readings import DeviceReading, HostReading, Unavailable, energy_step, reading_of
 from pertoken.agent.workers import Backoff, Clock
 
-_DENIED = Unavailable(
+_ENERGY_DENIED = Unavailable(
     "energy_mj",
     "denied",
     "the kernel lets only root read the CPU's energy counter",
@@ -46,7 +45,7 @@ def read_packages(sys: Path) -> tuple[int, int] | Unavailable:
             total_uj += int(_read(zone, "energy_uj"))
             ranges_uj.add(int(_read(zone, "max_energy_range_uj")))
     except PermissionError:
-        return _DENIED
+        return _ENERGY_DENIED
     except (OSError, ValueError) as error:
         return Unavailable("energy_mj", "failing", f"the CPU's energy counter cannot be read: {error}", _MISSING.remedy)
     if not total_uj or not ranges_uj:  # Some virtual machines show a counter that is always 0.
@@ -63,17 +62,17 @@ def _read(zone: Path, name: str) -> str:
     return (zone / name).read_text().strip()
 
 
-METRIC = "memory_traffic_bytes"
-_FLAG = "cqm_mbm_total"
-NO_COUNTER = Unavailable(METRIC, "unsupported", "this CPU shows no counter of memory traffic (no cqm_mbm_total)")
+_TRAFFIC = "memory_traffic_bytes"
+_TRAFFIC_FLAG = "cqm_mbm_total"
+NO_COUNTER = Unavailable(_TRAFFIC, "unsupported", "this CPU shows no counter of memory traffic (no cqm_mbm_total)")
 _NOT_MOUNTED = Unavailable(
-    METRIC,
+    _TRAFFIC,
     "missing",
     "the kernel's counters of memory traffic are not mounted",
     "mount -t resctrl resctrl /sys/fs/resctrl",
 )
-_RESCTRL_DENIED = Unavailable(
-    METRIC,
+_TRAFFIC_DENIED = Unavailable(
+    _TRAFFIC,
     "denied",
     "the kernel's counters of memory traffic may not be read",
     "the right CAP_DAC_READ_SEARCH, which `pertoken agent install` gives",
@@ -82,7 +81,7 @@ _RESCTRL_DENIED = Unavailable(
 
 def counts_traffic(cpu_flags: str) -> bool:
     """Return whether the CPUs count it at all; `cpu_flags` is the line `flags` of /proc/cpuinfo."""
-    return _FLAG in cpu_flags.split()
+    return _TRAFFIC_FLAG in cpu_flags.split()
 
 
 def read_traffic(sys: Path) -> int | Unavailable:
@@ -93,9 +92,9 @@ def read_traffic(sys: Path) -> int | Unavailable:
     try:
         return sum(int(counter.read_text()) for counter in counters)
     except PermissionError:
-        return _RESCTRL_DENIED
+        return _TRAFFIC_DENIED
     except (OSError, ValueError) as error:  # "Unavailable" for a while after a domain came up.
-        return Unavailable(METRIC, "failing", f"the counter of memory traffic cannot be read: {error}")
+        return Unavailable(_TRAFFIC, "failing", f"the counter of memory traffic cannot be read: {error}")
 
 
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
@@ -105,19 +104,19 @@ _NAMESPACE = uuid.UUID("5f0a6d0e-9f0b-5c35-9c5e-6a0c2c1f7a11")
 
 
 class CpuProbe:
-    """Reads host and CPUs. `root` is the folder that /proc, /sys and /etc are read under; `clock` monotonic seconds.
+    """Reads host and CPUs. `root` is the folder of /proc, /sys and /etc; `clock` is monotonic seconds.
 
-    What needs a difference (utilization, power) is None in the first reading.
+    Utilization and power, which need a difference, are None in the first reading.
     """
 
     def __init__(self, root: Path = Path("/"), clock: Clock = time.monotonic) -> None:
         self._root = root
         self._clock = clock
         self._boot_ms = round(psutil.boot_time()) * 1000
-        about = self._cpuinfo()
-        self._cpu_name = about.get("model name") or None
-        self._counts_traffic = counts_traffic(about.get("flags", ""))
-        self._vendor = _VENDORS.get(about.get("vendor_id", ""), "unknown")
+        processor = self._cpuinfo()
+        self._cpu_name = processor.get("model name") or None
+        self._counts_traffic = counts_traffic(processor.get("flags", ""))
+        self._vendor = _VENDORS.get(processor.get("vendor_id", ""), "unknown")
         self._machine_id = self._first_text(*_MACHINE_ID)
         self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
         self._name, self._os = platform.node(), f"{platform.system()} {platform.release()}"
@@ -136,7 +135,7 @@ class CpuProbe:
         )
 
     def read(self) -> tuple[HostReading, DeviceReading]:
-        """Both at one instant."""
+        """Return both at one instant."""
         memory_bytes, available_bytes = proc.memory_bytes()
         traffic = read_traffic(self._root / "sys") if self._counts_traffic else NO_COUNTER
         unknown = (traffic,) if isinstance(traffic, Unavailable) else ()
@@ -160,7 +159,7 @@ class CpuProbe:
         return host, self._device(host, unknown)
 
     def _device(self, host: HostReading, unknown: tuple[Unavailable, ...]) -> DeviceReading:
-        values: dict[str, Any] = {
+        values: dict[str, object] = {
             "memory_bytes": host.memory_bytes,
             "util_1e4": host.cpu_util_1e4,
             "memory_used_bytes": host.memory_used_bytes,
@@ -179,7 +178,7 @@ class CpuProbe:
         return device
 
     def _energy(self) -> tuple[int, int] | Unavailable:
-        """Return the counter and where it wraps; where there is none, that is looked up again only now and then."""
+        """Return the counter and its limit; a missing counter is looked for again only now and then."""
         if self._no_energy is not None and not self._energy_backoff.due:
             return self._no_energy
         packages = read_packages(self._root / "sys")
@@ -192,21 +191,21 @@ class CpuProbe:
 
     def _utilization(self) -> int | None:
         idle, total = proc.cpu_ticks()
-        before, self._times = self._times, (idle, total)
-        if before is None or total <= before[1]:
+        previous, self._times = self._times, (idle, total)
+        if previous is None or total <= previous[1]:
             return None
-        return round(10_000 * min(1, max(0, 1 - (idle - before[0]) / (total - before[1]))))
+        return round(10_000 * min(1, max(0, 1 - (idle - previous[0]) / (total - previous[1]))))
 
     def _cpuinfo(self) -> dict[str, str]:
-        """Return the words about the first processor."""
-        about: dict[str, str] = {}
+        """Return the fields of the first processor."""
+        fields: dict[str, str] = {}
         with suppress(OSError), (self._root / "proc/cpuinfo").open() as lines:
             for line in lines:
                 word, separator, value = line.partition(":")
                 if not separator:
                     break
-                about[word.strip()] = value.strip()
-        return about
+                fields[word.strip()] = value.strip()
+        return fields
 
     def _first_text(self, *paths: str) -> str | None:
         for path in paths:

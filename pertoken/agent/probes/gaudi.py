@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
 from pertoken.agent.workers import Backoff, Clock
@@ -80,10 +79,10 @@ class GaudiProbe:
             except HlSmiError as error:
                 self._failed(str(error))
             else:
-                self._recovered()
+                self._missing, self._backoff = None, Backoff(self._clock)
                 return devices, ()
         assert self._missing is not None
-        lost = tuple(known._replace(lost=self._missing.reason) for known in self._known.values())
+        lost = tuple(device._replace(lost=self._missing.reason) for device in self._known.values())
         return lost, (self._missing,)
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
@@ -106,8 +105,8 @@ class GaudiProbe:
             raise HlSmiError(f"{self._program} lists no device")
         for uuid, reading in readings.items():
             self._known[uuid] = reading._replace(**_NO_VALUES)
-        unlisted = [known for uuid, known in self._known.items() if uuid not in readings]
-        lost = [known._replace(lost=f"{self._program} lists it no more") for known in unlisted]
+        unlisted = [device for uuid, device in self._known.items() if uuid not in readings]
+        lost = [device._replace(lost=f"{self._program} lists it no more") for device in unlisted]
         return *readings.values(), *lost
 
     def _output(self, program: str) -> str:
@@ -145,9 +144,6 @@ class GaudiProbe:
         self._missing = Unavailable("gaudi", "failing" if self._known else "missing", reason, _REMEDY)
         self._backoff.failed()
 
-    def _recovered(self) -> None:
-        self._missing, self._backoff = None, Backoff(self._clock)
-
 
 def _reading(row: Sequence[str]) -> DeviceReading:
     """Return the device of a row. Raises HlSmiError for a row of another shape."""
@@ -156,7 +152,7 @@ def _reading(row: Sequence[str]) -> DeviceReading:
     texts = dict(zip(QUERIES, (text.strip() for text in row), strict=True))
     if texts["uuid"] in _ABSENT:
         raise HlSmiError("a device without a UUID is listed")
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     unavailable = [_NO_PROCESSES]
     for metric, (query, units) in UNITS.items():
         value = _amount(metric, texts[query], units)

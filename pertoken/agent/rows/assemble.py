@@ -1,14 +1,14 @@
-"""From readings to rows: what changed since the tick before, as one `Tick`, and what to remember for the next.
+"""From readings to rows: the changes since the tick before as one `Tick`, and the state to keep for the next.
 
 Pure: clocks, readings and the memory of the tick before come in, values go out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, pairwise
-from typing import Any
 
 from pertoken import __version__
 from pertoken.agent.host.identity import HostIdentity
@@ -66,6 +66,8 @@ from pertoken.store.schema.shared import GATEWAY, OTHER, stable_id
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 
 DAY = 24 * HOUR
+Timed = DeploymentSample | DeviceSample | DeviceShare | HostSample
+"""Samples that are divided where they cover several buckets."""
 _WORK = ("busy_ms", "split_ms", "prefill_ms", "decode_ms")
 MAX_SPLIT_S = 31 * DAY
 """Time before this is filed under the oldest bucket within it, so that the work of one tick stays bounded."""
@@ -79,17 +81,19 @@ class Part:
     duration_ms: int
 
 
-def spread(samples: Sequence[Any], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
-    """Return the samples of a tick, those that cover a long time in parts; `epochs` by deployment.
+def spread(
+    samples: Sequence[object], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]
+) -> list[object]:
+    """Return the samples of a tick, long ones in parts; `epochs` by deployment.
 
-    The durations, the times observed and busy, and the energy of the parts of a row add up to those of the row.
+    Duration, observed time, busy time and energy of the parts add up to the row.
     """
     limit_ms = OBSERVED_TICKS * 1000 * moment.interval_s
     if moment.ts <= tick_state.set_back_ts or all(getattr(sample, "duration_ms", 0) <= limit_ms for sample in samples):
         return list(samples)
     deployments = {epoch.epoch_id: deployment_id for deployment_id, epoch in epochs.items()}
     observed = {sample.epoch_id: sample.observed_ms for sample in samples if isinstance(sample, DeploymentSample)}
-    rows: list[Any] = []
+    rows: list[object] = []
     for sample in samples:
         if getattr(sample, "duration_ms", 0) <= limit_ms:
             rows.append(sample)
@@ -112,8 +116,8 @@ def spread(samples: Sequence[Any], tick_state: TickState, moment: Moment, epochs
 def parts(ts: int, duration_ms: int, after_ts: int) -> tuple[Part, ...]:
     """Return the parts of a row that covers the `duration_ms` until `ts`, in order; all end after `after_ts`.
 
-    The bucket in which a long absence begins has rows of its owner already, of which the older may be deleted: were it
-    computed again, they would be missing. Its part is filed under the next one.
+    The bucket in which a long absence begins has rows of its owner already, and the older may be deleted: computed
+    again, the bucket would lack them. Its part is filed under the next one.
     """
     start_ms = 1000 * ts - duration_ms
     oldest = max(start_ms // 1000, after_ts, ts - MAX_SPLIT_S)
@@ -129,7 +133,7 @@ def parts(ts: int, duration_ms: int, after_ts: int) -> tuple[Part, ...]:
     return tuple(Part(end, duration) for end, duration in zip((*ends, ts), durations, strict=True))
 
 
-def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int]) -> list[Any]:
+def _split(sample: Timed, buckets: Sequence[Part], observed_of: Mapping[int, int]) -> Sequence[Timed]:
     if len(buckets) == 1:
         return [sample]
     durations = [bucket.duration_ms for bucket in buckets]
@@ -137,56 +141,52 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
         return _split_device(sample, buckets, durations)
     if isinstance(sample, HostSample):
         observed = _latest(sample.observed_ms, durations)
-        hosts: list[Any] = [
+        hosts = [
             HostSample(sample.host_id, part.ts, part.duration_ms, seen)
             for part, seen in zip(buckets[:-1], observed, strict=False)
         ]
         return [*hosts, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1])]
-    observed_ms = observed_of.get(sample.epoch_id, 0)
-    observed = _latest(observed_ms, durations)
+    observed = _latest(observed_of.get(sample.epoch_id, 0), durations)
     if isinstance(sample, DeviceShare):
         return [
             replace(sample, ts=part.ts, duration_ms=part.duration_ms, busy_ms=busy_ms)
             for part, busy_ms in zip(buckets, _busy(sample.busy_ms, durations, observed), strict=True)
         ]
-    worked = [
-        dict(zip(_WORK, parts_ms, strict=True))
-        for parts_ms in zip(*(_busy(getattr(sample, name), durations, observed) for name in _WORK), strict=True)
+    times = [
+        [None] * len(buckets) if (ms := getattr(sample, name)) is None else _busy(ms, durations, observed)
+        for name in _WORK
     ]
-    rows: list[Any] = [
+    work = [dict(zip(_WORK, part_ms, strict=True)) for part_ms in zip(*times, strict=True)]
+    provenance = sample.busy_provenance
+    rows = [
         DeploymentSample(
-            sample.epoch_id,
-            part.ts,
-            part.duration_ms,
-            seen,
-            complete=True,
-            busy_provenance=sample.busy_provenance,
-            **work,
+            sample.epoch_id, part.ts, part.duration_ms, seen, complete=True, busy_provenance=provenance, **part_work
         )
-        for part, seen, work in zip(buckets[:-1], observed, worked, strict=False)
+        for part, seen, part_work in zip(buckets[:-1], observed, work, strict=False)
     ]
-    return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], **worked[-1])]
+    return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], **work[-1])]
 
 
-def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequence[int]) -> list[Any]:
-    values = [
-        {
-            "ts": part.ts,
-            "duration_ms": part.duration_ms,
-            "observed_ms": observed_ms,
-            "energy_counter_mj": counter_mj,
-            "energy_integral_mj": integral_mj,
-        }
-        for part, observed_ms, counter_mj, integral_mj in zip(
-            buckets,
-            _latest(sample.observed_ms, durations),
-            _evenly(sample.energy_counter_mj, durations),
-            _evenly(sample.energy_integral_mj, durations),
-            strict=True,
+def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequence[int]) -> Sequence[DeviceSample]:
+    counters, integrals = (
+        [None] * len(buckets) if energy_mj is None else _evenly(energy_mj, durations)
+        for energy_mj in (sample.energy_counter_mj, sample.energy_integral_mj)
+    )
+    observed = _latest(sample.observed_ms, durations)
+    rows = [
+        DeviceSample(
+            sample.device_id, part.ts, part.duration_ms, seen, energy_counter_mj=counter, energy_integral_mj=integral
         )
+        for part, seen, counter, integral in zip(buckets[:-1], observed, counters, integrals, strict=False)
     ]
-    *earlier, last = values
-    return [*(DeviceSample(sample.device_id, **key) for key in earlier), sample._replace(**last)]
+    last = sample._replace(
+        ts=buckets[-1].ts,
+        duration_ms=durations[-1],
+        observed_ms=observed[-1],
+        energy_counter_mj=counters[-1],
+        energy_integral_mj=integrals[-1],
+    )
+    return [*rows, last]
 
 
 def _latest(amount: int, durations: Sequence[int]) -> list[int]:
@@ -198,20 +198,16 @@ def _latest(amount: int, durations: Sequence[int]) -> list[int]:
     return shares[::-1]
 
 
-def _busy(busy_ms: int | None, durations: Sequence[int], observed: Sequence[int]) -> list[Any]:
-    """Return the busy time of each part: what was observed is the latest; any other is spread evenly over the rest."""
-    if busy_ms is None:
-        return [None] * len(durations)
+def _busy(busy_ms: int, durations: Sequence[int], observed: Sequence[int]) -> list[int]:
+    """Return the busy time of each part: observed time is the latest; any other is spread evenly over the rest."""
     latest = _latest(min(busy_ms, sum(observed)), observed)
     unobserved = [duration - seen for duration, seen in zip(durations, observed, strict=True)]
     rest = _evenly(busy_ms - sum(latest), unobserved)
     return [a + b for a, b in zip(latest, rest, strict=True)]
 
 
-def _evenly(amount: int | None, durations: Sequence[int]) -> list[Any]:
-    """Return how much of an amount each part has if it is spread evenly over these times; all None if not known."""
-    if amount is None:
-        return [None] * len(durations)
+def _evenly(amount: int, durations: Sequence[int]) -> list[int]:
+    """Return the share of each part of an amount that is spread evenly over these times."""
     total = max(1, sum(durations))
     marks = [0, *(amount * reached // total for reached in accumulate(durations))]
     shares = [until - since for since, until in pairwise(marks)]
@@ -220,38 +216,24 @@ def _evenly(amount: int | None, durations: Sequence[int]) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayRows:
-    """Rows of all gateways that were read for a tick."""
+class GatewayStep:
+    """Rows of one gateway that was read for a tick."""
 
-    engines: tuple[EngineRow, ...] = ()
-    deployments: tuple[DeploymentRow, ...] = ()
-    epochs: Mapping[int, EpochRow] = field(default_factory=dict)
-    """By deployment."""
-    samples: tuple[EngineCounterSample, ...] = ()
-    states: tuple[CounterState, ...] = ()
-    forgotten: tuple[tuple[int, str], ...] = ()
-    taken: tuple[int, ...] = ()
-    """Ids of the gateways whose counters were taken."""
-    events: tuple[Event, ...] = ()
+    engine: EngineRow
+    deployment: DeploymentRow
+    epoch: EpochRow
+    samples: tuple[EngineCounterSample, ...]
+    states: tuple[CounterState, ...]
+    forgotten: tuple[tuple[int, str], ...]
+    events: tuple[Event, ...]
 
 
-def gateway_rows(
-    tick_state: TickState, readings: Iterable[GatewayReading], host_id: int, moment: Moment, *, baseline: bool
-) -> GatewayRows:
-    """Return the rows of these pages. With `baseline`, counters are left for the first real tick to take.
+def _gateway_step(tick_state: TickState, reading: GatewayReading, host_id: int, moment: Moment) -> GatewayStep:
+    """Return the rows of a page.
 
-    Counters of the first page are only remembered; a series that appears on a later one counts from 0. What a page
-    cannot count for certain is not counted: it stays unattributed.
+    Counters of the first page are only remembered; a series that appears on a later one counts from 0. Tokens that a
+    page does not count for certain stay unattributed.
     """
-    rows = GatewayRows()
-    for reading in () if baseline else readings:
-        rows = _with(rows, tick_state, reading, host_id, moment)
-    return rows
-
-
-def _with(
-    rows: GatewayRows, tick_state: TickState, reading: GatewayReading, host_id: int, moment: Moment
-) -> GatewayRows:
     engine_id = stable_id("gateway", host_id, reading.base_url)
     deployment_id = stable_id("deployment", engine_id, GATEWAY)
     life = None if reading.life_ms is None else counters.page_life(reading.life_ms)
@@ -264,9 +246,9 @@ def _with(
         restarted=False,
         ts=moment.ts,
     )
-    known, since_page_ms = tick_state.counters.get(engine_id, {}), tick_state.since_page_ms(engine_id, moment)
-    lives = {state.life for state in known.values()}
-    events = rows.events
+    states, since_page_ms = tick_state.counters.get(engine_id, {}), tick_state.since_page_ms(engine_id, moment)
+    lives = {state.life for state in states.values()}
+    events: tuple[Event, ...] = ()
     if (
         lives
         and life not in lives
@@ -275,11 +257,11 @@ def _with(
     ):
         # It ran already when another process answered: each counts a part of the requests, and nothing adds them up.
         reason = f"{reading.base_url}: several processes of the gateway answer in turn, so that none is counted"
-        events = (*events, Event("gateway_in_turn", f"{reason}; let them share PROMETHEUS_MULTIPROC_DIR", engine_id))
-        taken = rebase(known, reading.counters, owner_id=engine_id, life=life, ts=moment.ts, reason=reason)
+        events = (Event("gateway_in_turn", f"{reason}; let them share PROMETHEUS_MULTIPROC_DIR", engine_id),)
+        taken = rebase(states, reading.counters, owner_id=engine_id, life=life, ts=moment.ts, reason=reason)
     else:
         taken = advance(
-            known,
+            states,
             reading.counters,
             owner_id=engine_id,
             life=life,
@@ -287,26 +269,18 @@ def _with(
             from_zero=engine_id in tick_state.pages,  # its page was seen before it had counted anything
             elapsed_s=since_page_ms / 1000,
         )
-    deltas: dict[str, int] = {}
+    deltas = Counter[str]()
     for series, delta in taken.deltas.items():
         if delta:
-            metric = reading.metric_of[series]
-            deltas[metric] = deltas.get(metric, 0) + delta
-    return GatewayRows(
-        engines=(
-            *rows.engines,
-            EngineRow(engine_id, host_id, reading.kind, reading.base_url, None, None, None, None, GATEWAY, life),
-        ),
-        deployments=(*rows.deployments, DeploymentRow(deployment_id, engine_id, host_id, reading.kind)),
-        epochs={**rows.epochs, deployment_id: epoch},
-        samples=(
-            *rows.samples,
-            *(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in deltas.items()),
-        ),
-        states=(*rows.states, *taken.moved),
-        forgotten=(*rows.forgotten, *((engine_id, series) for series in taken.forgotten)),
-        taken=(*rows.taken, engine_id),
-        events=events,
+            deltas[reading.metric_of[series]] += delta
+    return GatewayStep(
+        EngineRow(engine_id, host_id, reading.kind, reading.base_url, None, None, None, None, GATEWAY, life),
+        DeploymentRow(deployment_id, engine_id, host_id, reading.kind),
+        epoch,
+        tuple(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in deltas.items()),
+        taken.moved,
+        tuple((engine_id, series) for series in taken.forgotten),
+        events,
     )
 
 
@@ -332,11 +306,11 @@ class Readings:
     events: tuple[Event, ...] = ()
     identity: HostIdentity = field(default_factory=HostIdentity)
     conditions: tuple[Condition, ...] = ()
-    """Those of the whole host."""
+    """Conditions of the whole host."""
     gateways: tuple[GatewayReading, ...] = ()
     """Those that were read since the tick before."""
     jobs_by_gpu: Mapping[str, str] = field(default_factory=dict)
-    """Batch job of each GPU by its number, of the deployments whose processes name none."""
+    """Batch job of each GPU by its number, for deployments with processes that name none."""
     plug: PlugReading | None = None
     """Power of the server at its plug; None where nothing measures it."""
 
@@ -349,10 +323,12 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     baseline = cost is None
     probe = readings.probe
     host_id, boot_id = host_id_of(probe), probe.host.boot_id
-    before = {device.uuid: device for device in tick_state.probe.devices} if tick_state.probe else {}
-    device_readings = (*probe.devices, *vanished(before, probe))
+    previous_devices = {device.uuid: device for device in tick_state.probe.devices} if tick_state.probe else {}
+    device_readings = (*probe.devices, *vanished(previous_devices, probe))
     devices = [
-        device_step(tick_state, before.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline)
+        device_step(
+            tick_state, previous_devices.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline
+        )
         for reading in device_readings
     ]
     engines, repeated, repeated_now = engine_steps(tick_state, readings.engines, host_id, boot_id, moment, baseline)
@@ -361,8 +337,12 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
         readings = replace(readings, unavailable=gaps_now, conditions=conditions_now)
     owners = find_owners(tick_state, devices, engines, readings.cpu_time_ms)
     allocations = {**owners.gpu, **owners.cpu}
-    gateways = gateway_rows(tick_state, readings.gateways, host_id, moment, baseline=baseline)
-    epochs = {**_epochs(tick_state, devices, engines, allocations, readings.jobs_by_gpu, moment.ts), **gateways.epochs}
+    # At the baseline, counters of gateways are left for the first real tick to take.
+    gateways = [] if baseline else [_gateway_step(tick_state, page, host_id, moment) for page in readings.gateways]
+    servers: list[EngineStep | GatewayStep] = [*engines, *gateways]
+    steps: list[DeviceStep | EngineStep | GatewayStep] = [*devices, *servers]
+    epochs = _epochs(tick_state, devices, engines, allocations, readings.jobs_by_gpu, moment.ts)
+    epochs |= {step.deployment.deployment_id: step.epoch for step in gateways}
 
     samples: list[object] = []
     if cost is not None:
@@ -378,7 +358,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
-        samples += gateways.samples
+        samples += chain.from_iterable(step.samples for step in gateways)
         samples += _shares(present, engines, allocations, epochs, moment.ts)
     unavailable = _unavailable(readings, host_id, devices, engines, owners.unavailable)
     capabilities = (
@@ -392,33 +372,29 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     events = [
         readings.events,
         reported_events,
-        *(step.events for step in devices),
-        *(step.events for step in engines),
-        gateways.events,
+        *(step.events for step in steps),
         changes,
     ]
     tick = Tick(
         ts=moment.ts,
         host=host_row(probe, readings.identity, __version__, tick_state.boot_ms, moment, readings.plug),
         devices=tuple(step.row for step in devices),
-        engines=(*(step.engine for step in engines), *gateways.engines),
-        deployments=(*(step.deployment for step in engines if step.deployment), *gateways.deployments),
+        engines=tuple(step.engine for step in servers),
+        deployments=tuple(step.deployment for step in servers if step.deployment),
         epochs=tuple(epoch for key, epoch in epochs.items() if tick_state.epochs.get(key) != epoch),
         samples=tuple(spread(samples, tick_state, moment, epochs)),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
         counters=(
-            *chain.from_iterable(step.states for step in devices),
-            *chain.from_iterable(step.states for step in engines),
-            *gateways.states,
+            *chain.from_iterable(step.states for step in steps),
             *host_states(tick_state, host_id, boot_id, moment, baseline),
         ),
-        forgotten=(*(owner_id for step in engines for owner_id in step.forgotten), *gateways.forgotten),
+        forgotten=tuple(chain.from_iterable(step.forgotten for step in servers)),
         capabilities=tuple(
             capability for key, capability in capabilities.items() if tick_state.capabilities.get(key) != capability
         )
         if capabilities is not tick_state.capabilities
         else (),
-        events=tuple(event for item in events for event in item),
+        events=tuple(chain.from_iterable(events)),
     )
     kept = _kept(
         tick_state, readings, tick, moment, engines, gateways, epochs, unavailable, capabilities, owners.gpu, baseline
@@ -494,8 +470,8 @@ def _jobs(devices: Sequence[DeviceStep], jobs_by_gpu: Mapping[str, str]) -> dict
 
 def _only(values: Iterable[str | None]) -> str | None:
     """Return the one value that all devices with a value have; None where they differ."""
-    known = set(values) - {None}
-    return known.pop() if len(known) == 1 else None
+    distinct = set(values) - {None}
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _shares(
@@ -505,7 +481,7 @@ def _shares(
     epochs: Mapping[int, EpochRow],
     ts: int,
 ) -> list[DeviceShare]:
-    """Return rows of who had how much of which device; an engine whose model is not known yet is foreign work."""
+    """Return the shares of each device by epoch; an engine without a known model is foreign work."""
     step_of = {step.engine.engine_id: step for step in engines}
     rows: dict[tuple[int, int], DeviceShare] = {}
     for device in devices:
@@ -543,7 +519,7 @@ def _unavailable(
     engines: Sequence[EngineStep],
     hidden: Mapping[int, Unavailable],
 ) -> dict[int, tuple[Unavailable, ...]]:
-    """Return what cannot be read now, by owner: everyone asked is there."""
+    """Return the gaps of this tick by owner: every owner that was read is there."""
     owners = {host_id: (*readings.probe.unavailable, *readings.unavailable)}
     owners |= {step.row.device_id: step.unavailable for step in devices}
     owners |= {device_id: (*owners.get(device_id, ()), missing) for device_id, missing in hidden.items()}
@@ -557,23 +533,23 @@ def _conditions(
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
 ) -> tuple[Conditions, list[Event]]:
-    """Return the conditions that hold after this tick, and the events of what began and ended with it."""
-    now = [*readings.conditions]
+    """Return the conditions that hold after this tick, and the events of their begin and end."""
+    conditions = [*readings.conditions]
     judged = {host_id}
     for device in devices:
-        now += device.conditions
+        conditions += device.conditions
         judged.add(device.row.device_id)
     for engine in engines:
-        now += engine.conditions
+        conditions += engine.conditions
         if not engine.gone:
             judged.add(engine.engine.engine_id)
-    return followed(tick_state.conditions, now, judged)
+    return followed(tick_state.conditions, conditions, judged)
 
 
 def _capabilities(
     tick_state: TickState, unavailable: Mapping[int, tuple[Unavailable, ...]]
 ) -> dict[tuple[int, str], Capability]:
-    """Return what cannot be read now and why; what could not be and now can turns `ok`."""
+    """Return the present gaps with their reasons; a gap that ended turns `ok`."""
     capabilities = {
         (owner, missing.metric): Capability(owner, missing.metric, missing.status, missing.reason, missing.remedy)
         for owner, reasons in unavailable.items()
@@ -593,7 +569,7 @@ def _kept(
     tick: Tick,
     moment: Moment,
     engines: Sequence[EngineStep],
-    gateways: GatewayRows,
+    gateways: Sequence[GatewayStep],
     epochs: Mapping[int, EpochRow],
     unavailable: Mapping[int, tuple[Unavailable, ...]],
     capabilities: Mapping[tuple[int, str], Capability],
@@ -603,22 +579,23 @@ def _kept(
     row_ends, row_ts = dict(tick_state.row_ends), dict(tick_state.row_ts)
     owners = {owner: moment for owner in (tick.host.host_id, *(device.device_id for device in tick.devices))}
     owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
-    for owner, at in owners.items():
+    for owner, read_moment in owners.items():
         # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
         if not baseline:
-            row_ends[owner], row_ts[owner] = at.monotonic_ms, moment.ts
+            row_ends[owner], row_ts[owner] = read_moment.monotonic_ms, moment.ts
         elif owner in tick_state.known_owners:
             row_ends[owner] = moment.monotonic_ms - tick_state.away_ms
             row_ts[owner] = tick_state.last_ts or 0
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if not step.gone}
+    newest_ts = tick_state.newest_ts or 0
     taken = {step.engine.engine_id: step.at for step in engines if step.counts_taken}
-    taken |= dict.fromkeys(gateways.taken, moment)
+    taken |= {step.engine.engine_id: moment for step in gateways}
     return replace(
         tick_state,
         last_ts=tick_state.last_ts if baseline else moment.ts,
-        newest_ts=tick_state.newest_ts if baseline else max(moment.ts, tick_state.newest_ts or 0),
-        set_back_ts=tick_state.set_back_ts if baseline else _set_back_ts(tick_state, moment.ts),
+        newest_ts=tick_state.newest_ts if baseline else max(moment.ts, newest_ts),
+        set_back_ts=newest_ts if not baseline and moment.ts <= newest_ts else tick_state.set_back_ts,
         monotonic_ms=moment.monotonic_ms,
         row_ends=row_ends,
         row_ts=row_ts,
@@ -638,22 +615,16 @@ def _kept(
     )
 
 
-def _set_back_ts(tick_state: TickState, ts: int) -> int:
-    newest_ts = tick_state.newest_ts or 0
-    return newest_ts if ts <= newest_ts else tick_state.set_back_ts
-
-
 def _counted(
-    known: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
+    states_by_owner: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
 ) -> Mapping[int, Mapping[str, CounterState]]:
-    """Return states of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as
-    before."""
+    """Return the states of counters, or of buckets, after a tick by owner; the same mapping where none moved."""
     forgotten = [(owner, series) for owner, series in tick.forgotten if is_bucket(series) is buckets]
     moved = [state for state in tick.counters if is_bucket(state.series) is buckets]
     owners = {owner for owner, _ in forgotten} | {state.owner_id for state in moved}
-    changed = {owner: dict(known.get(owner, {})) for owner in owners}
+    changed = {owner: dict(states_by_owner.get(owner, {})) for owner in owners}
     for owner, series in forgotten:
         del changed[owner][series]
     for state in moved:
         changed[state.owner_id][state.series] = state
-    return {**known, **changed}
+    return {**states_by_owner, **changed}

@@ -40,9 +40,9 @@ def is_page_life(life: int | None) -> bool:
     return life is not None and life < 0
 
 
-def comparable(life: int | None, other: int | None) -> bool:
+def comparable(first: int | None, second: int | None) -> bool:
     """Return whether different ids mean different lives: both are known, and by one kind of evidence."""
-    return life is not None and other is not None and (life < 0) == (other < 0)
+    return first is not None and second is not None and (first < 0) == (second < 0)
 
 
 def _positive(*parts: str | int) -> int:
@@ -51,7 +51,7 @@ def _positive(*parts: str | int) -> int:
 
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
 _REMEMBERED = 4096
-"""Series whose names are parsed once."""
+"""Series names that are parsed once."""
 MAX_GENERATED_TOKENS_PER_S = 1_000_000
 """Tokens that no server generates in a second: an assumption, far above any published rate of one server."""
 MAX_PROMPT_TOKENS_PER_S = 100_000_000
@@ -81,9 +81,9 @@ class Advance:
     deltas: dict[str, int | None]
     """Delta by series of this reading; None where it is not known, or not ours to count."""
     states: dict[str, CounterState]
-    """Every state to keep for the owner, those of series that vanished included."""
+    """Every state to keep for the owner, also of series that vanished."""
     moved: tuple[CounterState, ...]
-    """Those of them that are new: all that has to be stored."""
+    """The new ones among them: all that has to be stored."""
     complete: bool
     """False if something was counted that no reading saw."""
     reason: str | None = None
@@ -99,14 +99,14 @@ class Advance:
 
 
 class Peak(NamedTuple):
-    """Value of a living process's counter before it fell, or jumped beyond what can be counted.
+    """Value of a living process's counter before it fell, or jumped beyond any possible count.
 
     Neither number changes while the counter counts on, so that storing them costs nothing then.
     """
 
     value: int
     fallen: int
-    """By how much it fell since; less than 0 after a jump. Counted is what it shows now, and so much beyond that."""
+    """Size of its fall since; less than 0 after a jump. The count is its present value, and so much beyond that."""
 
     def after(self, change: int) -> Peak:
         """Return the peak after a change that is not counted."""
@@ -127,7 +127,7 @@ def advance(
 ) -> Advance:
     """Return the delta of every series in `values` (absolute counts) since `states`, all of one owner.
 
-    `life`: id of the counting process (`life_ids`), None if nothing reveals it. `ts`: epoch seconds of the reading.
+    `life`: id of the counting process, None if nothing reveals it. `ts`: epoch seconds of the reading.
     `from_zero`: whether an owner without states counts from 0, because its process began while this host was watched;
     else its values are only remembered. `elapsed_s`: time since the reading before, or since the process began.
     `unseen_s`: how long no page was seen, where one was missed. `peaks`: of the reading before.
@@ -147,12 +147,12 @@ def advance(
     Every unknown delta makes the reading incomplete, except for values that are only remembered.
     """
     # Nearly every series is a known one of a process that goes on: only what differs costs more than a look-up.
-    lives = {known for known in {state.life for state in states.values()} if comparable(known, life)}
+    lives = {stored_life for stored_life in {state.life for state in states.values()} if comparable(stored_life, life)}
     restarted = bool(lives) and life not in lives
     ours = bool(states) or from_zero
 
     deltas: dict[str, int | None] = {}
-    now: dict[str, CounterState] = {}
+    kept_states: dict[str, CounterState] = {}
     moved: list[CounterState] = []
     kept_peaks = {} if restarted else dict(peaks)
     fell, earlier, unidentified, implausible, passed = [], [], [], [], []
@@ -190,7 +190,7 @@ def advance(
         if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
             state = CounterState(owner_id, name, value, life, ts)
             moved.append(state)
-        now[name] = state
+        kept_states[name] = state
     absent = tuple(sorted(states.keys() - values.keys()))
     reason, may_have_restarted = None, restarted
     if restarted:
@@ -218,7 +218,7 @@ def advance(
         may_have_restarted = True
     return Advance(
         deltas=deltas,
-        states=now if restarted else now | {name: states[name] for name in absent},
+        states=kept_states if restarted else kept_states | {name: states[name] for name in absent},
         moved=tuple(moved),
         complete=reason is None,
         reason=reason,
@@ -239,11 +239,11 @@ def rebase(
     reason: str,
 ) -> Advance:
     """Count nothing now and go on from these values: for a reading that does not follow from the one before."""
-    now = {name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()}
+    rebased = {name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()}
     return Advance(
         deltas=dict.fromkeys(values),
-        states=now,
-        moved=tuple(now.values()),
+        states=rebased,
+        moved=tuple(rebased.values()),
         complete=False,
         reason=reason,
         forgotten=tuple(sorted(set(states) - set(values))),
@@ -257,13 +257,12 @@ def word(series: str) -> str:
 
 
 def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Return growth by word over all its series, buckets left out; None where no series of the word could be
-    counted."""
+    """Return growth by word over all its series without buckets; None where none of them could be counted."""
     totals: dict[str, int | None] = {}
     for series, delta in deltas.items():
         if not is_bucket(series):
-            before = totals.setdefault(word(series), None)
-            totals[word(series)] = before if delta is None else (before or 0) + delta
+            total = totals.setdefault(word(series), None)
+            totals[word(series)] = total if delta is None else (total or 0) + delta
     return totals
 
 
@@ -299,8 +298,8 @@ def bucket_totals(
         counts = tuple(delta for delta in by_bucket if delta is not None)
         if len(counts) == len(by_bucket):
             key = (word(series), histogram.upper_bounds)
-            before = totals.get(key, (0,) * len(counts))
-            totals[key] = tuple(a + b for a, b in zip(before, counts, strict=True))
+            total = totals.get(key, (0,) * len(counts))
+            totals[key] = tuple(a + b for a, b in zip(total, counts, strict=True))
     return totals
 
 
@@ -315,7 +314,7 @@ def _has_counted(states: Mapping[str, CounterState], deltas: Mapping[str, int | 
 
 
 def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:
-    """Return whether a server could have generated from 0 what it shows now while it was not seen."""
+    """Return whether a server could have generated from 0 to its present count while it was not seen."""
     generated = sum(value for series, value in values.items() if word(series) == "generated_tokens")
     return generated <= MAX_GENERATED_TOKENS_PER_S * unseen_s
 
@@ -348,19 +347,21 @@ def stored_peaks(tick_state: TickState, engine_id: int) -> dict[str, Peak]:
 
 
 def peak_states(
-    engine_id: int, before: Mapping[str, Peak], now: Mapping[str, Peak], *, life: int | None, ts: int
+    engine_id: int, previous_peaks: Mapping[str, Peak], peaks: Mapping[str, Peak], *, life: int | None, ts: int
 ) -> tuple[tuple[CounterState, ...], tuple[tuple[int, str], ...]]:
     """Return the states to store for the peaks that changed, and (owner, series) of those to remove."""
-    if before == now:
+    if previous_peaks == peaks:
         return (), ()
     owners = _owners(engine_id)
     states = (
         CounterState(owner_id, series, number, life, ts)
-        for series, peak in now.items()
-        if before.get(series) != peak
+        for series, peak in peaks.items()
+        if previous_peaks.get(series) != peak
         for owner_id, number in zip(owners, peak, strict=True)
     )
-    return tuple(states), tuple((owner_id, series) for series in before.keys() - now.keys() for owner_id in owners)
+    return tuple(states), tuple(
+        (owner_id, series) for series in previous_peaks.keys() - peaks.keys() for owner_id in owners
+    )
 
 
 def _states(tick_state: TickState, owner_id: int) -> dict[str, CounterState]:

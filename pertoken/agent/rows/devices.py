@@ -1,4 +1,4 @@
-"""Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
+"""Devices and the host as rows: identity, work since the tick before, and gaps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
 
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.readings import (
@@ -32,22 +31,22 @@ WAIT = "wait"
 """Remedy where waiting is enough, as at the begin of a mean: no event."""
 
 
-def metric_events(before: DeviceReading | None, now: DeviceReading, device_id: int) -> Iterator[Event]:
+def metric_events(previous: DeviceReading | None, reading: DeviceReading, device_id: int) -> Iterator[Event]:
     """Yield events for metrics lost or reported again between two readings of a device that answered both times."""
-    if before is None or before.lost or now.lost or before.unavailable == now.unavailable:
+    if previous is None or previous.lost or reading.lost or previous.unavailable == reading.unavailable:
         return
-    name = f"{now.name} ({now.uuid})"
+    name = f"{reading.name} ({reading.uuid})"
     lost: dict[str, list[str]] = {}
-    for missing in now.unavailable:
-        lost_now = _known(before, missing.metric) and not _known(now, missing.metric)
+    for missing in reading.unavailable:
+        lost_now = _known(previous, missing.metric) and not _known(reading, missing.metric)
         if lost_now and missing.remedy != WAIT:
             lost.setdefault(missing.reason, []).append(missing.metric)
     for reason, metrics in lost.items():
         yield Event("metric_lost", f"{name}: {', '.join(metrics)} cannot be read any more: {reason}", device_id)
     again = [
         missing.metric
-        for missing in before.unavailable
-        if missing.remedy != WAIT and not _known(before, missing.metric) and _known(now, missing.metric)
+        for missing in previous.unavailable
+        if missing.remedy != WAIT and not _known(previous, missing.metric) and _known(reading, missing.metric)
     ]
     if again:
         yield Event("metric_back", f"{name}: {', '.join(again)} can be read again", device_id)
@@ -122,27 +121,27 @@ def host_row(
 def host_sample(
     tick_state: TickState, probe: ProbeReading, moment: Moment, plug: PlugReading | None = None
 ) -> HostSample:
-    """Return what the host did since the tick before; network counters start at 0 with a boot.
+    """Return the work of the host since the tick before; network counters start at 0 with a boot.
 
     Energy at the plug is the present power over the time that was watched.
     """
-    now, before = probe.host, tick_state.probe.host if tick_state.probe else None
-    if before is not None and before.boot_id != now.boot_id:
-        before = None
+    host, previous = probe.host, tick_state.probe.host if tick_state.probe else None
+    if previous is not None and previous.boot_id != host.boot_id:
+        previous = None
     span = tick_state.span(host_id_of(probe), moment)
 
     def moved(counter: str, max_per_s: int) -> int | None:
-        bytes_before = getattr(before, counter) if before is not None else None
-        return _increase(bytes_before, getattr(now, counter), max_per_s * max(span.duration_ms, 1000) // 1000)
+        bytes_before = getattr(previous, counter) if previous is not None else None
+        return _increase(bytes_before, getattr(host, counter), max_per_s * max(span.duration_ms, 1000) // 1000)
 
     return HostSample(
         host_id=host_id_of(probe),
         ts=moment.ts,
         duration_ms=span.duration_ms,
         observed_ms=span.observed_ms,
-        cpu_util_1e4=now.cpu_util_1e4,
-        load_1e2=now.load_1e2,
-        memory_used_bytes=now.memory_used_bytes,
+        cpu_util_1e4=host.cpu_util_1e4,
+        load_1e2=host.load_1e2,
+        memory_used_bytes=host.memory_used_bytes,
         network_rx_bytes=moved("network_rx_bytes", MAX_NETWORK_BYTES_S),
         network_tx_bytes=moved("network_tx_bytes", MAX_NETWORK_BYTES_S),
         memory_traffic_bytes=moved("memory_traffic_bytes", MAX_TRAFFIC_BYTES_S),
@@ -153,31 +152,31 @@ def host_sample(
 
 def device_step(
     tick_state: TickState,
-    before: DeviceReading | None,
+    previous: DeviceReading | None,
     reading: DeviceReading,
     host_id: int,
     life: int | None,
     moment: Moment,
     baseline: bool,
 ) -> DeviceStep:
-    """Return what changed for one device since its row before. Its energy counter has the life of the host's boot."""
-    row = _device_row(host_id, *identity_of(reading))
+    """Return the changes of one device since its row before. Its energy counter has the life of the host's boot."""
+    row = _device_row(host_id, identity_of(reading))
     device_id = row.device_id
     span = tick_state.span(device_id, moment)
     state = tick_state.counters.get(device_id, {}).get(ENERGY)
-    used = _energy(before, reading, state, span, life, moment)
+    used = _energy(previous, reading, state, span, life, moment)
     observed_ms = span.observed_ms if reading.lost is None else 0
-    values = _sampled(reading, before, used)
+    values = _sampled(reading, previous, used)
     sample = DeviceSample(device_id, moment.ts, span.duration_ms, observed_ms, *values)
     events = []
-    if reading.lost and not (before and before.lost):
+    if reading.lost and not (previous and previous.lost):
         events.append(Event("device_lost", f"{reading.name} ({reading.uuid}): {reading.lost}", device_id))
     if sample.ecc_uncorrected:
         text = f"{reading.name} ({reading.uuid}): the driver counted more uncorrected memory errors"
         events.append(Event("ecc", text, device_id))
-    if before and before.lost and not reading.lost:
+    if previous and previous.lost and not reading.lost:
         events.append(Event("device_back", f"{reading.name} ({reading.uuid}) answers again", device_id))
-    events += metric_events(before, reading, device_id)
+    events += metric_events(previous, reading, device_id)
     # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
     meter = reading.energy_mj
     stands = state is not None and (
@@ -196,12 +195,12 @@ def device_step(
     )
 
 
-def _sampled(reading: DeviceReading, before: DeviceReading | None, used: EnergyStep) -> list[int | None]:
+def _sampled(reading: DeviceReading, previous: DeviceReading | None, used: EnergyStep) -> list[int | None]:
     """Return the values of `metrics.DEVICE_COLUMNS`: gauges as read, of counters the increase."""
     values = list(_read(reading))
     values[_ENERGY_AT : _ENERGY_AT + 2] = used.counter_mj, used.integral_mj
-    for at, name in _COUNTERS:
-        values[at] = _more(getattr(before, name) if before else None, values[at])
+    for position, name in _COUNTERS:
+        values[position] = _more(getattr(previous, name) if previous else None, values[position])
     return values
 
 
@@ -215,14 +214,16 @@ _COUNTERS = tuple(
 )
 
 
-def vanished(before: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:
+def vanished(previous_devices: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:
     """Return readings for devices of the tick before that this one does not list at all: lost, every value None."""
-    gone = before.keys() - {device.uuid for device in probe.devices}
-    return tuple(unread(device, "the driver no longer lists it") for uuid, device in before.items() if uuid in gone)
+    gone = previous_devices.keys() - {device.uuid for device in probe.devices}
+    return tuple(
+        unread(device, "the driver no longer lists it") for uuid, device in previous_devices.items() if uuid in gone
+    )
 
 
 def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
-    """Return the UUIDs of lost devices at whose PCI address another GPU answers: they are not in this host any more.
+    """Return the UUIDs of lost devices with another GPU at their PCI address: they are not in this host any more.
 
     A lost device that nothing replaced may still be there, and is paid for.
     """
@@ -238,18 +239,17 @@ def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
 
 
 @lru_cache(512)
-def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
-    """Return the identity of a device: the same object as long as nothing of it changes, so that changes show at
-    once."""
-    known = dict(zip(IDENTITY[1:], identity, strict=True))
-    parent_uuid = known.pop("parent_uuid")
-    parent_id = device_id_of(parent_uuid) if parent_uuid else None
-    return DeviceRow(device_id_of(uuid), host_id, uuid=uuid, parent_id=parent_id, **known)
+def _device_row(host_id: int, identity: tuple[object, ...]) -> DeviceRow:
+    """Return the identity of a device: the same object until it changes, so that a change shows at once."""
+    device = DeviceReading(*identity)
+    values = {name: getattr(device, name) for name in IDENTITY if name != "parent_uuid"}
+    parent_id = device_id_of(device.parent_uuid) if device.parent_uuid else None
+    return DeviceRow(device_id_of(device.uuid), host_id, parent_id=parent_id, **values)
 
 
 def _energy(
-    before: DeviceReading | None,
-    now: DeviceReading,
+    previous: DeviceReading | None,
+    reading: DeviceReading,
     state: CounterState | None,
     span: Span,
     life: int | None,
@@ -257,14 +257,16 @@ def _energy(
 ) -> EnergyStep:
     """Return energy since the row before: by the counter from where it was last read, even before an outage of the
     device or of the agent; by power only between two readings in a row."""
-    integral = energy_step(before, now, span.duration_ms) if before and span.duration_ms else EnergyStep(None, None)
+    integral = (
+        energy_step(previous, reading, span.duration_ms) if previous and span.duration_ms else EnergyStep(None, None)
+    )
     if state is None or state.life != life:
         return EnergyStep(None, integral.integral_mj)
     elapsed_ms = max(span.duration_ms, (moment.ts - state.ts) * 1000)
     if elapsed_ms == 0:
         return EnergyStep(None, None)
-    last = LastMeter(state.value, before.power_mw if before else None)
-    counter = energy_step(last, now, elapsed_ms)
+    last = LastMeter(state.value, previous.power_mw if previous else None)
+    counter = energy_step(last, reading, elapsed_ms)
     return EnergyStep(counter.counter_mj, integral.integral_mj, counter.fault)
 
 
@@ -276,19 +278,19 @@ def _energy_condition(
     if used.fault is not None:
         begins, ends = f"{reading.name}: {used.fault}", f"{reading.name}: its energy counter counts again"
         return (Condition(device_id, topic, topic, used.fault, begins, ends),)
-    known = tick_state.conditions.get((device_id, topic))
-    return (known,) if known is not None and used.counter_mj is None else ()
+    previous = tick_state.conditions.get((device_id, topic))
+    return (previous,) if previous is not None and used.counter_mj is None else ()
 
 
-def _more(before: int | None, now: int | None) -> int | None:
-    """Return what a counter grew by; a driver that was loaded again counts from 0."""
-    if before is None or now is None:
+def _more(previous: int | None, present: int | None) -> int | None:
+    """Return the increase of a counter; a driver that was loaded again counts from 0."""
+    if previous is None or present is None:
         return None
-    return now - before if now >= before else now
+    return present - previous if present >= previous else present
 
 
-def _increase(before: int | None, now: int | None, limit: int) -> int | None:
+def _increase(previous: int | None, present: int | None, limit: int) -> int | None:
     """Return the increase of a counter; None where it fell, or rose by more than can be."""
-    if before is None or now is None or not 0 <= now - before <= limit:
+    if previous is None or present is None or not 0 <= present - previous <= limit:
         return None
-    return now - before
+    return present - previous

@@ -1,4 +1,4 @@
-"""One engine's reading as its step: which engine it is, what its counters grew by, and what could not be seen."""
+"""One engine's reading as its step: identity, increases of its counters, and gaps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EngineStep:
     reading: EngineReading
     span: Span
     at: Moment
-    """When it was read: what its row reaches to."""
+    """When it was read: its row reaches to it."""
     usable: bool
     filed: bool = True
     """Whether it has a row in this tick; the next one covers this tick's time too where it has none."""
@@ -56,11 +56,11 @@ class EngineStep:
     restarted: bool = False
     words: Mapping[str, int | None] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
-    """What its other counters grew by, those that did."""
+    """Increases of its other counters, without zeros."""
     busy: Busy = NO_WORK
     """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
-    """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
+    """(metric, upper bounds, increase of each bucket) of its histograms that grew."""
     counts_taken: bool = False
     """Whether the counters of its page were taken."""
     states: tuple[CounterState, ...] = ()
@@ -115,7 +115,7 @@ class EngineStep:
 
 
 def _scaled(value: float | None, scale: float) -> int | None:
-    """Return a gauge in the integer scale of its column; None for what no gauge can be, or the store not hold."""
+    """Return a gauge in the integer scale of its column; None outside the range of gauges."""
     return None if value is None or not 0 <= value <= MAX_GAUGE else round(value * scale)
 
 
@@ -137,10 +137,10 @@ def prefills_for_another(words: Words, knobs: Mapping[str, object]) -> bool:
 
 
 def counted_once(words: Words, knobs: Mapping[str, object]) -> dict[str, int | None]:
-    """Return increases without what the server of the other half counts.
+    """Return increases without the counts of the server of the other half.
 
     The output of a prefill is the first token of the decode server, also where only some requests end there. A server
-    that decodes only, and does not count what it received, received all its prompts.
+    that decodes only, and counts no transfers, received all its prompts.
     """
     counts = dict(words)
     if prefills_for_another(words, knobs):
@@ -155,16 +155,16 @@ def counted_once(words: Words, knobs: Mapping[str, object]) -> dict[str, int | N
 
 
 def load(tick_state: TickState, reading: EngineReading, engine: EngineRow, moment: Moment) -> Mapping[str, int]:
-    """Return the counts of one load where this is the first page of a process whose start this agent watched.
+    """Return the counts of one load where this is the first page of a process that started while this agent watched.
 
-    The time is an upper bound: a server is found some seconds after it answers. Nothing of a process that began before
-    this agent did, of one that only listens for a server, and of one that serves several models.
+    The time is an upper bound: a server is found some seconds after it answers. A process that only listens for a
+    server, or serves several models, has none.
     """
     endpoint, start_ms = reading.endpoint, reading.endpoint.process_start_ms
     if start_ms is None or not endpoint.certain or endpoint.model is not None or not reading.counters:
         return {}
-    known = tick_state.counters.get(engine.engine_id, {}).values()
-    if start_ms < tick_state.watching_since_ms + tick_state.away_ms or any(key.life == engine.life for key in known):
+    states = tick_state.counters.get(engine.engine_id, {}).values()
+    if start_ms < tick_state.watching_since_ms + tick_state.away_ms or any(key.life == engine.life for key in states):
         return {}
     return {"loads": 1, "load_s": max(1, -(-(moment.monotonic_ms - start_ms) // 1000))}
 
@@ -182,9 +182,9 @@ def engine_steps(
     moment: Moment,
     baseline: bool,
 ) -> tuple[list[EngineStep], list[Unavailable], list[Condition]]:
-    """Return the step of every engine known now, and what to report of readings that are of an engine already read.
+    """Return the step of every engine known now, and the gaps and conditions of engines that were read twice.
 
-    `boot_id`: of the host they were read on. Two readings with one id are one server named twice where its process
+    `boot_id`: of the host they were read on. Two readings with one id are one server named twice, with a process that
     cannot be seen: the first is taken.
     """
     steps: dict[int, EngineStep] = {}
@@ -192,7 +192,7 @@ def engine_steps(
     conditions: list[Condition] = []
     for reading in readings:
         engine_id = engine_id_of(host_id, reading.endpoint, tick_state.engine_urls)
-        before = tick_state.engines.get(engine_id)
+        previous = tick_state.engines.get(engine_id)
         if engine_id in steps:
             url, taken = reading.endpoint.base_url, steps[engine_id].reading.endpoint.base_url
             reason = f"{url} is the address of an engine that is already read at {taken}, so it was not counted"
@@ -202,29 +202,29 @@ def engine_steps(
             conditions.append(Condition(engine_id, f"engine {url}", "engine_named_twice", "twice", reason))
         elif reading.fault_kind != LATE:
             steps[engine_id] = engine_step(tick_state, reading, host_id, boot_id, moment, baseline)
-        elif before is not None:
-            steps[engine_id] = late_step(engine_id, before, tick_state, host_id, boot_id, moment)
-    for engine_id, before in tick_state.engines.items():
+        elif previous is not None:
+            steps[engine_id] = late_step(engine_id, previous, tick_state, host_id, boot_id, moment)
+    for engine_id, previous in tick_state.engines.items():
         if engine_id not in steps:
-            steps[engine_id] = gone_step(engine_id, before, tick_state, host_id, boot_id, moment)
+            steps[engine_id] = gone_step(engine_id, previous, tick_state, host_id, boot_id, moment)
     return list(steps.values()), unavailable, conditions
 
 
 def engine_step(
     tick_state: TickState, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
 ) -> EngineStep:
-    """Return what changed for one engine since its last usable page. `boot_id`: of the host it was read on.
+    """Return the changes of one engine since its last usable page. `boot_id`: of the host it was read on.
 
     With `baseline`, counters already known are left for the first real tick to take.
     """
     endpoint = reading.endpoint
     engine_id = engine_id_of(host_id, endpoint, tick_state.engine_urls)
-    before = tick_state.engines.get(engine_id)
+    previous = tick_state.engines.get(engine_id)
     usable = reading.fault is None
     if reading.read_ms is not None:
         moment = moment.earlier(reading.read_ms)
-    engine = _engine(engine_id, host_id, boot_id, endpoint, reading.version or (before.version if before else None))
-    deployment = _deployment(engine, reading, before)
+    engine = _engine(engine_id, host_id, boot_id, endpoint, reading.version or (previous.version if previous else None))
+    deployment = _deployment(engine, reading, previous)
     if not usable:
         span = tick_state.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
         missing = Unavailable(PAGE, "failing", reading.fault or "", reading.remedy)
@@ -247,11 +247,11 @@ def engine_step(
             unavailable=(missing,),
             conditions=(fault,),
         )
-    known = tick_state.counters.get(engine_id, {})
-    if baseline and known:
+    states = tick_state.counters.get(engine_id, {})
+    if baseline and states:
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
     peaks = stored_peaks(tick_state, engine_id)
-    advance = _advance(tick_state, reading, before, engine, moment, peaks)
+    advance = _advance(tick_state, reading, previous, engine, moment, peaks)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
@@ -289,7 +289,7 @@ def engine_step(
         states=(*advance.moved, *peaks_now),
         forgotten=(*((engine_id, series) for series in advance.forgotten), *peaks_gone),
         unavailable=reading.unavailable,
-        events=_events(engine, before, advance),
+        events=_events(engine, previous, advance),
         conditions=_conditions(engine, advance.reason),
     )
 
@@ -297,36 +297,36 @@ def engine_step(
 def _advance(
     tick_state: TickState,
     reading: EngineReading,
-    before: EngineReading | None,
+    previous: EngineReading | None,
     engine: EngineRow,
     moment: Moment,
     peaks: Mapping[str, counters.Peak],
 ) -> counters.Advance:
-    """Return what its counters increased by since the last page that was taken, the reading `before`."""
+    """Return the increases of its counters since the last page that was taken, the reading `previous`."""
     engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
-    known, values = tick_state.counters.get(engine_id, {}), reading.counters
+    states, values = tick_state.counters.get(engine_id, {}), reading.counters
     buckets = tick_state.buckets.get(engine_id, {})
     if reading.histograms is not None:
-        known = {**known, **buckets}
+        states = {**states, **buckets}
         values = {**values, **counters.bucket_values(reading.histograms)}
     since_page_ms = tick_state.since_page_ms(engine_id, moment)
     life, elapsed_ms = engine.life, since_page_ms
     if reading.life_ms is not None and (life is None or not reading.endpoint.certain):
         life = counters.page_life(reading.life_ms)
-        if _in_turn(known, reading, life, moment.wall_ms - since_page_ms):
-            return counters.rebase(known, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
-    elif (ended := _ended_server(before, reading)) is not None and reading.life_ms is not None:
+        if _in_turn(states, reading, life, moment.wall_ms - since_page_ms):
+            return counters.rebase(states, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
+    elif (ended := _ended_server(previous, reading)) is not None and reading.life_ms is not None:
         # The process that listens goes on, but it only forwards, or has loaded its model again.
         life = counters.page_life(reading.life_ms)
-        known = {series: replace(state, life=ended) for series, state in known.items()}
+        states = {series: replace(state, life=ended) for series, state in states.items()}
     from_zero = False
     if start_ms is not None and life == engine.life:
         # One that began while we watched is ours from 0, though its page could not be read before the agent restarted.
         from_zero = start_ms >= tick_state.watching_since_ms or tick_state.begun.get(engine_id) == life
-        if not known:
+        if not states:
             elapsed_ms = moment.monotonic_ms - start_ms
     advance = counters.advance(
-        known,
+        states,
         values,
         owner_id=engine_id,
         life=life,
@@ -342,33 +342,33 @@ def _advance(
     return advance
 
 
-def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
+def _in_turn(states: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
     """Return whether another process answers than did before and ran already then: several servers behind one URL."""
-    page_lives = {life for life in {state.life for state in known.values()} if counters.is_page_life(life)}
+    page_lives = {life for life in {state.life for state in states.values()} if counters.is_page_life(life)}
     another = bool(page_lives) and life not in page_lives
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 
-def _ended_server(before: EngineReading | None, reading: EngineReading) -> int | None:
+def _ended_server(previous: EngineReading | None, reading: EngineReading) -> int | None:
     """Return the life of the server that counted before; None unless the header of the reply names another one.
 
     The start of a process in the page itself is no such sign: several processes of one server may answer in turn.
     """
-    if before is None or before.life_ms is None or reading.started_ms is not None:
+    if previous is None or previous.life_ms is None or reading.started_ms is not None:
         return None
-    return None if reading.life_ms == before.life_ms else counters.page_life(before.life_ms)
+    return None if reading.life_ms == previous.life_ms else counters.page_life(previous.life_ms)
 
 
 def late_step(
-    engine_id: int, before: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
+    engine_id: int, previous: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
     """Return the step of an engine that is still being read: nothing changed, and nothing is filed."""
-    engine = _engine(engine_id, host_id, boot_id, before.endpoint, before.version)
-    deployment = _deployment(engine, before, before)
+    engine = _engine(engine_id, host_id, boot_id, previous.endpoint, previous.version)
+    deployment = _deployment(engine, previous, previous)
     return EngineStep(
         engine,
         deployment,
-        before,
+        previous,
         Span(0, 0),
         moment,
         usable=False,
@@ -380,16 +380,16 @@ def late_step(
 
 
 def gone_step(
-    engine_id: int, before: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
+    engine_id: int, previous: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
-    """Return the last row of an engine whose process ended: what it counted after its last page, nobody saw."""
-    endpoint = before.endpoint
-    engine = _engine(engine_id, host_id, boot_id, endpoint, before.version)
-    deployment = _deployment(engine, before, before)
+    """Return the last row of an engine that ended: its counts after its last page are lost."""
+    endpoint = previous.endpoint
+    engine = _engine(engine_id, host_id, boot_id, endpoint, previous.version)
+    deployment = _deployment(engine, previous, previous)
     span = tick_state.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
     return EngineStep(
-        engine, deployment, before, span, moment, usable=False, complete=False, events=(event,), gone=True
+        engine, deployment, previous, span, moment, usable=False, complete=False, events=(event,), gone=True
     )
 
 
@@ -408,12 +408,12 @@ def _engine(engine_id: int, host_id: int, boot_id: str | None, endpoint: Endpoin
     )
 
 
-def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading | None) -> DeploymentRow | None:
-    model = reading.served_model or (before.served_model if before else None)
+def _deployment(engine: EngineRow, reading: EngineReading, previous: EngineReading | None) -> DeploymentRow | None:
+    model = reading.served_model or (previous.served_model if previous else None)
     if model is None:
         return None
-    path = reading.model_path or (before.model_path if before else None)
-    facts = reading.model_facts or (before.model_facts if before else {})
+    path = reading.model_path or (previous.model_path if previous else None)
+    facts = reading.model_facts or (previous.model_facts if previous else {})
     return DeploymentRow(
         deployment_id=stable_id("deployment", engine.engine_id, model),
         engine_id=engine.engine_id,
@@ -424,13 +424,13 @@ def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading
     )
 
 
-def _events(engine: EngineRow, before: EngineReading | None, advance: counters.Advance) -> tuple[Event, ...]:
+def _events(engine: EngineRow, previous: EngineReading | None, advance: counters.Advance) -> tuple[Event, ...]:
     if advance.reason == _IN_TURN:
         return ()
     if advance.reason:
         kind = "engine_restarted" if advance.restarted else "engine_counter"
         return (Event(kind, f"{engine.kind} at {engine.base_url}: {advance.reason}", engine.engine_id),)
-    if before is None:
+    if previous is None:
         return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
     return ()
 
@@ -443,7 +443,7 @@ def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
 
 
 def _unfinished(tick_state: TickState, engine_id: int) -> Busy:
-    """Return no busy time, and what is not reported in full yet: for a tick without a page."""
+    """Return no busy time, with the stretch that goes on: for a tick without a page."""
     return Busy(None, Provenance.COUNTER, tick_state.stretches.get(engine_id, Stretch()))
 
 

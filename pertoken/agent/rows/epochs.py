@@ -32,20 +32,20 @@ def follow(
 ) -> EpochRow:
     """Return the epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
 
-    What was unknown and becomes known completes the epoch, as does what is `KEPT_UP_TO_DATE`. A restart alone begins
-    none; after one, a knob that is no longer set has changed, while before one it may merely not have answered. The
-    driver of its devices and its owner are stored among the knobs; what was not read this time has not changed. Another
-    owner begins an epoch, so that each pays for its own time.
+    A value that becomes known completes the epoch, as does a knob of `KEPT_UP_TO_DATE`. A restart alone begins none;
+    after one, a knob that is no longer set has changed, while before one it may merely not have answered. The driver of
+    its devices and its owner are stored among the knobs; one that was not read this time has not changed. Another owner
+    begins an epoch, so that each pays for its own time.
     """
     knobs = knobs if driver_version is None else {**knobs, DRIVER: driver_version}
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
-    known, reported = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
-    owners = {name for name in known.keys() | knobs.keys() if is_owner_knob(name)}
-    lost = known.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}
+    stored, reported = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
+    owners = {name for name in stored.keys() | knobs.keys() if is_owner_knob(name)}
+    lost = stored.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}
     changed = (
-        any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - KEPT_UP_TO_DATE - owners)
-        or changed_owner(known, knobs)
+        any(stored[name] != knobs[name] for name in (stored.keys() & knobs.keys()) - KEPT_UP_TO_DATE - owners)
+        or changed_owner(stored, knobs)
         or (restarted and bool(lost - owners | lost & {JOB, SLICE}))
         or (previous.engine_version and engine_version and previous.engine_version != engine_version)
         or (previous.device_ids and device_ids and previous.device_ids != device_ids)
@@ -53,11 +53,11 @@ def follow(
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
-    if WORKLOAD in known and owner_of(knobs, "workload") is None:
+    if WORKLOAD in stored and owner_of(knobs, "workload") is None:
         reported.pop(WORKLOAD, None)  # less of it can be read now
-    now = {**known, **reported}
-    if now != known or (version, devices) != (previous.engine_version, previous.device_ids):
-        return replace(previous, knobs=canonical(now), engine_version=version, device_ids=devices)
+    merged = {**stored, **reported}
+    if merged != stored or (version, devices) != (previous.engine_version, previous.device_ids):
+        return replace(previous, knobs=canonical(merged), engine_version=version, device_ids=devices)
     return previous
 
 
@@ -86,9 +86,9 @@ def engine_id_of(host_id: int, endpoint: Endpoint, stored: Mapping[int, str]) ->
 
     `stored`: base URLs of this host's engines in the database, by engine id, as this agent found them at its start.
 
-    One address is one engine, whichever process answers there: an engine keeps its id when it is restarted, when the
-    agent is, and when it is found by its process after it was named by its URL. 127.0.0.1, `localhost` and a socket
-    bound to every address are the same address; one process found at several addresses is read at one (`watch`). Two
+    One address is one engine, whichever process answers there. An engine keeps its id when it or the agent is
+    restarted, and when it is found by its process after it was named by its URL. 127.0.0.1, `localhost` and a socket
+    bound to every address are the same address; one process found at several addresses is read at one (`Watch`). Two
     addresses with the same port (two network cards, IPv4 and IPv6, an alias) are two engines.
 
     Ids used to be of the port alone. That id still names the engine at 127.0.0.1, or the one address it is stored

@@ -1,4 +1,4 @@
-"""Owners of each device in a tick, and the devices whose owners are unknown."""
+"""Owners of each device in a tick, and the devices with unknown owners."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from pertoken.agent.rows.tick_state import (
 from pertoken.provenance import Provenance
 
 PROCESSES = "processes"
-"""Metric of the gap for a device whose holders are unknown."""
+"""Metric of the gap for a device with unknown owners."""
 _PARTITION_HIDDEN = Unavailable(
     PROCESSES,
     "failing",
@@ -28,13 +28,13 @@ ByDevice = Mapping[int, tuple[Allocation, ...]]
 
 @dataclass(frozen=True, slots=True)
 class DeviceOwners:
-    """Holdings by device id. A device is left out where its holders are unknown: that is not the same as none."""
+    """Allocations by device id. A device with unknown owners is left out: that is not the same as none."""
 
     gpu: ByDevice
     """Of GPUs and their partitions."""
     cpu: ByDevice
     unavailable: Mapping[int, Unavailable] = field(default_factory=dict)
-    """For GPUs of which only a part of the holders is known."""
+    """For GPUs where only a part of the owners is known."""
 
 
 def find_owners(
@@ -43,9 +43,9 @@ def find_owners(
     engines: Sequence[EngineStep],
     cpu_time_ms: Mapping[int, int] | None,
 ) -> DeviceOwners:
-    """Return who holds what, by the processes on each device.
+    """Return the owners of each device, by its processes.
 
-    Engines that hold no GPU compute on the host's CPUs; that is concluded only if the holders of every GPU are known.
+    Engines without a GPU compute on the host's CPUs; that is concluded only if the owners of every GPU are known.
     """
     accelerators = [step for step in devices if step.reading.kind != "cpu"]
     refused = {
@@ -54,9 +54,9 @@ def find_owners(
     by_device = _by_processes(tick_state, accelerators, engines, refused)
     gpu, hidden = _with_partitions(accelerators, by_device, refused)
     unknown = hidden.keys() | refused
-    known = gpu.keys() - unknown
+    complete = gpu.keys() - unknown
     cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
-    if cpu is None or not all(step.row.device_id in known for step in accelerators if step.reading.kind == "gpu"):
+    if cpu is None or not all(step.row.device_id in complete for step in accelerators if step.reading.kind == "gpu"):
         return DeviceOwners(gpu, {}, hidden)
     return DeviceOwners(gpu, {cpu: _on_cpu(tick_state, engines, gpu, cpu_time_ms)}, hidden)
 
@@ -64,9 +64,9 @@ def find_owners(
 def _by_processes(
     tick_state: TickState, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep], refused: Set[int]
 ) -> dict[int, tuple[Allocation, ...]]:
-    """Return holdings by the processes of each device: as they were listed this time, else as they were listed last.
+    """Return allocations by the processes of each device: as they were listed this time, else as they were listed last.
 
-    `refused`: devices whose processes cannot be read.
+    `refused`: devices without a readable list of processes.
     """
     engines_of_pid: dict[int, tuple[int, ...]] = {}
     for engine in engines:
@@ -89,7 +89,7 @@ def _by_processes(
 def _with_partitions(
     accelerators: Sequence[DeviceStep], by_device: dict[int, tuple[Allocation, ...]], refused: Set[int]
 ) -> tuple[dict[int, tuple[Allocation, ...]], dict[int, Unavailable]]:
-    """Return the holdings with those of GPUs in partitions, which are held by who holds the partitions."""
+    """Return the allocations; a GPU in partitions is allocated to the owners of its partitions."""
     partitions: dict[int, list[DeviceStep]] = {}
     for step in accelerators:
         if step.row.parent_id is not None and not step.reading.lost:
@@ -98,9 +98,9 @@ def _with_partitions(
     together = dict(by_device)
     for gpu_id, steps in partitions.items():
         parts = [(step.row.part_1e6, by_device.get(step.row.device_id)) for step in steps]
-        known = [(part_1e6, held) for part_1e6, held in parts if part_1e6 is not None and held is not None]
-        together[gpu_id] = partition_allocations(known)
-        if len(known) < len(parts) or any(step.row.device_id in refused for step in steps):
+        known_parts = [(part_1e6, held) for part_1e6, held in parts if part_1e6 is not None and held is not None]
+        together[gpu_id] = partition_allocations(known_parts)
+        if len(known_parts) < len(parts) or any(step.row.device_id in refused for step in steps):
             hidden[gpu_id] = _PARTITION_HIDDEN
         if not together[gpu_id] and (gpu_id in hidden or gpu_id in refused):
             del together[gpu_id]
@@ -116,9 +116,11 @@ def _on_cpu(
         for step in engines
         if not step.gone and step.reading.endpoint.pids and step.engine.engine_id not in on_gpu
     ]
-    now, before = cpu_time_ms or {}, tick_state.cpu_time_ms
+    time_by_engine, previous_time = cpu_time_ms or {}, tick_state.cpu_time_ms
     used = {
-        engine_id: max(0, now[engine_id] - before[engine_id]) if engine_id in now and engine_id in before else None
+        engine_id: max(0, time_by_engine[engine_id] - previous_time[engine_id])
+        if engine_id in time_by_engine and engine_id in previous_time
+        else None
         for engine_id in local
     }
     return cpu_allocations(used)

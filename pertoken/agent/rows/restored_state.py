@@ -29,13 +29,13 @@ def host_states(
     tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
 ) -> Iterator[CounterState]:
     """Yield the states of the host's time that a tick stores; with `baseline`, of a new host alone."""
-    known, life = tick_state.counters.get(host_id, {}), boot_life(boot_id)
+    states, life = tick_state.counters.get(host_id, {}), boot_life(boot_id)
     if not baseline or host_id not in tick_state.known_owners:
         yield CounterState(host_id, WATCHED, moment.monotonic_ms, life, moment.ts)
-    if FIRST_WATCHED not in known:
+    if FIRST_WATCHED not in states:
         yield CounterState(host_id, FIRST_WATCHED, moment.monotonic_ms, life, moment.ts)
     if moment.offset_ms is not None and not baseline:
-        offset = known.get(CLOCK_OFFSET)
+        offset = states.get(CLOCK_OFFSET)
         if offset is None or offset.life != life or abs(offset.value - moment.offset_ms) >= MIN_MOVED_MS:
             yield CounterState(host_id, CLOCK_OFFSET, moment.offset_ms, life, moment.ts)
 
@@ -55,28 +55,28 @@ class Restored:
 
 
 def restored(
-    before: RestoredState, probe: ProbeReading, starts_ms: Collection[int], *, wall_ms: int, since_boot_ms: int
+    stored: RestoredState, probe: ProbeReading, starts_ms: Collection[int], *, wall_ms: int, since_boot_ms: int
 ) -> Restored:
-    """Return what an agent starting now goes on from, on the host of `probe`.
+    """Return the state that an agent starting now goes on from, on the host of `probe`.
 
     `starts_ms`: starts of the engines' processes seen now, since boot; `wall_ms`, `since_boot_ms`: the clocks now.
     """
     host_id, life = host_id_of(probe), life_ids.boot_life(probe.host.boot_id)
     counters: dict[int, dict[str, CounterState]] = {}
     buckets: dict[int, dict[str, CounterState]] = {}
-    for state in _with_lives(before, probe, starts_ms):
+    for state in _with_lives(stored, probe, starts_ms):
         states = (buckets if is_bucket(state.series) else counters).setdefault(state.owner_id, {})
         states[state.series] = state
     host = counters.get(host_id, {})
     watched = host.get(WATCHED)
-    newest_ts = before.newest_ts(host_id)
+    newest_ts = stored.newest_ts(host_id)
     last_ts = newest_ts if watched is None else watched.ts
     if watched is not None and watched.life == life:
         watching_since_ms = min(watched.value, since_boot_ms)
         away_ms = since_boot_ms - watching_since_ms
     else:
         # Of an earlier boot, or (before schema 0005) only known by the wall clock.
-        earlier = watched is not None or before.boot(host_id)[0] not in (None, probe.host.boot_id)
+        earlier = watched is not None or stored.boot(host_id)[0] not in (None, probe.host.boot_id)
         watching_since_ms = 0 if earlier else since_boot_ms
         away_ms = 0 if last_ts is None else max(0, min(wall_ms - last_ts * 1000, since_boot_ms))
     offset = host.get(CLOCK_OFFSET)
@@ -87,28 +87,28 @@ def restored(
     tick_state = TickState(
         watching_since_ms=watching_since_ms,
         boot_ms=boot_ms(),
-        begun=before.lives(host_id, first_ms),
+        begun=stored.lives(host_id, first_ms),
         away_ms=away_ms,
-        engine_urls=before.engine_urls(host_id),
+        engine_urls=stored.engine_urls(host_id),
         counters=counters,
         buckets=buckets,
-        known_owners=before.known_owners(host_id),
+        known_owners=stored.known_owners(host_id),
         last_ts=last_ts,
         newest_ts=max((ts for ts in (last_ts, newest_ts) if ts is not None), default=None),
         set_back_ts=newest_ts if last_ts is not None and newest_ts is not None and newest_ts > last_ts else 0,
-        epochs={epoch.deployment_id: epoch for epoch in before.open_epochs(host_id)},
-        capabilities={(capability.owner_id, capability.metric): capability for capability in before.capabilities()},
+        epochs={epoch.deployment_id: epoch for epoch in stored.open_epochs(host_id)},
+        capabilities={(capability.owner_id, capability.metric): capability for capability in stored.capabilities()},
     )
     return Restored(tick_state, clock, last_ts)
 
 
-def _with_lives(before: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:
+def _with_lives(stored: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:
     """Return the stored states; those older than schema 0005 with a life where their process can be identified."""
-    states = before.counters()
+    states = stored.counters()
     if not any(state.process_start_ms is not None for state in states):
         return list(states)
     boot_id = probe.host.boot_id
-    stored_boot_id, stored_boot_ms = before.boot(host_id_of(probe))
+    stored_boot_id, stored_boot_ms = stored.boot(host_id_of(probe))
     return [
         state
         if state.process_start_ms is None

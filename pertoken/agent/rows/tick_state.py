@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor
 
@@ -56,9 +56,9 @@ def gpu_allocations(
 
 
 def partition_allocations(slices: Sequence[tuple[int, Sequence[Allocation]]]) -> tuple[Allocation, ...]:
-    """Return shares of a GPU by its MIG devices: of each, what part of the GPU it is (millionths) and who holds it.
+    """Return shares of a GPU by its MIG devices: (part of the GPU in millionths, owners) of each.
 
-    What no MIG device takes, and what nobody holds, is nobody's.
+    A part that no MIG device takes, or nobody holds, has no owner.
     """
     shares: dict[int, tuple[int, Provenance]] = {}
     for part_1e6, allocations in slices:
@@ -79,10 +79,10 @@ def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[Allocation, ...]:
     if len(owners) <= 1:
         return tuple(Allocation(owner, SHARE, Provenance.REPORTED) for owner in owners)
     used = [cpu_ms[owner] for owner in owners]
-    known = [ms for ms in used if ms is not None]
-    if len(known) < len(owners) or not any(known):
+    known_ms = [ms for ms in used if ms is not None]
+    if len(known_ms) < len(owners) or not any(known_ms):
         return _split(owners, [1] * len(owners), Provenance.ASSUMED)
-    return _split(owners, known, Provenance.COUNTER)
+    return _split(owners, known_ms, Provenance.COUNTER)
 
 
 def _split(owners: Sequence[int], weights: Sequence[int], provenance: Provenance) -> tuple[Allocation, ...]:
@@ -151,7 +151,7 @@ class Busy:
     ms: int | None
     provenance: Provenance
     stretch: Stretch
-    """What the next reading continues."""
+    """Stretch that the next reading continues."""
     prefill_ms: int | None = None
     decode_ms: int | None = None
     """Of `ms`, at most; None where the engine does not count both."""
@@ -174,7 +174,7 @@ def busy(
 
     `deltas`: increases of the engine's counters by word since its last usable page, `elapsed_ms` ago. Only
     `observed_ms` of that time count: work is taken to be spread evenly over it. `running`, `waiting`: requests at this
-    reading. `exact`: whether what the counters add up to cannot overlap.
+    reading. `exact`: whether the counted times cannot overlap.
     """
     part = min(1.0, observed_ms / elapsed_ms) if elapsed_ms > 0 else 1.0
 
@@ -182,7 +182,7 @@ def busy(
         return (deltas.get(word) or 0) * part
 
     steps = max(0.0, delta("generated_tokens") - delta("spec_accepted_tokens"))
-    now = replace(
+    work = replace(
         stretch,
         possible_ms=stretch.possible_ms + observed_ms,
         engine_ms=stretch.engine_ms + delta("engine_ms"),
@@ -193,41 +193,41 @@ def busy(
     )
     timed = {word for word in ("engine_ms", "prefill_ms", "decode_ms") if deltas.get(word) is not None}
     # Prefill time alone is all the work there is as long as nothing was generated.
-    counts_time = bool(timed - {"prefill_ms"}) or (bool(timed) and not now.request_steps)
+    counts_time = bool(timed - {"prefill_ms"}) or (bool(timed) and not work.request_steps)
     if not exact and any(map(delta, timed)):
-        now = replace(now, provenance=Provenance.BOUND)
+        work = replace(work, provenance=Provenance.BOUND)
     signs = (running, deltas.get("computed_tokens"), deltas.get("generated_tokens"))
     if not counts_time and (any(signs) or all(sign is None for sign in signs)):
-        return Busy(None, Provenance.BOUND, now)
-    unreported_ms = min(now.possible_ms, now.worked_ms) - now.reported_ms
+        return Busy(None, Provenance.BOUND, work)
+    unreported_ms = min(work.possible_ms, work.worked_ms) - work.reported_ms
     ms = max(0, min(floor(unreported_ms), observed_ms))
-    prefill_ms, decode_ms = now.split(now.reported_ms + ms)
-    prefill_ms = max(0, min(ms, prefill_ms - now.reported_prefill_ms))
-    decode_ms = max(0, min(ms, decode_ms - now.reported_decode_ms))
+    prefill_ms, decode_ms = work.split(work.reported_ms + ms)
+    prefill_ms = max(0, min(ms, prefill_ms - work.reported_prefill_ms))
+    decode_ms = max(0, min(ms, decode_ms - work.reported_decode_ms))
     idle = not (any(signs) if running is None else running or waiting)
-    if idle and now.settled:
+    if idle and work.settled:
         owed_ms = max(0.0, unreported_ms - ms)
-        origin = now.provenance if owed_ms else Provenance.COUNTER
-        worked_ms = now.reported_ms + ms + owed_ms
-        prefill_end_ms, decode_end_ms = now.split(ceil(worked_ms))
-        left = Stretch(
+        origin = work.provenance if owed_ms else Provenance.COUNTER
+        worked_ms = work.reported_ms + ms + owed_ms
+        prefill_end_ms, decode_end_ms = work.split(ceil(worked_ms))
+        next_stretch = Stretch(
             possible_ms=owed_ms,
             owed_ms=owed_ms,
-            owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - now.reported_prefill_ms - prefill_ms)),
-            owed_decode_ms=min(owed_ms, max(0, decode_end_ms - now.reported_decode_ms - decode_ms)),
+            owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - work.reported_prefill_ms - prefill_ms)),
+            owed_decode_ms=min(owed_ms, max(0, decode_end_ms - work.reported_decode_ms - decode_ms)),
             provenance=origin,
         )
     else:
-        left = replace(
-            now,
-            reported_ms=now.reported_ms + ms,
-            reported_prefill_ms=now.reported_prefill_ms + prefill_ms,
-            reported_decode_ms=now.reported_decode_ms + decode_ms,
+        next_stretch = replace(
+            work,
+            reported_ms=work.reported_ms + ms,
+            reported_prefill_ms=work.reported_prefill_ms + prefill_ms,
+            reported_decode_ms=work.reported_decode_ms + decode_ms,
         )
-    provenance = now.provenance if ms else Provenance.COUNTER
+    provenance = work.provenance if ms else Provenance.COUNTER
     if not {"prefill_ms", "decode_ms"} <= timed:
-        return Busy(ms, provenance, left)
-    return Busy(ms, provenance, left, prefill_ms, decode_ms)
+        return Busy(ms, provenance, next_stretch)
+    return Busy(ms, provenance, next_stretch, prefill_ms, decode_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class Condition:
 
     owner_id: int
     topic: str
-    """What it is about: an owner has one condition of a topic at a time. The event of its end is `{topic}_back`."""
+    """An owner has one condition of a topic at a time. The event of its end is `{topic}_back`."""
     kind: str
     """Kind of the event of its begin."""
     state: str
@@ -247,7 +247,7 @@ class Condition:
 
     @property
     def key(self) -> Key:
-        """Whose condition it is, and what about."""
+        """Its owner and topic."""
         return self.owner_id, self.topic
 
 
@@ -255,38 +255,25 @@ Key = tuple[int, str]
 Conditions = Mapping[Key, Condition]
 
 
-def followed(before: Conditions, now: Collection[Condition], judged: Collection[int]) -> tuple[Conditions, list[Event]]:
-    """Return the conditions to remember after a tick, and the events of what began and ended.
+def followed(
+    previous: Conditions, conditions: Collection[Condition], judged: Collection[int]
+) -> tuple[Conditions, list[Event]]:
+    """Return the conditions to remember after a tick, and the events of their begin and end.
 
-    `judged` are the owners of which this tick knows all conditions; those of other owners stay as they were.
+    `judged` are the owners that this tick knows in full; the conditions of other owners stay.
     """
-    allocation = {key.key: key for key in now}
-    if not before and not allocation:
-        return before, []
-    remembered = {
-        key: condition
-        for key, condition in before.items()
-        if key not in allocation and condition.owner_id not in judged
-    }
-    events = [*_begun(before, allocation), *_ended(before, allocation, remembered)]
-    return remembered | {key: _oldest(before.get(key), condition) for key, condition in allocation.items()}, events
-
-
-def _oldest(before: Condition | None, now: Condition) -> Condition:
-    return before if before is not None and before.state == now.state else now
-
-
-def _begun(before: Conditions, allocation: Conditions) -> Iterator[Event]:
-    for key, condition in allocation.items():
-        known = before.get(key)
-        if known is None or known.state != condition.state:
-            yield Event(condition.kind, condition.begins, condition.owner_id)
-
-
-def _ended(before: Conditions, allocation: Conditions, remembered: Conditions) -> Iterator[Event]:
-    for key, condition in before.items():
-        if key not in allocation and key not in remembered and condition.ends is not None:
-            yield Event(f"{condition.topic}_back", condition.ends, condition.owner_id)
+    remembered = {key: condition for key, condition in previous.items() if condition.owner_id not in judged}
+    events = []
+    for key, condition in {condition.key: condition for condition in conditions}.items():
+        if key in previous and previous[key].state == condition.state:
+            remembered[key] = previous[key]
+        else:
+            remembered[key] = condition
+            events.append(Event(condition.kind, condition.begins, condition.owner_id))
+    for key, condition in previous.items():
+        if key not in remembered and condition.ends is not None:
+            events.append(Event(f"{condition.topic}_back", condition.ends, condition.owner_id))
+    return remembered, events
 
 
 OBSERVED_TICKS = 2
@@ -332,7 +319,7 @@ class TickState:
     away_ms: int = 0
     """Time between the last stored row and this agent's start, while the host was up."""
     begun: Mapping[int, int] = field(default_factory=dict)
-    """Engines noted before this start whose process began while the host was recorded: engine id -> its life."""
+    """Engines noted before this start that began while the host was recorded: engine id -> its life."""
     last_ts: int | None = None
     """`ts` of the last row of this host."""
     newest_ts: int | None = None
@@ -347,7 +334,7 @@ class TickState:
     probe: ProbeReading | None = None
     counters: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
     buckets: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
-    """Those of buckets of histograms, which are read less often."""
+    """States of buckets of histograms, which are read less often."""
     pages: Mapping[int, Moment] = field(default_factory=dict)
     """When the counters of each engine were last taken, since this start."""
     known_owners: frozenset[int] = frozenset()
@@ -355,7 +342,7 @@ class TickState:
     epochs: Mapping[int, EpochRow] = field(default_factory=dict)
     """The open epoch of each deployment."""
     unavailable: Mapping[int, tuple[Unavailable, ...]] | None = None
-    """What could not be read, by owner: the capabilities were made of it."""
+    """Gaps by owner: the capabilities were made of them."""
     capabilities: Mapping[tuple[int, str], Capability] = field(default_factory=dict)
     engine_urls: Mapping[int, str] = field(default_factory=dict)
     """Base URLs of this host's engines as they were stored before this start, by engine id."""
@@ -364,15 +351,14 @@ class TickState:
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
     stretches: Mapping[int, Stretch] = field(default_factory=dict)
-    """Work of each engine whose time is not reported in full yet."""
+    """Work of each engine that is not reported in full yet."""
     gpu_allocations: Mapping[int, tuple[Allocation, ...]] = field(default_factory=dict)
     """By device, since the processes were last listed."""
     cpu_time_ms: Mapping[int, int] = field(default_factory=dict)
     """CPU time of each engine's processes so far."""
 
     def since_page_ms(self, engine_id: int, moment: Moment) -> int:
-        """Return the time since the last page whose counters were taken; since they last moved, for one of an agent
-        before this one."""
+        """Return the time since counters of a page were last taken; by an earlier agent, since they moved."""
         last = self.pages.get(engine_id)
         if last is not None:
             return moment.monotonic_ms - last.monotonic_ms
@@ -380,7 +366,7 @@ class TickState:
         return max(1000 * moment.ts - moved, moment.monotonic_ms - self.watching_since_ms)
 
     def span(self, owner_id: int, moment: Moment, since_ms: int | None = None, page_ms: int | None = None) -> Span:
-        """Return what a row of `owner_id` covers now: back to its row before, or to the tick before for a new owner.
+        """Return the time that a row of `owner_id` covers: since its last row, or for a new owner since the last tick.
 
         `since_ms` (since the host's boot) cuts it to the life of a process. Observed is the time since the tick before,
         or since `page_ms`, the time of the last page of an engine: its counters cover all the time between two pages.

@@ -24,7 +24,8 @@ from pertoken.agent.readings import DeviceReading, DriverEvent, DriversReading, 
 from pertoken.agent.sampler.wire import encode
 from pertoken.process import settle
 
-Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]]
+Readings = tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]
+"""Devices, and gaps of the whole host."""
 
 
 class Probe(Protocol):
@@ -35,10 +36,10 @@ class Probe(Protocol):
 
     @property
     def calls(self) -> int:
-        """Made to its driver so far."""
+        """Calls of its driver so far."""
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Return every device, and what is missing for the whole host; the process lists only if asked for."""
+    def read(self, processes: bool) -> Readings:
+        """Return every device, and the gaps of the whole host; the process lists only if asked for."""
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
         """Return its driver's events since the last call."""
@@ -55,7 +56,7 @@ VENDORS: dict[str, Callable[[], Probe]] = {
 
 
 class Probes:
-    """The probes named of this host, and what this process costs."""
+    """Probes of this host by their names, and the costs of this process."""
 
     def __init__(self, names: Iterable[str] = VENDORS) -> None:
         self._vendors: dict[str, Probe] = {name: VENDORS[name]() for name in names}
@@ -64,12 +65,12 @@ class Probes:
 
     def read(self, processes: bool) -> DriversReading:
         """Return everything at one instant; the process lists only if asked for."""
-        read = [_apart(name, probe.read, processes) for name, probe in self._vendors.items()]
+        readings = [_read(name, probe, processes) for name, probe in self._vendors.items()]
         calls = sum(probe.calls for probe in self._vendors.values())
         cpu_ms = int(time.process_time() * 1000)
         reading = DriversReading(
-            devices=tuple(device for devices, _ in read for device in devices),
-            unavailable=tuple(missing for _, unavailable in read for missing in unavailable),
+            devices=tuple(device for devices, _ in readings for device in devices),
+            unavailable=tuple(missing for _, unavailable in readings for missing in unavailable),
             driver_events=tuple(event for probe in self._vendors.values() for event in probe.driver_events()),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
@@ -89,10 +90,10 @@ class Probes:
         return any(probe.outdated for probe in self._vendors.values())
 
 
-def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-    """Return a vendor's devices; its library's surprises cost no other vendor."""
+def _read(vendor: str, probe: Probe, processes: bool) -> Readings:
+    """Return a vendor's devices; an error of its library costs no other vendor."""
     try:
-        return read(processes)
+        return probe.read(processes)
     except Exception as error:
         return (), (Unavailable(vendor, "failing", f"the probe failed: {error!r}", "please report this"),)
 

@@ -37,7 +37,7 @@ from pertoken.store.schema.rows import Event
 
 
 class SamplerError(PertokenError):
-    """There is no reading this time; asking again next time is right."""
+    """No reading this time; the next request may succeed."""
 
 
 class SamplerStalled(SamplerError):
@@ -52,12 +52,12 @@ class _Ended(Exception):
     pass
 
 
-_QUESTIONS = {asked: json.dumps({"processes": asked}).encode() + b"\n" for asked in (False, True)}
-"""What the child is asked, by whether it lists processes, too."""
+_REQUESTS = {processes: json.dumps({"processes": processes}).encode() + b"\n" for processes in (False, True)}
+"""Lines to the child, by whether it lists processes, too."""
 
 
 class _Child:
-    """One process. `owed`: it was asked and has not answered yet; `ahead`: it was, by `Sampler.ask`."""
+    """One process. `owed`: it has not answered its request yet; `ahead`: that was made by `Sampler.ask`."""
 
     def __init__(self, environment: Mapping[str, str] | None, probes: Iterable[str]) -> None:
         self.owed = self.ahead = False
@@ -78,7 +78,7 @@ class _Child:
     def ask(self, processes: bool) -> None:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(_QUESTIONS[processes])
+            self.process.stdin.write(_REQUESTS[processes])
         except BrokenPipeError:
             raise _Ended from None
         self.owed = True
@@ -98,8 +98,7 @@ class _Child:
         return line
 
     def leave(self, wait_s: float) -> str:
-        """Return end of file for it, then how it ended. One that hangs in a driver is never killed: it is left to
-        end."""
+        """Send end of file and return how it ended. One that hangs in a driver is left to end, never killed."""
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
@@ -140,7 +139,7 @@ class Sampler:
             self._child = _Child(self._environment, self._probes)
 
     def ask(self, processes: bool) -> None:
-        """Have the child read now what the next `read` returns; one that still owes an answer is left to that."""
+        """Start the reading that the next `read` returns, unless the child still owes an answer."""
         self.start()
         if self._child is not None and not self._child.owed:
             with suppress(_Ended):  # `read` replaces it
@@ -148,13 +147,11 @@ class Sampler:
                 self._child.ahead = True
 
     def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> DriversReading:
-        """Return what all probes read now. A child that had ended is replaced, which `sampler` in `unavailable`
-        reports.
+        """Return the readings of all probes. A child that had ended is replaced: `unavailable` reports `sampler` then.
 
         Raises SamplerStalled if there is no answer within `deadline_s`: the child is left in its call, and its late
-        answer, of an instant long gone, is discarded. A child that still owes that answer is given `late_s` for it
-        (None: the same deadline) before it is asked again. Raises SamplerDied if a new child ends too; after that
-        none is started for a while.
+        answer is discarded. A child that still owes that answer has `late_s` for it (None: the same deadline) before
+        it is asked again. Raises SamplerDied if a new child ends too; after that none is started for a while.
         """
         unavailable: tuple[Unavailable, ...] = ()
         for _ in ("as it is", "replaced"):
@@ -233,11 +230,11 @@ def uses_driver(pid: int) -> bool:
 
 
 class ProcessLists:
-    """Keeps of a reading only those process lists that can be joined to processes seen here.
+    """Filter of process lists: only lists that can be joined to processes seen here stay in a reading.
 
-    In the host's pid namespace what ended meanwhile is left out, and a list of which nobody is here is withdrawn.
-    Elsewhere a pid the driver names may be of nobody here, or by chance of somebody else: a list with a pid that no
-    process using the driver has is withdrawn as a whole, with the reason, rather than guessed at.
+    In the host's pid namespace, processes that ended meanwhile are left out, and a list without any process of this
+    host is withdrawn. Elsewhere the driver's pid may be of nobody here, or by chance of another process: a list with
+    a pid that no process using the driver has is withdrawn as a whole, with the reason.
     """
 
     def __init__(
@@ -248,20 +245,18 @@ class ProcessLists:
     ) -> None:
         self._in_host, self._uses, self._lives = in_host, uses, lives
         self._withheld: dict[str, Unavailable] = {}
-        """Devices whose holders are not known, by UUID."""
+        """Devices without a process list, by UUID."""
 
     def believed(self, probe: ProbeReading, listed: bool = True) -> ProbeReading:
-        """Return the reading without lists that cannot be believed; what is not known stays so until it is listed
-        again.
+        """Return the reading without lists that cannot be believed: these are unknown until they are listed again.
 
         `listed`: whether processes were asked for.
         """
         if self._in_host and not listed and not self._withheld:
             return probe
         devices = tuple(self._believed(device) for device in probe.devices)
-        return replace(
-            probe, devices=devices, unavailable=probe.unavailable if self._in_host else (*probe.unavailable, _CONTAINER)
-        )
+        unavailable = probe.unavailable if self._in_host else (*probe.unavailable, _CONTAINER)
+        return replace(probe, devices=devices, unavailable=unavailable)
 
     def _believed(self, device: DeviceReading) -> DeviceReading:
         withheld = next((missing for missing in device.unavailable if missing.metric == "processes"), None)
@@ -272,21 +267,18 @@ class ProcessLists:
             self._withheld.pop(device.uuid, None)
             device = self._joined(device, device.processes)
         missing = self._withheld.get(device.uuid)
-        return (
-            device._replace(processes=None, unavailable=(*device.unavailable, missing))
-            if missing and not device.lost
-            else device
-        )
+        if missing is None or device.lost:
+            return device
+        return device._replace(processes=None, unavailable=(*device.unavailable, missing))
 
     def _joined(self, device: DeviceReading, named: tuple[DeviceProcess, ...]) -> DeviceReading:
+        living = tuple(process for process in named if not self._in_host or self._lives(process.pid))
         if self._in_host:
-            on_host = tuple(process for process in named if self._lives(process.pid))
-            strangers = named if not on_host else ()
+            strangers = () if living else named
         else:
-            on_host = named
             strangers = tuple(process for process in named if not self._uses(process.pid))
         if not strangers:
-            return device._replace(processes=on_host) if len(on_host) < len(named) else device
+            return device._replace(processes=living) if len(living) < len(named) else device
         pids = ", ".join(str(stranger.pid) for stranger in strangers)
         where = "that are not on this host" if self._in_host else "that this agent's container does not hold"
         reason = f"the driver names processes {where} (pid {pids})"
@@ -295,9 +287,9 @@ class ProcessLists:
 
 
 LATE_S = 0.05
-"""How long a tick waits for a sampler that has hung since an earlier one."""
-LET_GO_S = 600
-"""How long drivers stay released: replacing one takes minutes, and what is forgotten costs no more than that."""
+"""Wait of a tick for a sampler that has hung since an earlier one."""
+RELEASED_S = 600
+"""Longest release of the drivers: replacing one takes minutes."""
 _REMEDY = "look for driver errors in `dmesg`; it is left alone until its call returns"
 _RELEASED = "the drivers were released by `pertoken agent release`"
 _RESUME = "`pertoken agent resume`, or wait: they are taken up again after 10 minutes"
@@ -312,12 +304,12 @@ class Drivers:
         self._cpu = CpuProbe()
         self._lists = ProcessLists(in_host_pid_namespace())
         self._clock = clock
-        self._let_go_until_s = 0.0
+        self._released_until_s = 0.0
         self._last: ProbeReading | None = None
         self._away = False
         """Whether the last reading is without the sampler."""
         self._answered_s: dict[str, float] = {}
-        """When each device last answered, by UUID."""
+        """Time of the last answer of each device, by UUID."""
         self._started: tuple[bool, HostReading, DeviceReading] | None = None
         """Since `start_read`: whether processes are listed, the host and its CPUs."""
 
@@ -326,8 +318,8 @@ class Drivers:
         self._sampler.start()
 
     def start_read(self, processes: bool) -> None:
-        """Have the sampler read the drivers, and read the host and its CPUs meanwhile; `take` returns both."""
-        if not self._let_go:
+        """Start the sampler's reading, and read the host and its CPUs meanwhile; `take` returns both."""
+        if not self._released:
             self._sampler.ask(processes)
         self._started = processes, *self._cpu.read()
 
@@ -337,10 +329,10 @@ class Drivers:
         return self.take(deadline_s)
 
     def take(self, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
-        """Return what was begun to be read, and what happened to the sampler since the reading before.
+        """Return the reading that `start_read` began, and the sampler's events since the previous reading.
 
-        A device that does not answer has the time for which it has not. While the sampler does not, every device but
-        the CPUs is lost with the reason.
+        A device that does not answer carries the time since its last answer. While the sampler does not answer,
+        every device but the CPUs is lost with the reason.
         """
         assert self._started is not None
         reading, events = self._take(*self._started, deadline_s)
@@ -355,38 +347,31 @@ class Drivers:
         self._sampler.close()
 
     def release(self) -> None:
-        """Release the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
-        self._let_go_until_s = self._clock() + LET_GO_S
+        """Release the drivers, so that they can be unloaded, until `resume` or for `RELEASED_S`."""
+        self._released_until_s = self._clock() + RELEASED_S
         self._sampler.close()
 
     def resume(self) -> None:
         """Read the drivers again from the next reading on."""
-        self._let_go_until_s = 0.0
+        self._released_until_s = 0.0
 
     @property
-    def _let_go(self) -> bool:
-        return self._clock() < self._let_go_until_s
+    def _released(self) -> bool:
+        return self._clock() < self._released_until_s
 
     def _take(
         self, processes: bool, host: HostReading, cpu: DeviceReading, deadline_s: float
     ) -> tuple[ProbeReading, tuple[Event, ...]]:
-        if self._let_go:
+        if self._released:
             return self._without_sampler(host, cpu, "drivers_released", _RELEASED, _RESUME)
         try:
             answer = self._sampler.read(processes, deadline_s, LATE_S)
         except SamplerError as error:
             kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
             return self._without_sampler(host, cpu, kind, str(error), _REMEDY)
-        whole = ProbeReading(
-            host,
-            (*answer.devices, cpu),
-            answer.unavailable,
-            answer.driver_events,
-            answer.driver_calls,
-            answer.cpu_ms,
-            answer.rss_bytes,
-        )
-        reading = self._lists.believed(self._bounded(whole), processes)
+        costs = (answer.driver_calls, answer.cpu_ms, answer.rss_bytes)
+        combined = ProbeReading(host, (*answer.devices, cpu), answer.unavailable, answer.driver_events, *costs)
+        reading = self._lists.believed(self._bounded(combined), processes)
         events = self._new_faults(reading)
         if self._away:
             events.append(Event("sampler_back", "the sampler answers again"))
@@ -397,11 +382,11 @@ class Drivers:
         return bounded(reading, {device.uuid: device for device in self._last.devices} if self._last else {})
 
     def _new_faults(self, reading: ProbeReading) -> list[Event]:
-        """Return events for gaps of the whole host that the reading before did not have."""
-        known = {missing.metric for missing in self._last.unavailable} if self._last else set()
+        """Return events for gaps of the whole host that the previous reading did not have."""
+        metrics = {missing.metric for missing in self._last.unavailable} if self._last else set()
         if self._away:
-            known.discard("sampler")  # that gap was of a sampler that did not answer
-        new = [missing for missing in reading.unavailable if missing.metric not in known]
+            metrics.discard("sampler")  # that gap was of a sampler that did not answer
+        new = [missing for missing in reading.unavailable if missing.metric not in metrics]
         restarted = [Event("sampler_restarted", missing.reason) for missing in new if missing.metric == "sampler"]
         return restarted + [
             Event("device_duplicate", missing.reason) for missing in new if missing.metric.startswith(DUPLICATE)
@@ -417,15 +402,12 @@ class Drivers:
         self, host: HostReading, cpu: DeviceReading, kind: str, reason: str, remedy: str
     ) -> tuple[ProbeReading, tuple[Event, ...]]:
         events = () if self._away else (Event(kind, reason),)
-        known = self._last or ProbeReading(host, ())
-        devices = (unread(device, reason) for device in known.devices if device.kind != "cpu")
-        unavailable = (
-            missing
-            for missing in known.unavailable
-            if missing.metric != "sampler" and missing.metric not in HOST_METRICS
-        )
+        last = self._last or ProbeReading(host, ())
+        devices = (unread(device, reason) for device in last.devices if device.kind != "cpu")
+        replaced = {"sampler", *HOST_METRICS}
+        unavailable = (missing for missing in last.unavailable if missing.metric not in replaced)
         reading = replace(
-            known,
+            last,
             host=host,
             devices=(*devices, cpu),
             unavailable=(*unavailable, Unavailable("sampler", "failing", reason, remedy)),

@@ -5,32 +5,28 @@ either side makes them once.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, DriversReading, Unavailable
 
 _KEPT = 256
 """Sets of gaps remembered."""
-
-
-def _values(kind: type) -> Any:
-    return attrgetter(*(field.name for field in fields(kind)))
-
-
-_process_values, _reason_values, _event_values = _values(DeviceProcess), _values(Unavailable), _values(DriverEvent)
+_process_values, _reason_values, _event_values = (
+    attrgetter(*(field.name for field in fields(kind))) for kind in (DeviceProcess, Unavailable, DriverEvent)
+)
 _costs = attrgetter("driver_calls", "cpu_ms", "rss_bytes")
-_APART = DeviceReading._fields.index("processes")
-"""These and the gaps, its last two values, are not plain."""
+_N_PLAIN = DeviceReading._fields.index("processes")
+"""Number of plain values of a reading: its processes and gaps, the last two, are not."""
 
 
 def encode(reading: DriversReading) -> str:
     """Return one line of JSON without its line end."""
     devices = [
         (
-            device[:_APART],
+            device[:_N_PLAIN],
             None if device.processes is None else list(map(_process_values, device.processes)),
             _encoded(device.unavailable),
         )
@@ -41,14 +37,11 @@ def encode(reading: DriversReading) -> str:
 
 
 def decode(line: str | bytes) -> DriversReading:
-    """Return the reading `encode` was given.
-
-    Raises ValueError if the line is not one.
-    """
+    """Return the reading of a line. Raises ValueError if the line is not one of `encode`."""
     try:
         devices, unavailable, driver_events, costs = json.loads(line)
         return DriversReading(
-            tuple(DeviceReading(*(*values, _processes(held), _decoded(reasons))) for values, held, reasons in devices),
+            tuple(DeviceReading(*values, _processes(rows), _decoded(reasons)) for values, rows, reasons in devices),
             _decoded(unavailable),
             tuple(DriverEvent(*driver_event) for driver_event in driver_events),
             *costs,
@@ -57,8 +50,8 @@ def decode(line: str | bytes) -> DriversReading:
         raise ValueError(f"the sampler's answer is not a reading: {error!r}") from None
 
 
-def _processes(held: Any) -> Any:
-    return None if held is None else tuple(DeviceProcess(*values) for values in held)
+def _processes(rows: Iterable[tuple[int, int | None, int | None]] | None) -> tuple[DeviceProcess, ...] | None:
+    return None if rows is None else tuple(DeviceProcess(*values) for values in rows)
 
 
 @lru_cache(_KEPT)
@@ -68,4 +61,4 @@ def _encoded(unavailable: tuple[Unavailable, ...]) -> str:
 
 @lru_cache(_KEPT)
 def _decoded(text: str) -> tuple[Unavailable, ...]:
-    return tuple(Unavailable(*load) for load in json.loads(text))
+    return tuple(Unavailable(*values) for values in json.loads(text))

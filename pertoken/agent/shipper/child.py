@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -42,6 +42,7 @@ from pertoken.store.sync import (
     Session,
     Standing,
     Stretch,
+    Sum,
     closed_until,
     differing,
     enter,
@@ -82,12 +83,12 @@ class Shipper:
         """Days yet to compare, newest last."""
         self._checked_hour: int | None = None
         self._maintained_day: int | None = None
-        self._differed: dict[tuple[str, int], Any] = {}
+        self._differed: dict[tuple[str, int], Sum] = {}
 
     def round(self) -> None:
-        """Ship what is there, compare what is due, answer what is asked.
+        """Ship the rows that are there, compare the days that are due, and answer requests.
 
-        Raises StoreError in one line; what was stored by then stays stored.
+        Raises StoreError in one line; rows stored by then stay stored.
         """
         state = self._local.state()
         if state is None:
@@ -110,7 +111,7 @@ class Shipper:
         except (psycopg.Error, SQLAlchemyError) as error:
             raise StoreError(f"{self._server}: {self._server.message_of(error)}") from None
 
-    def _enter(self, connection: psycopg.Connection[Any], state: LocalState) -> Session:
+    def _enter(self, connection: psycopg.Connection[tuple[object, ...]], state: LocalState) -> Session:
         standing = enter(connection, state)
         if standing.schema in REVISIONS["telemetry"][:-1]:
             raise StoreError(f"{self._server}: {_OLDER}")
@@ -137,7 +138,7 @@ class Shipper:
         return session
 
     def _send_open_hour(self, session: Session, state: LocalState) -> None:
-        """Send the rows that are too new to be compared, whose marks may be deleted."""
+        """Send the rows that are too new to be compared: their marks may be deleted."""
         for source in ROLLED:
             ((table, owner),) = source.tables
             rows = self._local.between(table, owner, state.owners[owner], closed_until(state), state.newest_ts + 1)
@@ -145,7 +146,7 @@ class Shipper:
                 self._send(session, Batch({table: part}, self._acked, again=True))
 
     def _went_back(self, state: LocalState, standing: Standing) -> bool:
-        """Return whether this database or the server is an older copy of itself: then neither is what the other knew.
+        """Return whether this database or the server is an older copy of itself: neither is then as the other knew it.
 
         Raises StoreError where another machine is shipping a copy of this database.
         """
@@ -162,10 +163,10 @@ class Shipper:
             text = "this host's database is not the one that shipped last, but an earlier copy: all of it is compared"
             self._report(kind="ship_restored", message=text)
             return True
-        known = max(self._batch if self._spool_id == state.spool_id else 0, state.acked_batch or 0)
-        if standing.batch < known or (self._spool_id == state.spool_id and standing.seq < self._acked):
+        acked_batch = max(self._batch if self._spool_id == state.spool_id else 0, state.acked_batch or 0)
+        if standing.batch < acked_batch or (self._spool_id == state.spool_id and standing.seq < self._acked):
             # What was acknowledged is gone: the server was replaced by a copy that lagged behind it.
-            text = f"the server went back from batch {known} to {standing.batch}; all it holds is compared"
+            text = f"the server went back from batch {acked_batch} to {standing.batch}; all it holds is compared"
             self._report(kind="ship_lost", message=text)
             return True
         return False
@@ -270,9 +271,9 @@ def _parts(rows: list[Row]) -> Iterator[list[Row]]:
         yield rows[start : start + ROWS]
 
 
-def serve(shipper: Shipper, asked: SimpleQueue[str | None], report: Report, stop: threading.Event) -> None:
-    """Do a round for each line of `asked`, until it yields None or `stop` is set."""
-    while asked.get() is not None and not stop.is_set():
+def serve(shipper: Shipper, requests: SimpleQueue[str | None], report: Report, stop: threading.Event) -> None:
+    """Do a round for each line of `requests`, until it yields None or `stop` is set."""
+    while requests.get() is not None and not stop.is_set():
         try:
             shipper.round()
         except PertokenError as error:
@@ -286,14 +287,14 @@ def main() -> None:
     with suppress(OSError):  # a service may be forbidden to
         os.nice(5)
     options = json.loads(sys.stdin.readline())
-    asked: SimpleQueue[str | None] = SimpleQueue()
+    requests: SimpleQueue[str | None] = SimpleQueue()
     stop = threading.Event()
 
     def listen() -> None:
         for line in sys.stdin:
-            asked.put(line)
+            requests.put(line)
         stop.set()
-        asked.put(None)
+        requests.put(None)
         time.sleep(END_S)
         os._exit(0)  # a call to a server that does not answer cannot be ended otherwise
 
@@ -305,7 +306,7 @@ def main() -> None:
     server = Server.from_json(options["server"])
     shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, report, stop)
     try:
-        serve(shipper, asked, report, stop)
+        serve(shipper, requests, report, stop)
     except BrokenPipeError:
         os._exit(0)
 

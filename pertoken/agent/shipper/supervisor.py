@@ -1,4 +1,4 @@
-"""The agent's side of shipping: keeps a shipper child going, asks it for rounds and takes what it reports."""
+"""The agent's side of shipping: keeps a shipper child going, asks it for rounds and takes its reports."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TypedDict
 
 import pertoken
 from pertoken.errors import StoreError
@@ -33,8 +33,19 @@ LEAVE_S = 2.0
 """How long a child may take to end once its input did."""
 
 
+class _Report(TypedDict, total=False):
+    """One line of the child's output (`child.Report`)."""
+
+    acked: int
+    batch: int
+    kind: str
+    message: str
+    failed: str
+    done: bool
+
+
 class _Child:
-    """A shipper process, and what it reported but nobody took yet."""
+    """A shipper process, with the reports that nobody took yet."""
 
     def __init__(self, folder: Path, server: Server) -> None:
         self.process = subprocess.Popen(
@@ -45,7 +56,7 @@ class _Child:
             cwd=Path(pertoken.__file__).parents[1],
             process_group=0,  # Ctrl-C is for the agent.
         )
-        self.reports: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self.reports: SimpleQueue[_Report | None] = SimpleQueue()
         """None once it ended."""
         threading.Thread(target=self._listen, name="shipping", daemon=True).start()
         # Through a pipe: arguments and environment of a process can be read by others.
@@ -94,7 +105,7 @@ class Shipping:
         self._events: list[Event] = []
 
     def round(self, stop: threading.Event) -> None:
-        """Have the child ship what is there, and wait for it, until `stop` is set or this is closed.
+        """Have the child ship all rows that are there, and wait for it, until `stop` is set or this is closed.
 
         Raises StoreError if the round failed; the first failure in a row, and the success after, become events.
         """
@@ -128,7 +139,7 @@ class Shipping:
         return child
 
     def _follow(self, child: _Child, stop: threading.Event) -> None:
-        """Take what the child reports until its round is over."""
+        """Take the reports of the child until its round is over."""
         heard_s = self._clock()
         while not stop.is_set():
             try:
@@ -160,7 +171,7 @@ class Shipping:
         return child.end(0)
 
     def events(self) -> tuple[Event, ...]:
-        """Return what happened since the last call."""
+        """Return the events since the last call."""
         with self._lock:
             events, self._events = tuple(self._events), []
         return events
@@ -172,7 +183,7 @@ class Shipping:
             self._settled = acked
 
     def bound(self, writer: Writer, most: int) -> None:
-        """Keep at most `at_most` marks, and report what was given up. For the writer's thread."""
+        """Keep at most `most` marks, and report the loss of others. For the writer's thread."""
         raw, rolled = writer.bound_spool(most)
         if raw:
             self._note("ship_gave_up", f"the spool is full ({most} marks): the oldest ticks will not be shipped")
@@ -183,7 +194,7 @@ class Shipping:
             )
 
     def close(self) -> None:
-        """End the shipper; what it was sending is sent again the next time."""
+        """End the shipper; a batch under way is sent again the next time."""
         with self._lock:
             self._closed, child, self._child = True, self._child, None
         if child is not None:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import (
-    as_of,
-    at_option,
-    check_recorded,
-    db_option,
-    echo,
-    echo_json,
-    json_option,
-    report_faults,
-    settings_of,
-)
+from pertoken.cli.options import AsOf, Database, at_option, db_option, echo, echo_json, json_option, report_faults
+from pertoken.cli.progress import Progress
+from pertoken.settings.owners import read_owner
+from pertoken.units import NANO_USD
 
 if TYPE_CHECKING:
     from pertoken.costs.month import Alert, MonthSpend
@@ -33,10 +26,8 @@ class OwnerType(click.ParamType[tuple[str, str]]):
 
     name = "basis=name"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         """Return the basis and name. Raises UsageError."""
-        from pertoken.settings.owners import read_owner
-
         try:
             return read_owner(value)
         except ValueError as error:
@@ -48,9 +39,7 @@ class OwnerType(click.ParamType[tuple[str, str]]):
 @at_option
 @json_option
 @db_option
-def budget(
-    config_file: str | None, db: str | None, owner: tuple[str, str] | None, as_json: bool, at: str | None
-) -> None:
+def budget(database: Database, owner: tuple[str, str] | None, as_json: bool, moment: AsOf) -> None:
     """Show the spend on devices in this calendar month (UTC), and the likely total at its end.
 
     The total is predicted from whole days with an 80% interval: by their mean from 4 days on, by the day of the week
@@ -61,19 +50,10 @@ def budget(
     Exit 3 if the spend reached a threshold (`budget.alert_at`) of `budget.usd_per_month` or of an owner's budget, or if
     the likely total is above it. Each of these is stored once a month in the database; nothing is stored with --at.
     """
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.month import alerts, month_spend, no_spend, spend_by_owner
-    from pertoken.settings.owners import read_owner
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.text.billing import spend_plain, spend_text
-    from pertoken.units import NANO_USD
 
-    settings = settings_of(config_file, db=db)
-    moment, where = as_of(at), locate(settings.db, settings.advice)
-    store = open_store(where)
-    check_recorded(moment, store)
+    settings, store = database.opened(moment)
     report_faults(moment, store, 31 * 86_400)
     budgets = {read_owner(key): usd for key, usd in settings.budget_owners}
     owners = [owner] if owner else list(budgets)
@@ -93,7 +73,7 @@ def budget(
         limit = None if usd is None else round(usd * NANO_USD)
         reached = () if limit is None else alerts(spend, limit, settings.budget_alert_at)
         if reached and limit is not None and not moment.dated:
-            _note(where, spend, limit, reached, name)
+            _note(store.location, spend, limit, reached, name)
         shown.append((spend, limit, reached, name))
     if as_json:
         first, *others = (spend_plain(*row) for row in shown)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pertoken.cli.options import (
-    as_of,
-    at_option,
-    check_recorded,
-    db_option,
-    echo,
-    echo_json,
-    json_option,
-    settings_of,
-)
+from pertoken.cli.options import AsOf, Database, at_option, check_recorded, db_option, echo, echo_json, json_option
+from pertoken.errors import BadInput
 
 
 @click.command(short_help="Check claims of the field about the cost of serving.")
@@ -21,7 +13,7 @@ from pertoken.cli.options import (
 @db_option
 @at_option
 @json_option
-def claims(word: str | None, config_file: str | None, db: str | None, at: str | None, as_json: bool) -> None:
+def claims(word: str | None, database: Database, moment: AsOf, as_json: bool) -> None:
     """Check figures that articles repeat about the cost of serving, with verdict, our own figure and the reason.
 
     WORD selects claims by id, topic, text or rule: batch, H200, quantize-weights; those by rule come last. Figures are
@@ -33,9 +25,7 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
     from pertoken.catalog.market import load_market
     from pertoken.claims import OnService, checked, claims_text, claims_values, on_fleet
     from pertoken.costs.prices.stored import market_of
-    from pertoken.errors import BadInput
     from pertoken.proof.stored import standing
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
     selected = [claim for claim in claims() if word is None or claim.mentions(word)]
@@ -43,11 +33,10 @@ def claims(word: str | None, config_file: str | None, db: str | None, at: str | 
     if not selected:
         topics = ", ".join(dict.fromkeys(claim.topic for claim in claims()))
         raise BadInput(f"{word!r}: no claim has this word; topics are {topics}")
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     services_by_id: dict[str, tuple[OnService, ...]] = {}
-    if db is not None or at is not None or where.exists("telemetry"):
-        moment, store = as_of(at), open_store(where)
+    if database.db is not None or moment.dated or where.exists("telemetry"):
+        store = open_store(where)
         check_recorded(moment, store)
         own_market = market_of(store, settings.market_provider, settings.market_region)
         window_s = int(settings.advisor_since)

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import getpass
+import time
 from collections.abc import Callable, Sequence
-from datetime import date
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import echo, echo_json, settings_of
+from pertoken.cli.options import Database, confirm, db_option, echo, echo_json, json_option
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.settings.values import USD, read_code
+from pertoken.text.amounts import amount, currency_values
+from pertoken.units import NANO_USD, format_utc
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from pertoken.catalog.coverage import Unpriced
     from pertoken.catalog.market import Market
     from pertoken.catalog.offers import Offer
     from pertoken.costs.prices.book import Discount, Entered, Price, Priced
     from pertoken.costs.prices.offers import Difference, OfferList
     from pertoken.costs.repricing import Prices
+    from pertoken.store.connect.location import StoreLocation
+    from pertoken.store.connect.open import Store
 
 
 MAX_USD = 1_000_000
+provider_option = click.option("--provider", metavar="NAME", help="Provider as in list prices, such as aws.")
 
 
 def entered_amount(
     text: str, currency: str | None, rate: str | None, rate_date: str | None, rate_source: str | None, who: str
 ) -> tuple[int, Entered | None]:
     """Return an amount in nano-USD, and as it was entered in another currency. Raises BadInput."""
-    import time
-    from datetime import UTC, date, datetime
-
     from pertoken.costs.prices.book import Entered
-    from pertoken.errors import BadInput
-    from pertoken.settings.values import USD, read_code
 
     if currency is None:
         if (rate, rate_date, rate_source) != (None, None, None):
@@ -69,21 +74,13 @@ def nano_usd(dollars: str) -> int:
 
 
 def _number(text: str, what: str) -> Decimal:
-    from decimal import InvalidOperation
-
-    from pertoken.errors import BadInput
-
     try:
-        value = Decimal(text)
+        return Decimal(text)
     except InvalidOperation:
         raise BadInput(f"{text!r} is not {what}") from None
-    return value
 
 
 def _checked(value: Decimal, text: str) -> int:
-    from pertoken.errors import BadInput
-    from pertoken.units import NANO_USD
-
     if not value.is_finite() or not 0 <= value <= MAX_USD:
         raise BadInput(f"{text}: a device-hour costs between 0 and {MAX_USD:,} dollars")
     nano = int((value * NANO_USD).to_integral_value())
@@ -94,8 +91,6 @@ def _checked(value: Decimal, text: str) -> int:
 
 def millionths(percent: str) -> int:
     """Return a discount such as `30%` in millionths of a price. Raises BadInput."""
-    from pertoken.errors import BadInput
-
     text = percent.strip()
     if not text.endswith("%"):
         raise BadInput(f"--discount {percent!r}: write percent of the list price, such as 30%")
@@ -108,10 +103,6 @@ def millionths(percent: str) -> int:
 
 def start_ts(text: str, now_ts: int) -> int:
     """Return the instant that a price begins at: `ever` is 0. Raises BadInput."""
-    from datetime import UTC, datetime
-
-    from pertoken.errors import BadInput
-
     if text == "ever":
         return 0
     if text == "now":
@@ -125,10 +116,6 @@ def start_ts(text: str, now_ts: int) -> int:
 
 def end_ts(text: str | None, from_ts: int, now_ts: int) -> int | None:
     """Return the instant that a price ends at; a date alone counts to its last minute. Raises BadInput."""
-    from datetime import UTC, datetime, timedelta
-
-    from pertoken.errors import BadInput
-
     if text is None:
         return None
     try:
@@ -147,14 +134,14 @@ def since(from_ts: int, now_ts: int) -> str:
     """Return the start of a price as text."""
     if from_ts == 0:
         return "from the beginning"
-    return f"{'begins' if from_ts > now_ts else 'from'} {when(from_ts)}"
+    return f"{'begins' if from_ts > now_ts else 'from'} {format_utc(from_ts)}"
 
 
 def period(from_ts: int, until_ts: int | None, now_ts: int) -> str:
     """Return the start of a price, and its end where it has one."""
     if until_ts is None:
         return since(from_ts, now_ts)
-    return f"{since(from_ts, now_ts)} {'to' if until_ts > now_ts else 'ended'} {when(until_ts)}"
+    return f"{since(from_ts, now_ts)} {'to' if until_ts > now_ts else 'ended'} {format_utc(until_ts)}"
 
 
 def per_hour(price: Price) -> str:
@@ -162,7 +149,6 @@ def per_hour(price: Price) -> str:
     nano = price.nano_usd_per_device_hour
     if nano is None:
         return "no price"
-    from pertoken.text.amounts import amount, currency_values
 
     in_currency = "" if currency_values() is None else f" ({amount(nano)})"
     entered = "" if price.entered is None else f", entered as {price.entered.text}"
@@ -178,14 +164,7 @@ def _exact(nano: int) -> str:
 def set_note(price: Price | Discount) -> str:
     """Return who set a price or a discount, when and why."""
     note = f": {price.note}" if price.note else ""
-    return f"(set {when(price.set_ts)} by {price.set_by}{note})"
-
-
-def when(ts: int) -> str:
-    """Return an instant as text."""
-    from pertoken.units import format_utc
-
-    return format_utc(ts)
+    return f"(set {format_utc(price.set_ts)} by {price.set_by}{note})"
 
 
 def named(prices: Prices, selector: str) -> str:
@@ -202,6 +181,13 @@ def named(prices: Prices, selector: str) -> str:
     return f"{what} {selector!r} yet; recorded: {recorded}."
 
 
+def price_store(where: StoreLocation) -> Store:
+    """Return a database for reading its prices, also where no telemetry was recorded."""
+    from pertoken.store.connect.open import Store, open_advice, reading
+
+    return Store(where, reading(where, "telemetry"), open_advice(where))
+
+
 def counted(devices: Sequence[Priced]) -> str:
     """Return devices by name with their numbers."""
     names = [device.name for device in devices]
@@ -216,17 +202,17 @@ def no_longer(selector: str, names: Sequence[str]) -> str:
     )
 
 
-def show(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """Show all prices and discounts ever set, and list prices of detected instances."""
-    import time
-    from dataclasses import asdict
-
+@click.command("show", short_help="Show every price and discount ever set.")
+@db_option
+@json_option
+def show_prices(database: Database, as_json: bool) -> None:
+    """Show every price and discount ever set, oldest first, with the recorded devices that it applies to; then list
+    prices of detected instances that have no other price."""
     from pertoken.costs.repricing import read_prices
-    from pertoken.store.connect.location import locate
 
-    settings = settings_of(config_file, db=db)
+    _, where = database.located()
     now_ts = int(time.time())
-    prices = read_prices(locate(settings.db, settings.advice), now_ts)
+    prices = read_prices(where, now_ts)
     listed = [price for detected in prices.book.detected.values() for price in detected]
     if as_json:
         devices = {
@@ -251,9 +237,7 @@ def show(config_file: str | None, db: str | None, as_json: bool) -> None:
             echo(no_longer(selector, lost), err=True)
 
 
-def _plain(price: Price) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _plain(price: Price) -> dict[str, object]:
     entered = None if price.entered is None else {name: str(value) for name, value in asdict(price.entered).items()}
     return asdict(price) | {"entered": entered, "offer": None if price.offer is None else _listed(price.offer)}
 
@@ -267,29 +251,30 @@ def _show_detected(prices: Prices, listed: Sequence[Price], now_ts: int) -> None
         echo(f"{start:24} {per_hour(price):>14}  {price.selector}  ({price.note})")
 
 
-def show_listed(
-    config_file: str | None,
-    db: str | None,
+@click.command("offers", short_help="Show list prices, their age and source, and which are missing.")
+@provider_option
+@click.option("--accelerator", metavar="NAME", help="Accelerator of the catalog, such as L40S, or CPU.")
+@click.option("--region", help="Region of the provider.")
+@click.option("--purchase", help="on_demand, spot, reserved_1y, reserved_3y or capacity_block.")
+@db_option
+@json_option
+def show_offers(
+    database: Database,
     provider: str | None,
     accelerator: str | None,
     region: str | None,
     purchase: str | None,
     as_json: bool,
 ) -> None:
-    """Show the list prices that match, cheapest first, and matching prices that no dated list states."""
-    import time
-    from datetime import UTC, datetime
-
+    """Show list prices of instances in force, the catalog's and imported ones, less discounts in force: cheapest
+    device-hour first, each with its date and source. Prices that no dated list states follow, with who states them."""
     from pertoken.catalog.coverage import unpriced_offers
     from pertoken.catalog.offers import ANYWHERE, newest
     from pertoken.costs.prices.stored import market_of
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import Store, open_advice, reading
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     now_s = int(time.time())
-    market = market_of(Store(where, reading(where, "telemetry"), open_advice(where)), now_ts=now_s)
+    market = market_of(price_store(where), now_ts=now_s)
     name = _accelerator(accelerator, [*(device.name for device in market.accelerators)])
     kind = None if purchase is None else _purchase(purchase)
     house = None if provider is None else provider.strip().lower()
@@ -307,7 +292,9 @@ def show_listed(
     missing = [entry for entry in unpriced_offers() if entry.covers(house, name, kind)]
     today = datetime.fromtimestamp(now_s, UTC).date()
     if as_json:
-        echo_json({"offers": [_offer(offer, today) for offer in offers], "unpriced": [_missing(e) for e in missing]})
+        listed = [_listed(offer) | {"age_days": offer.age_days(today)} for offer in offers]
+        unpriced = [asdict(entry) | {"as_of": entry.as_of.isoformat()} for entry in missing]
+        echo_json({"offers": listed, "unpriced": unpriced})
         return
     _lines(offers, missing, today)
 
@@ -315,7 +302,6 @@ def show_listed(
 def _accelerator(text: str | None, names: Sequence[str]) -> str | None:
     """Return an accelerator by its catalog name, whatever its case. Raises BadInput for an unknown one."""
     from pertoken.catalog.coverage import priced_names
-    from pertoken.errors import BadInput
 
     if text is None:
         return None
@@ -331,7 +317,6 @@ def _accelerator(text: str | None, names: Sequence[str]) -> str | None:
 
 def _purchase(text: str) -> str:
     from pertoken.catalog.offers import PURCHASES
-    from pertoken.errors import BadInput
 
     kind = text.strip().lower().replace("-", "_")
     if kind not in PURCHASES:
@@ -342,7 +327,6 @@ def _purchase(text: str) -> str:
 def _lines(offers: Sequence[Offer], missing: Sequence[Unpriced], today: date) -> None:
     from pertoken.catalog.coverage import unsupported
     from pertoken.catalog.offers import outdated
-    from pertoken.text.amounts import amount
 
     priced_alone = {device.name: device.why for device in unsupported()}
     for offer in offers:
@@ -367,31 +351,48 @@ def _subject(entry: Unpriced) -> str:
     return f"{what}{purchases} at {entry.provider or 'any provider'}"
 
 
-def _offer(offer: Offer, today: date) -> dict[str, Any]:
-    return _listed(offer) | {"age_days": offer.age_days(today)}
-
-
-def _listed(offer: Offer) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _listed(offer: Offer) -> dict[str, object]:
     fields = asdict(offer) | {"as_of": offer.as_of.isoformat()}
     del fields["origin"]  # it compares an offer with a deployment
     return fields
-
-
-def _missing(entry: Unpriced) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(entry) | {"as_of": entry.as_of.isoformat()}
 
 
 MAX_LINES = 10
 """Offers of each kind that are listed; of the others only the number is shown."""
 
 
+@click.command("import", short_help="Import list prices of instances from a file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def import_prices(database: Database, file: Path, yes: bool) -> None:
+    """Import list prices of instances from FILE, CSV or JSON (a list of objects).
+
+    Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
+    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and optionally
+    confidence (high, medium or low) and note. The difference is shown before anything is written; implausible rows are
+    left out with the reason. A changed price counts from now on: past costs do not change.
+    """
+    from pertoken.costs.prices.offers import OfferList, read_list
+
+    _write(database, lambda market, today: OfferList(read_list(file, market)), yes)
+
+
+@click.command("update", short_help="Fetch the newest list prices.")
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def update_prices(database: Database, yes: bool) -> None:
+    """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
+
+    Needs network access and the extra `prices`: the package gpuhunt, which publishes lists every day. New, risen,
+    fallen and refused prices, and those gone from the lists, are shown before anything is written, as for `import`;
+    either all are written or none.
+    """
+    _write(database, fetched, yes)
+
+
 def fetched(market: Market, today: date) -> OfferList:
     """Return the newest public lists; print the gaps: offers left out, and lists that failed."""
-    from pertoken.cli.progress import Progress
     from pertoken.costs.prices.offers import OfferList, fetch
 
     with Progress("Fetching price lists"):
@@ -404,41 +405,38 @@ def fetched(market: Market, today: date) -> OfferList:
     return OfferList(newest.offers, frozenset(offer.provider for offer in newest.offers))
 
 
-def write(config_file: str | None, db: str | None, read: Callable[[Market, date], OfferList], yes: bool) -> None:
+def _write(database: Database, read: Callable[[Market, date], OfferList], yes: bool) -> None:
     """Show the changes of a list, ask, and store it; start again if another list is stored meanwhile.
 
     Raises BadInput for a list that cannot be read, and without a terminal to ask at.
     """
-    import getpass
-    import time
-    from datetime import UTC, datetime
-
     from pertoken.catalog.market import load_market
     from pertoken.costs.prices.offers import difference
     from pertoken.costs.prices.stored import offers_imported
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import Store, open_advice, reading
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     minute_ts = int(time.time()) // 60 * 60
     today = datetime.fromtimestamp(minute_ts, UTC).date()
     upgrade(where, "advice")  # refuses an unusable database before a list is fetched
     newest = read(load_market(), today)
     advice = AdviceRepository(where)
     while True:
-        imported = offers_imported(Store(where, reading(where, "telemetry"), open_advice(where)))
+        imported = offers_imported(price_store(where))
         market = load_market().having(imported)
         changes = difference(newest.offers, market, today, minute_ts, newest.complete)
         _show(changes)
         if not changes.written:
             echo("Nothing to write.")
             return
-        _confirm(len(changes.written), yes)
-        rows = [_row(offer, minute_ts, getpass.getuser()) for offer in changes.written]
+        if not yes:
+            n = len(changes.written)
+            unasked = f"{n} offers would be written, as shown: nothing was; pass --yes to do it"
+            confirm(f"Write {n} offers?", unasked, "nothing was written")
+        setting = {"set_ts": minute_ts, "set_by": getpass.getuser()}
+        rows = [asdict(offer) | {"as_of": offer.as_of.isoformat()} | setting for offer in changes.written]
         try:
             with advice.writing() as connection:
                 repository.add_offers(connection, rows, read_seq=len(imported))
@@ -447,19 +445,6 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
             continue
         echo(f"{len(rows)} offers written. Past costs stay as they are: changed prices count from now on.")
         return
-
-
-def _confirm(count: int, yes: bool) -> None:
-    import sys
-
-    from pertoken.errors import BadInput
-
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadInput(f"{count} offers would be written, as shown: nothing was; pass --yes to do it")
-    if not click.confirm(f"Write {count} offers?"):
-        raise BadInput("nothing was written")
 
 
 def _show(changes: Difference) -> None:
@@ -495,16 +480,8 @@ def _named(offer: Offer) -> str:
 
 
 def _usd(offer: Offer) -> str:
-    from pertoken.text.amounts import amount
-
     return f"{amount(offer.nano_usd_per_hour)}/h"
 
 
 def _ratio(old: Offer, new: Offer) -> float:
     return new.nano_usd_per_device_hour / max(1, old.nano_usd_per_device_hour)
-
-
-def _row(offer: Offer, set_ts: int, who: str) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return asdict(offer) | {"as_of": offer.as_of.isoformat(), "set_ts": set_ts, "set_by": who}

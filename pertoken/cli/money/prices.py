@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import getpass
+import time
+from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.money.price_lists import counted, end_ts, named, per_hour, period, since, start_ts, when
-from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.cli.money import price_lists
+from pertoken.cli.money.price_lists import counted, end_ts, named, per_hour, period, price_store, provider_option, since
+from pertoken.cli.options import Command, Database, confirm, db_option, echo
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.text.amounts import amount
+from pertoken.units import format_utc
 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Entered, Price, PriceBook, Priced
@@ -19,7 +24,6 @@ if TYPE_CHECKING:
 
 _FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
 _UNTIL = "the last day, such as 2026-12-31, or a time such as 2026-12-31T18:00 (UTC)"
-_provider_option = click.option("--provider", metavar="NAME", help="Provider as in list prices, such as aws.")
 _yes_option = click.option("--yes", is_flag=True, help="Change the cost of past hours without being asked.")
 
 
@@ -42,7 +46,7 @@ def prices() -> None:
     "device's UUID.",
 )
 @click.option("--discount", metavar="PERCENT", help="Discount on all list prices of a --provider, such as 30%.")
-@_provider_option
+@provider_option
 @click.option(
     "--from",
     "start",
@@ -58,8 +62,7 @@ def prices() -> None:
 @_yes_option
 @db_option
 def set_price(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     dollars: str | None,
     selector: str | None,
     discount: str | None,
@@ -84,126 +87,55 @@ def set_price(
     `--discount 30% --provider aws` takes 30 % off every list price of a provider, in costs and in advice, from its
     start to its end. It changes no price that you set and no billed price.
     """
-    import getpass
-
-    from pertoken.cli.money.price_lists import entered_amount, millionths
-    from pertoken.errors import BadInput
-
     if dollars is not None and dollars.startswith("--"):  # an unknown option may stand for a negative number
         raise click.NoSuchOption(dollars)
     money = (currency, rate, rate_date, rate_source)
     if discount is not None:
         if provider is None or dollars is not None or selector is not None or any(word is not None for word in money):
             raise BadInput("a discount is set as `--discount 30% --provider aws`, without DOLLARS, --for or --currency")
-        put_discount(config_file, db, provider, millionths(discount), start, until, note, yes)
+        put_discount(database, provider, price_lists.millionths(discount), start, until, note, yes)
         return
     if provider is not None:
         raise BadInput("--provider belongs to --discount: name the devices with --for")
     if dollars is None or selector is None:
         raise BadInput("a price needs DOLLARS and --for DEVICE, such as `pertoken prices set 2.50 --for H100`")
-    nano, entered = entered_amount(dollars, *money, getpass.getuser())
-    put(config_file, db, selector, start, note, nano, yes, until, entered)
+    nano, entered = price_lists.entered_amount(dollars, *money, getpass.getuser())
+    put(database, selector, start, note, nano, yes, until, entered)
 
 
 @prices.command("unset", short_help="Withdraw the price of a device-hour, or a discount.")
 @click.argument("selector", metavar="[DEVICE]", required=False)
-@_provider_option
+@provider_option
 @click.option("--from", "start", metavar="WHEN", default="now", show_default=True, help=f"Start: {_FROM}.")
 @click.option("--note", help="Your reason, kept with it.")
 @_yes_option
 @db_option
 def unset_price(
-    config_file: str | None,
-    db: str | None,
-    selector: str | None,
-    provider: str | None,
-    start: str,
-    note: str | None,
-    yes: bool,
+    database: Database, selector: str | None, provider: str | None, start: str, note: str | None, yes: bool
 ) -> None:
     """Withdraw the price of DEVICE, written as when it was set, or the discount of a --provider. Past costs and the
     history of prices do not change.
 
     From then on a less exact price applies, or the list price of the detected instance, or none.
     """
-    from pertoken.errors import BadInput
-
     if (selector is None) == (provider is None):
         raise BadInput("name the DEVICE whose price ends, or the --provider whose discount ends")
     if provider is not None:
-        put_discount(config_file, db, provider, None, start, None, note, yes)
+        put_discount(database, provider, None, start, None, note, yes)
     else:
-        put(config_file, db, selector or "", start, note, None, yes)
+        put(database, selector or "", start, note, None, yes)
 
 
-@prices.command("show", short_help="Show every price and discount ever set.")
-@db_option
-@json_option
-def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """Show every price and discount ever set, oldest first, with the recorded devices that it applies to; then list
-    prices of detected instances that have no other price."""
-    from pertoken.cli.money.price_lists import show
-
-    show(config_file, db, as_json)
+for _command in (
+    price_lists.show_prices,
+    price_lists.show_offers,
+    price_lists.import_prices,
+    price_lists.update_prices,
+):
+    prices.add_command(_command)
 
 
-@prices.command("offers", short_help="Show list prices, their age and source, and which are missing.")
-@_provider_option
-@click.option("--accelerator", metavar="NAME", help="Accelerator of the catalog, such as L40S, or CPU.")
-@click.option("--region", help="Region of the provider.")
-@click.option("--purchase", help="on_demand, spot, reserved_1y, reserved_3y or capacity_block.")
-@db_option
-@json_option
-def show_offers(
-    config_file: str | None,
-    db: str | None,
-    provider: str | None,
-    accelerator: str | None,
-    region: str | None,
-    purchase: str | None,
-    as_json: bool,
-) -> None:
-    """Show list prices of instances in force, the catalog's and imported ones, less discounts in force: cheapest
-    device-hour first, each with its date and source. Prices that no dated list states follow, with who states them."""
-    from pertoken.cli.money.price_lists import show_listed
-
-    show_listed(config_file, db, provider, accelerator, region, purchase, as_json)
-
-
-@prices.command("import", short_help="Import list prices of instances from a file.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--yes", is_flag=True, help="Write without being asked.")
-@db_option
-def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool) -> None:
-    """Import list prices of instances from FILE, CSV or JSON (a list of objects).
-
-    Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
-    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and optionally
-    confidence (high, medium or low) and note. The difference is shown before anything is written; implausible rows are
-    left out with the reason. A changed price counts from now on: past costs do not change.
-    """
-    from pertoken.cli.money.price_lists import write
-    from pertoken.costs.prices.offers import OfferList, read_list
-
-    write(config_file, db, lambda market, today: OfferList(read_list(file, market)), yes)
-
-
-@prices.command("update", short_help="Fetch the newest list prices.")
-@click.option("--yes", is_flag=True, help="Write without being asked.")
-@db_option
-def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
-    """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
-
-    Needs network access and the extra `prices`: the package gpuhunt, which publishes lists every day. New, risen,
-    fallen and refused prices, and those gone from the lists, are shown before anything is written, as for `import`;
-    either all are written or none.
-    """
-    from pertoken.cli.money.price_lists import fetched, write
-
-    write(config_file, db, fetched, yes)
-
-
-def _terms(command: Callable[..., None]) -> Callable[..., None]:
+def _terms(command: Command) -> Command:
     """Add an option for each term of the cost of ownership; its help has the default and the usual range."""
     from pertoken.catalog.instances import terms
 
@@ -225,8 +157,7 @@ def _terms(command: Callable[..., None]) -> Callable[..., None]:
 @_terms
 @db_option
 def own_server(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     host: str,
     capex: float,
     nameplate_kw: float | None,
@@ -239,18 +170,35 @@ def own_server(
     the devices with that of the rest of the server, by --node-w or a model (docs/prices.md), times PUE. It applies to
     devices without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before.
     """
+    from pertoken.costs.prices.stored import Ownership, ownership
+    from pertoken.migrations import upgrade
+    from pertoken.store import repository
+    from pertoken.store.repository import AdviceRepository
 
-    own(
-        config_file,
-        db,
-        host,
-        {"capex_usd": capex, "nameplate_kw": nameplate_kw, "node_w": node_w, "at_plug": True, **stated},
-    )
+    settings, where = database.located()
+    if stated["usd_per_kwh"] is None:
+        stated["usd_per_kwh"] = settings.energy_usd_per_kwh
+    if stated["pue"] is None and "energy_pue" in settings.set_by:
+        stated["pue"] = settings.energy_pue
+    try:
+        owned = Ownership(capex, nameplate_kw, node_w=node_w, at_plug=True, **stated)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    upgrade(where, "advice")
+    minute_ts = int(time.time()) // 60 * 60
+    terms_by_host = ownership(price_store(where))
+    from_ts = minute_ts if host in terms_by_host else 0
+    with AdviceRepository(where).writing() as connection:
+        repository.add_owned(
+            connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=minute_ts, set_by=getpass.getuser()
+        )
+    since = f"from {format_utc(from_ts)} on: past costs stay as they are" if from_ts else "from the beginning"
+    echo(f"{host} is owned, {since}.")
+    _show(where, host, minute_ts)
 
 
 def put(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     selector: str,
     start: str | None,
     note: str | None,
@@ -262,24 +210,18 @@ def put(
     """Show the devices and past costs that a price (None: no price) applies to, and set it.
 
     Starts again if another person sets a price meanwhile. Raises BadInput."""
-    import getpass
-    import time
-
     from pertoken.costs.prices.book import Price, identity
     from pertoken.costs.repricing import read_prices
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.location import locate
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
     selector = selector.strip()
     if not identity(selector):
         raise BadInput("the device is blank: name `cpu`, `gpu`, words of a GPU's name, or a UUID")
     now_ts = int(time.time())
-    stated_ts = None if start is None else start_ts(start, now_ts)
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    stated_ts = None if start is None else price_lists.start_ts(start, now_ts)
+    _, where = database.located()
     upgrade(where, "advice")
     advice = AdviceRepository(where)
     while True:
@@ -291,7 +233,7 @@ def put(
             raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
         from_ts = stated_ts
         if from_ts is None:
-            from_ts = 0 if prices.unpriced(selector) else start_ts("now", now_ts)
+            from_ts = 0 if prices.unpriced(selector) else price_lists.start_ts("now", now_ts)
         until_ts = end_ts(until, from_ts, now_ts)
         price = Price(
             selector,
@@ -307,7 +249,7 @@ def put(
         echo(f"{selector}: {per_hour(price)}, {period(from_ts, until_ts, now_ts)}.")
         echo(named(prices, selector))
         after = prices.having(price)
-        confirm(where, prices.book, after, price.from_ts, now_ts, yes or stated_ts is None)
+        _confirm_past(where, prices.book, after, price.from_ts, now_ts, yes or stated_ts is None)
         try:
             with advice.writing() as connection:
                 repository.add_price(
@@ -324,26 +266,21 @@ def put(
                 )
         except PricesChanged:
             echo("Another person changed prices meanwhile; starting again.", err=True)
-            continue
-        break
+        else:
+            break
     _after(prices, price, now_ts)
     if stated_ts is None and from_ts:
         echo("Costs before that stay as they are; `--from ever` would change them, after showing how.")
 
 
-def confirm(
+def _confirm_past(
     where: StoreLocation, present_book: PriceBook, proposed_book: PriceBook, from_ts: int, now_ts: int, yes: bool
 ) -> None:
     """Show the past costs that a change of prices changes, and ask if any were known.
 
     Raises BadInput without a terminal.
     """
-    import sys
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.repricing import repriced
-    from pertoken.errors import BadInput
-    from pertoken.text.amounts import amount
 
     if from_ts > now_ts:
         return
@@ -352,17 +289,15 @@ def confirm(
     changes = [change for change in changed if change.first_ts < now_ts // 60 * 60]  # not the current minute
     for change in changes:
         hours = change.device_ms / 3_600_000
+        first, last = format_utc(change.first_ts), format_utc(change.last_ts)
         echo(
-            f"Cost of {len(change.devices)} x {change.name} from {when(change.first_ts)} to {when(change.last_ts)} "
+            f"Cost of {len(change.devices)} x {change.name} from {first} to {last} "
             f"({hours:,.{1 if hours >= 1 else 3}f} device-hours): {amount(change.before, 'no price')} → "
             f"{amount(change.after, 'no price')}"
         )
-    if yes or all(change.before is None for change in changes):
-        return
-    if not sys.stdin.isatty():
-        raise BadInput("the cost of past hours would change, as shown: nothing was set; pass --yes to do it")
-    if not click.confirm("Change the cost of past hours?"):
-        raise BadInput("nothing was set")
+    if not yes and any(change.before is not None for change in changes):
+        unasked = "the cost of past hours would change, as shown: nothing was set; pass --yes to do it"
+        confirm("Change the cost of past hours?", unasked, "nothing was set")
 
 
 def _after(prices: Prices, price: Price, now_ts: int) -> None:
@@ -383,8 +318,7 @@ def _after(prices: Prices, price: Price, now_ts: int) -> None:
 
 
 def put_discount(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     provider: str,
     millionths: int | None,
     start: str | None,
@@ -396,30 +330,23 @@ def put_discount(
 
     Starts again if another person sets one meanwhile. Raises BadInput.
     """
-    import getpass
-    import time
-
     from pertoken.catalog.market import load_market
     from pertoken.catalog.offers import newest
     from pertoken.costs.prices.book import Discount
     from pertoken.costs.prices.stored import discounts_set, offers_imported
     from pertoken.costs.repricing import read_prices
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import Store, open_advice, reading
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
     name = provider.strip().lower()
     now_ts = int(time.time())
-    from_ts = start_ts(start or "now", now_ts)
+    from_ts = price_lists.start_ts(start or "now", now_ts)
     until_ts = end_ts(until, from_ts, now_ts)
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    _, where = database.located()
     upgrade(where, "advice")
     while True:
-        store = Store(where, reading(where, "telemetry"), open_advice(where))
+        store = price_store(where)
         discounts = discounts_set(store)
         market = load_market().having(offers_imported(store))
         listed = sum(offer.provider == name for offer in newest(market.all_offers))
@@ -433,7 +360,7 @@ def put_discount(
         prices = "list price" if listed == 1 else "list prices"
         echo(f"{name}: {discount.percent} on {listed} {prices}, {period(from_ts, until_ts, now_ts)}.")
         present, proposed = read_prices(where, now_ts), read_prices(where, now_ts, (discount,))
-        confirm(where, present.book, proposed.book, from_ts, now_ts, yes or start in (None, "now"))
+        _confirm_past(where, present.book, proposed.book, from_ts, now_ts, yes or start in (None, "now"))
         try:
             with AdviceRepository(where).writing() as connection:
                 repository.add_discount(
@@ -449,51 +376,12 @@ def put_discount(
                 )
         except PricesChanged:
             echo("Another person changed discounts meanwhile; starting again.", err=True)
-            continue
-        return
+        else:
+            return
 
 
-def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str, float | None]) -> None:
-    """Store the cost of a server and show the price of an hour of its devices. Raises BadInput for invalid terms."""
-    import getpass
-    import time
-
-    from pertoken.costs.prices.stored import Ownership, ownership
-    from pertoken.errors import BadInput
-    from pertoken.migrations import upgrade
-    from pertoken.store import repository
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import Store, open_advice, reading
-    from pertoken.store.repository import AdviceRepository
-    from pertoken.units import format_utc
-
-    settings = settings_of(config_file, db=db)
-    values: dict[str, Any] = dict(stated)
-    if values.get("usd_per_kwh") is None:
-        values["usd_per_kwh"] = settings.energy_usd_per_kwh
-    if values.get("pue") is None and "energy_pue" in settings.set_by:
-        values["pue"] = settings.energy_pue
-    try:
-        owned = Ownership(**values)
-    except ValueError as error:
-        raise BadInput(str(error)) from None
-    where = locate(settings.db, settings.advice)
-    upgrade(where, "advice")
-    minute_ts = int(time.time()) // 60 * 60
-    terms_by_host = ownership(Store(where, reading(where, "telemetry"), open_advice(where)))
-    from_ts = minute_ts if host in terms_by_host else 0
-    with AdviceRepository(where).writing() as connection:
-        repository.add_owned(
-            connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=minute_ts, set_by=getpass.getuser()
-        )
-    since = f"from {format_utc(from_ts)} on: past costs stay as they are" if from_ts else "from the beginning"
-    echo(f"{host} is owned, {since}.")
-    _show(where, host, minute_ts)
-
-
-def _show(where: Any, host: str, now_ts: int) -> None:
+def _show(where: StoreLocation, host: str, now_ts: int) -> None:
     from pertoken.costs.repricing import read_prices
-    from pertoken.text.amounts import amount
 
     newest = [detected[-1] for detected in read_prices(where, now_ts).book.detected.values() if detected]
     prices = [price for price in newest if f"owning {host} " in (price.note or "")]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, settings_of
+from pertoken.cli.options import Database, db_option, echo
 
 if TYPE_CHECKING:
     from pertoken.proof.judging.receipts import StoredReceipt
@@ -17,25 +19,19 @@ if TYPE_CHECKING:
 @db_option
 @click.option("--json", "form", flag_value="json", help="Print JSON instead of Markdown.")
 @click.option("--md", "form", flag_value="md", default=True, help="Print Markdown (the default).")
-def receipt(config_file: str | None, db: str | None, receipt_id: str | None, form: str) -> None:
+def receipt(database: Database, receipt_id: str | None, form: str) -> None:
     """Print a receipt: the promised and the measured saving, with the hours and method of the measurement.
 
     ID is that of a receipt or of a recommendation (its newest receipt is printed); the first digits are enough. Without
     an ID all receipts are listed. The receipt is recomputed from the hours stored with it: exit 1 if the result differs
     or the receipt was altered.
     """
-    import json
-    from dataclasses import asdict
-
     from pertoken.proof.judging.receipts import find, read_receipts
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.text.lifecycle import checked_line, receipt_line
     from pertoken.text.receipt import to_markdown
 
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    store = open_store(where)
+    _, store = database.opened()
+    where = store.location
     stored: tuple[StoredReceipt, ...] = ()
     if store.advice is not None:
         with store.read("advice") as connection:

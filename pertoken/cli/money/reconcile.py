@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, echo_json, json_option, settings_of
+from pertoken.cli.options import Database, confirm, db_option, echo, echo_json, json_option
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput
+from pertoken.units import format_usd, format_utc
 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Price, PriceBook
@@ -21,9 +26,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="With --apply: change the cost of past hours without being asked.")
 @json_option
 @db_option
-def reconcile(
-    config_file: str | None, db: str | None, files: tuple[Path, ...], apply: bool, yes: bool, as_json: bool
-) -> None:
+def reconcile(database: Database, files: tuple[Path, ...], apply: bool, yes: bool, as_json: bool) -> None:
     """Compare the bill in FILE with the computed costs, by instance and day, and name every difference.
 
     FILE is an export with a line for each resource: AWS CUR 2.0, Google Cloud detailed usage cost, Azure cost details,
@@ -36,20 +39,14 @@ def reconcile(
     With --apply the billed price of each device is stored from the first day of the bill on. It takes precedence over
     all other prices until the next bill. The cost of past hours changes; the change is shown first.
     """
-    import time
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.invoice.read import read_bill
     from pertoken.costs.invoice.reconcile import compared
-    from pertoken.errors import BadInput
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.text.billing import invoice_plain, invoice_text
 
     if apply and as_json:
         raise click.UsageError("--apply asks for confirmation: leave --json out")
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located()
     with Progress("Reading the bill") as bar:
         invoice = read_bill(files, bar.advance)
     stated = {host.name: host.resource_id for host in settings.hosts if host.resource_id is not None}
@@ -61,7 +58,8 @@ def reconcile(
         return
     echo(invoice_text(comparison, invoice), nl=False)
     if apply:
-        prices = comparison.prices(f"{invoice.format.name} {_name(files)}", now_ts)
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        prices = comparison.prices(f"{invoice.format.name} {files[0].name}{more}", now_ts)
         if not prices:
             raise BadInput(
                 "no line of the bill has hours of a recorded host that are paid by the hour: there is no price to store"
@@ -71,34 +69,24 @@ def reconcile(
         echo(f"{done} `pertoken prices show` lists them.")
 
 
-def _name(files: Sequence[Path]) -> str:
-    """Return the name of the bill where its prices are listed."""
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return f"{files[0].name}{more}"
-
-
 def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool) -> int:
     """Show the past costs that the prices change, ask, and store the new prices; return their number.
 
     Raises BadInput without a terminal to ask at.
     """
-    import sys
-
-    from pertoken.cli.progress import Progress
     from pertoken.costs.prices.book import PriceBook
     from pertoken.costs.repricing import read_prices, repriced
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
     from pertoken.store.repository import AdviceRepository
-    from pertoken.units import format_usd, format_utc
 
     upgrade(where, "advice")
     stored_prices = read_prices(where, now_ts)
     prices = [price for price in prices if not _is_stored(price, stored_prices.book)]
     if not prices:
         return 0
-    after = PriceBook((*stored_prices.book.prices, *_numbered(prices, stored_prices.seq)), stored_prices.book.detected)
+    numbered = [replace(price, seq=seq) for seq, price in enumerate(prices, stored_prices.seq + 1)]
+    after = PriceBook((*stored_prices.book.prices, *numbered), stored_prices.book.detected)
     with Progress("Pricing past hours again"):
         changes = repriced(where, stored_prices.book, after, min(price.from_ts for price in prices), now_ts)
     for change in changes:
@@ -108,10 +96,11 @@ def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool
             f"{format_usd(change.after, 'no price')}"
         )
     if changes and not yes:
-        if not sys.stdin.isatty():
-            raise BadInput("the cost of past hours would change, as shown: nothing was stored; pass --yes to do it")
-        if not click.confirm("Use the billed prices?"):
-            raise BadInput("nothing was stored")
+        confirm(
+            "Use the billed prices?",
+            "the cost of past hours would change, as shown: nothing was stored; pass --yes to do it",
+            "nothing was stored",
+        )
     with AdviceRepository(where).writing() as connection:
         for read_seq, price in enumerate(prices, stored_prices.seq):
             repository.add_price(
@@ -134,10 +123,3 @@ def _is_stored(price: Price, book: PriceBook) -> bool:
         price.nano_usd_per_device_hour,
         price.set_by,
     )
-
-
-def _numbered(prices: Sequence[Price], seq: int) -> list[Price]:
-    """Return the prices numbered on from `seq`, in their order."""
-    from dataclasses import replace
-
-    return [replace(price, seq=seq + n) for n, price in enumerate(prices, 1)]

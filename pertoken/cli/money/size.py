@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import echo, echo_json, json_option, terminal_width
+from pertoken.cli.options import echo, echo_json, json_option, seconds_of, terminal_width
+from pertoken.errors import BadInput
 
 if TYPE_CHECKING:
     from pertoken.catalog.market import Market
@@ -87,8 +90,6 @@ def size(
 
     Exits with 3 and names the nearest miss where nothing on devices holds the SLO.
     """
-    from datetime import UTC, datetime
-
     from pertoken.catalog.market import load_market
     from pertoken.savings.size import Workload, plain, size
     from pertoken.state.service import Slo
@@ -120,21 +121,13 @@ def size(
 
 
 def _milliseconds(option: str, text: str) -> float:
-    from pertoken.errors import BadInput
-    from pertoken.units import parse_duration_s
-
-    try:
-        seconds = parse_duration_s(text)
-    except ValueError as error:
-        raise BadInput(f"{option}: {error}") from None
+    seconds = seconds_of(option, text)
     if seconds <= 0:
         raise BadInput(f"{option} {text}: must be above 0")
     return 1000 * seconds
 
 
 def _pixels(text: str) -> tuple[int, int]:
-    from pertoken.errors import BadInput
-
     width, _, height = text.lower().partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise BadInput(f"--image-size {text}: not a width and a height in pixels, such as 1024x768")
@@ -143,9 +136,6 @@ def _pixels(text: str) -> tuple[int, int]:
 
 def _param(text: str) -> tuple[str, int]:
     """Return (field of `Model`, number) of NAME=NUMBER. Raises BadInput."""
-    from dataclasses import fields
-
-    from pertoken.errors import BadInput
     from pertoken.state.model import Model
 
     name, _, number = text.partition("=")
@@ -163,8 +153,6 @@ def _param(text: str) -> tuple[str, int]:
 
 def _model(name: str, market: Market, params: dict[str, int]) -> tuple[Model, str | None]:
     """Return the shape of a model, and the format its weights are stored in if they are quantized. Raises BadInput."""
-    from dataclasses import replace
-
     from pertoken.savings.size import known_model
 
     folder = Path(name)
@@ -175,7 +163,6 @@ def _model(name: str, market: Market, params: dict[str, int]) -> tuple[Model, st
 
 def _described(folder: Path, params: dict[str, int]) -> tuple[Model, str | None]:
     from pertoken.agent.checkpoints.checkpoint import read_files
-    from pertoken.errors import BadInput
     from pertoken.state.model import Model
 
     checkpoint = read_files(folder)
@@ -208,8 +195,6 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _known(option: str, text: str, valid_names: set[str], what: str) -> tuple[str, ...]:
-    from pertoken.errors import BadInput
-
     names = tuple(filter(None, (part.strip() for part in text.split(","))))
     for name in names:
         if name not in valid_names:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, settings_of
+from pertoken.cli.options import Database, db_option, echo, seconds_of, settings_of
+from pertoken.cli.progress import Progress
+from pertoken.errors import BadInput, BadRecording, StoreError
+from pertoken.units import format_bytes, format_utc
 
 if TYPE_CHECKING:
     from pertoken.store.export.anonymous import Anonymizer
@@ -31,7 +37,7 @@ MIN_KEY_BYTES = 16
     help="With --anonymize: secret file that gives the same pseudonyms in each recording.  [default: a random key]",
 )
 @db_option
-def record(config_file: str | None, db: str | None, file: Path, last: str, anonymize: bool, key: Path | None) -> None:
+def record(database: Database, file: Path, last: str, anonymize: bool, key: Path | None) -> None:
     """Write the last hours of a database to FILE: telemetry, prices and advice, compressed.
 
     `pertoken replay FILE` opens the screens over it on any host. With --anonymize a name has the same pseudonym
@@ -39,22 +45,14 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     pertoken's own messages stay. FILE is an SQLite archive: `sqlite3 FILE -A -x` unpacks it.
     """
     import tempfile
-    import time
 
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.proof.judging.receipts import resealed
-    from pertoken.store.connect.location import GROUPS, StoreLocation, locate
-    from pertoken.store.connect.open import open_store
+    from pertoken.store.connect.location import GROUPS, StoreLocation
     from pertoken.store.export.recording import Recording, copy, pack
-    from pertoken.units import format_bytes, format_utc, parse_duration_s
     from pertoken.window.reading import first_recorded
 
-    try:
-        last_s = parse_duration_s(last)
-    except ValueError as error:
-        raise BadInput(f"--last: {error}") from None
+    last_s = seconds_of("--last", last)
     if last_s < MIN_WINDOW_S:
         raise BadInput(f"--last {last}: the shortest recording is a minute")
     if file.exists():
@@ -62,8 +60,7 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     anonymizer = _anonymizer(key) if anonymize else None
     if key is not None and anonymizer is None:
         raise BadInput("--key: makes pseudonyms only with --anonymize")
-    settings = settings_of(config_file, db=db)
-    store = open_store(locate(settings.db, settings.advice))
+    _, store = database.opened()
     first = first_recorded(store)
     if first is None:
         raise BadInput(f"{store.location}: nothing is recorded in it yet")
@@ -75,14 +72,7 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
         location = StoreLocation(folder=Path(folder))
         for group in GROUPS:
             upgrade(location, group)
-        copy(
-            store,
-            location,
-            recording,
-            anonymizer,
-            resealed,
-            lambda table: progress.phase(f"Copying {table}"),
-        )
+        copy(store, location, recording, anonymizer, resealed, lambda table: progress.phase(f"Copying {table}"))
         progress.phase("Compressing")
         pack(location, recording, file)
     names = ", without names" if anonymize else ""
@@ -94,7 +84,6 @@ def _anonymizer(key_file: Path | None) -> Anonymizer:
     """Return the replacement of names, by the key of a file or a random one. Raises BadInput for an invalid key."""
     import secrets
 
-    from pertoken.errors import BadInput
     from pertoken.store.export.anonymous import Anonymizer, Pseudonyms, public_vocabulary, published
 
     key = secrets.token_bytes(32)
@@ -116,11 +105,8 @@ def replay(file: Path, once: bool) -> None:
 
     FILE may come from anybody: it is checked before it is shown, and nothing in it is run.
     """
-    import os
-    import sys
     import tempfile
 
-    from pertoken.cli.progress import Progress
     from pertoken.cli.screens.up import plain
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.export.recording import unpack
@@ -145,8 +131,6 @@ def replay(file: Path, once: bool) -> None:
 @contextmanager
 def _explained(file: Path, folder: str) -> Iterator[None]:
     """Turn an error about contents that no table forbids, such as a document of other fields, into one message."""
-    from pertoken.errors import BadRecording, StoreError
-
     try:
         yield
     except StoreError as error:

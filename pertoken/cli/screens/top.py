@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pertoken.cli.lake import DUCKDB, is_lake, show_lake
 from pertoken.cli.options import (
-    as_of,
+    AsOf,
+    Database,
     at_option,
-    check_recorded,
     db_option,
     echo,
     echo_json,
@@ -22,9 +25,12 @@ from pertoken.cli.options import (
     text_width,
     warn_of_other_settings,
 )
+from pertoken.errors import BadInput
+from pertoken.text import amounts
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
+    from pertoken.text.study import ShownPlan
     from pertoken.tui.source import Source
 
 
@@ -32,7 +38,7 @@ SCREENS = ("fleet", "savings", "plan", "rules", "hours")
 WINDOW_S = 3600
 
 
-def values(source: Source, screens: Sequence[str]) -> dict[str, Any]:
+def values(source: Source, screens: Sequence[str]) -> dict[str, object]:
     """Return the content of screens by name, as JSON values. Raises PertokenError."""
     return {name: _VALUES[name](source) for name in screens}
 
@@ -59,33 +65,20 @@ def text(source: Source, screen: str, width: int | None, hour_rate: float) -> st
     return advice_summary(report, advice, width, hour_rate=hour_rate, no_advice=None if advice else source.no_advice())
 
 
-def _fleet(source: Source) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(source.fleet(WINDOW_S).whole())
-
-
-def _savings(source: Source) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _savings(source: Source) -> dict[str, object]:
     from pertoken.cli.advise import all_values
 
-    return {
-        "recommendations": all_values(source.advice()),
-        "banked": asdict(source.banked()),
-    }
+    return {"recommendations": all_values(source.advice()), "banked": asdict(source.banked())}
 
 
-def _plan_values(source: Source) -> dict[str, Any]:
+def _plan_values(source: Source) -> dict[str, object]:
     from pertoken.text.export import plan_values
 
     shown = _plan(source)
     return plan_values(shown.plan, shown.window_s)
 
 
-def _rules(source: Source) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-
+def _rules(source: Source) -> list[dict[str, object]]:
     records = source.records()
     rows = []
     for rule in source.rules().rules:
@@ -94,20 +87,20 @@ def _rules(source: Source) -> list[dict[str, Any]]:
     return rows
 
 
-def _hours(source: Source) -> list[dict[str, Any]]:
+def _hours(source: Source) -> list[dict[str, object]]:
     from pertoken.cli.costs import hour_lines
 
     return list(hour_lines(source.hours(), "model"))
 
 
-def _plan(source: Source) -> Any:
+def _plan(source: Source) -> ShownPlan:
     from pertoken.window.figures import no_progress
 
     return source.plan(source.advice(), None, no_progress)
 
 
-_VALUES: dict[str, Callable[[Source], Any]] = {
-    "fleet": _fleet,
+_VALUES: dict[str, Callable[[Source], object]] = {
+    "fleet": lambda source: asdict(source.fleet(WINDOW_S).whole()),
     "savings": _savings,
     "plan": _plan_values,
     "rules": _rules,
@@ -147,8 +140,7 @@ _VALUES: dict[str, Callable[[Source], Any]] = {
 @json_option
 @at_option
 def top(
-    config_file: str | None,
-    db: str | None,
+    database: Database,
     web_port: int | None,
     web_host: str,
     web_writes: bool,
@@ -156,7 +148,7 @@ def top(
     once: bool,
     screen: str | None,
     as_json: bool,
-    at: str | None,
+    moment: AsOf,
     engine: str | None,
 ) -> None:
     """Show the screens over a recorded database. Telemetry is never changed.
@@ -169,35 +161,27 @@ def top(
     --once --at TIME prints the screens as of that time. Advice that has changed since is left out, because its earlier
     state is not stored: `pertoken advise --at TIME` computes it.
     """
-    import os
-    import sys
-
-    from pertoken.errors import BadInput
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
     from pertoken.tui.store_source import StoreSource
 
     if screen is not None and not (once or as_json):
         raise BadInput("--screen needs --once or --json; in the screens a key switches between them")
     once = once or as_json
-    if at is not None and not once:
+    if moment.dated and not once:
         raise BadInput("--at needs --once: the screens show the present")
     if once and web_port is not None:
         raise BadInput("--once prints text, and --web serves screens: give one of them")
     if web_port is None and (web_writes or web_host != "127.0.0.1"):
         raise BadInput("--web-host and --web-writes are for --web: give the port, too")
-    moment = as_of(at)
-    if is_lake(db):
+    if is_lake(database.db):
         if web_port is not None or screen is not None:
             raise BadInput("of a lake there are the tables of --once and --json, and screens in a terminal")
-        budget_usd = settings_of(config_file).budget_usd_per_month
-        return show_lake(str(db), moment, engine or DUCKDB, budget_usd, once=once, as_json=as_json)
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
+        budget_usd = settings_of(database.config_file).budget_usd_per_month
+        return show_lake(str(database.db), moment, engine or DUCKDB, budget_usd, once=once, as_json=as_json)
     # A wrong --db or --at is reported here, in one line, before the screen is taken.
-    check_recorded(moment, open_store(where))
+    settings, store = database.opened(moment)
+    where = store.location
     if web_port is not None:
-        _serve(where, config_file, db, web_port, web_host, writes=web_writes and not read_only)
+        _serve(where, database, web_port, web_host, writes=web_writes and not read_only)
         return
     other_settings = warn_of_other_settings(where, settings)
     # The web server runs this command with a driver of its own and no terminal.
@@ -215,7 +199,6 @@ def top(
         echo(plain(source, computed if moment.dated else None, settings.advisor_hour_rate))
         return
     from pertoken.cli.screens.up import screen_options, screen_source
-    from pertoken.text import amounts
     from pertoken.tui.app import PertokenApp
 
     PertokenApp(
@@ -226,18 +209,12 @@ def top(
     amounts.reset()  # the screens showed the exchange rate
 
 
-def _serve(
-    where: StoreLocation, config_file: str | None, db: str | None, port: int, host: str, *, writes: bool
-) -> None:
-    import os
+def _serve(where: StoreLocation, database: Database, port: int, host: str, *, writes: bool) -> None:
     import shlex
     import socket
-    import sys
-
-    from pertoken.errors import BadInput
 
     try:
-        pass
+        from pertoken.cli.screens.web import ScreenServer
     except ModuleNotFoundError:
         from pertoken.installed import install_command
 
@@ -252,16 +229,16 @@ def _serve(
         reason = (error.strerror or str(error)).lower()
         raise BadInput(f"--web {port} at {host}: {reason}; choose another, or stop what listens there") from None
     command = [sys.executable, "-P", "-m", "pertoken", "top"]
-    command += ["--config", config_file] if config_file else []
-    if db and where.url is None:
+    command += ["--config", database.config_file] if database.config_file else []
+    if database.db and where.url is None:
         command += ["--db", str(where.folder)]
-    elif db:
-        os.environ["PERTOKEN_DB"] = db  # a URL may hold a password, which a command line would show to everyone
+    elif database.db:
+        os.environ["PERTOKEN_DB"] = (
+            database.db
+        )  # a URL may hold a password, which a command line would show to everyone
     command += [] if writes else ["--read-only"]
     if not IPv4Address(host).is_loopback:
         echo(f"Everyone who reaches {host}:{port} sees everything, without a password or encryption.", err=True)
     if writes:
         echo("Browsers may decide on advice, switch rules and write files on this host, in your name.", err=True)
-    from pertoken.cli.screens.web import ScreenServer
-
     ScreenServer(shlex.join(command), host, port).serve()

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from pertoken.cli.options import db_option, echo, settings_of, text_width
-from pertoken.errors import PertokenError
+from pertoken.cli.options import Database, db_option, echo, text_width
+from pertoken.errors import BadInput, PertokenError, StoreError
+from pertoken.text import amounts
 from pertoken.units import format_duration
 
 if TYPE_CHECKING:
@@ -41,21 +42,17 @@ FIRST_FIGURE_S = 30.0
 @click.option(
     "--engine", "agent_engines", metavar="URL", multiple=True, help="Base URL of an inference server (repeatable)."
 )
-def up(config_file: str | None, db: str | None, agent_interval: str | None, agent_engines: tuple[str, ...]) -> None:
+def up(database: Database, agent_interval: str | None, agent_engines: tuple[str, ...]) -> None:
     """Start the agent and the advisor, show the screens, and stop both when you leave.
 
     If an agent already records on this host, its data is shown and no other is started. An agent that `up` started is
     restarted if it ends, and the screens show that. Rules run every advisor.every, for the first time once five minutes
     are recorded. Without a terminal a plain summary is printed instead."""
-    import sys
-
     from pertoken.advisor.configuration import check, configuration_of
-    from pertoken.errors import BadInput
-    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock
     from pertoken.tui.store_source import StoreSource
 
-    settings = settings_of(config_file, db=db, agent_interval=agent_interval, agent_engines=list(agent_engines) or None)
-    where = locate(settings.db, settings.advice)
+    settings, where = database.located(agent_interval=agent_interval, agent_engines=list(agent_engines) or None)
     if where.folder is None:
         raise BadInput("`up` records on this host, so --db must be a folder; `pertoken top --db URL` shows a server")
     check(where, configuration_of(settings))
@@ -63,7 +60,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     options_of_screens = screen_options(where, settings) if terminal else None
     lock = AgentLock(where.folder)
     running = lock.owner()
-    common = ["--config", config_file] if config_file else []
+    common = ["--config", database.config_file] if database.config_file else []
     children: list[Child] = []
     watch: Watch | None = None
     try:
@@ -82,7 +79,6 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
         watch = Watch(*watched, *children)
         source = screen_source(where, settings) if terminal else StoreSource(where, settings=settings)
         if terminal:
-            from pertoken.text import amounts
             from pertoken.tui.app import PertokenApp
 
             PertokenApp(source, notice=watch.notice, options=options_of_screens).run()
@@ -114,9 +110,6 @@ def plain(source: Source, no_advice: str | None = None, hour_rate: float | None 
 
 def _await_database(where: StoreLocation, agent: Child) -> None:
     """Wait until the agent has made its tables. Raises PertokenError if it ends instead, with its last line."""
-    import time
-
-    from pertoken.errors import PertokenError, StoreError
     from pertoken.store.connect.open import open_store
 
     echo(f"Starting the agent; it records in {where} (log: {agent.log}) ...", err=True)
@@ -135,10 +128,6 @@ def _await_database(where: StoreLocation, agent: Child) -> None:
 
 def _await_figures(read: Callable[[], FleetReport]) -> None:
     """Wait for the first stored tick and, with an engine, for tokens per second, up to `FIRST_FIGURE_S`."""
-    import time
-
-    from pertoken.errors import StoreError
-
     deadline = time.monotonic() + FIRST_FIGURE_S
     while time.monotonic() < deadline:
         try:
@@ -174,12 +163,7 @@ class Child:
     """A `pertoken COMMAND` that ends when this process does (its standard input ends), with its log in a file."""
 
     def __init__(
-        self,
-        name: str,
-        command: str,
-        options: list[str],
-        folder: Path,
-        clock: Callable[[], float] = time.monotonic,
+        self, name: str, command: str, options: list[str], folder: Path, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name, self.log = name, folder / f"{command}.log"
         self._arguments = [sys.executable, "-P", "-m", "pertoken", command, *options, "--with-parent"]

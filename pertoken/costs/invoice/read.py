@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, names_of, plain
 from pertoken.costs.prices.offers import csv_rows
@@ -29,7 +29,7 @@ MAX_ROWS = 5_000_000
 _BATCH_ROWS = 65_536
 
 
-def parquet_rows(path: Path) -> list[Mapping[str, Any]]:
+def parquet_rows(path: Path) -> list[Mapping[str, object]]:
     """Return the rows of a file, as far as a known format reads their columns.
 
     Raises BadInput for a file that is broken or too long, and where pyarrow is missing.
@@ -210,11 +210,11 @@ def _decoded(path: Path, start: bytes) -> str:
     return content.decode("utf-8-sig")
 
 
-def _text_rows(path: Path, text: str) -> list[Mapping[str, Any]]:
+def _text_rows(path: Path, text: str) -> list[Mapping[str, object]]:
     return _json(path, text) if text.lstrip()[:1] in ("{", "[") else list(csv_rows(path, text))
 
 
-def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
+def _json(path: Path, text: str) -> list[Mapping[str, object]]:
     try:
         if text.lstrip().startswith("["):
             rows = json.loads(text, parse_float=Decimal)
@@ -227,16 +227,16 @@ def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
     return list(rows)
 
 
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(row: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return a row with plain names of columns, nested objects as columns of their own."""
-    columns: dict[str, Any] = {}
+    columns: dict[str, object] = {}
     for name, value in row.items():
         column = f"{prefix}{plain(str(name))}"
         columns |= _flat(value, column) if isinstance(value, dict) else {column: value}
     return columns
 
 
-def _line(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> InvoiceLine:
+def _line(where: str, row: Mapping[str, object], form: InvoiceFormat) -> InvoiceLine:
     start = _time(where, row, form.start)
     end = _time(where, row, form.end) if form.end and _text(row, form.end) else start + DAY
     if end <= start:
@@ -271,7 +271,7 @@ def _line(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> InvoiceLin
     )
 
 
-def _usd(where: str, row: Mapping[str, Any], form: InvoiceFormat, columns: Iterable[str]) -> Decimal | None:
+def _usd(where: str, row: Mapping[str, object], form: InvoiceFormat, columns: Iterable[str]) -> Decimal | None:
     """Return the first of these columns that holds a number, in dollars; None without one.
 
     Raises BadInput for an amount in a currency without a rate.
@@ -283,7 +283,7 @@ def _usd(where: str, row: Mapping[str, Any], form: InvoiceFormat, columns: Itera
     return None
 
 
-def _rate(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal:
+def _rate(where: str, row: Mapping[str, object], form: InvoiceFormat) -> Decimal:
     """Return the units of the row's currency for a dollar. Raises BadInput where they are not known."""
     currency = _text(row, form.currency).upper() or "USD"
     if currency == "USD":
@@ -299,7 +299,7 @@ def _rate(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal:
     return rate
 
 
-def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> list[tuple[str, Decimal]]:
+def _credits(where: str, row: Mapping[str, object], form: InvoiceFormat) -> list[tuple[str, Decimal]]:
     """Return type and amount in dollars of a line's credits, which are negative."""
     given = None if form.credits is None else row.get(plain(form.credits))
     if isinstance(given, str) and given.strip():
@@ -315,7 +315,7 @@ def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> list[tu
     return [(str(credit.get("type")), amount / rate) for credit, amount in zip(credits, amounts, strict=True)]
 
 
-def _list(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> int | None:
+def _list(where: str, row: Mapping[str, object], form: InvoiceFormat) -> int | None:
     """Return what a line costs at list prices; None where it does not state that, or states 0."""
     stated = _usd(where, row, form, names_of(form.list)) if form.list else None
     if stated is None and form.list_price and form.amount:
@@ -325,7 +325,7 @@ def _list(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> int | None
 
 
 def _hours(
-    where: str, row: Mapping[str, Any], form: InvoiceFormat, names: Sequence[str], seconds: int
+    where: str, row: Mapping[str, object], form: InvoiceFormat, names: Sequence[str], seconds: int
 ) -> tuple[float | None, bool, str]:
     """Return the hours of a line, whether they are those of its devices together, and the unit of its amount.
 
@@ -347,7 +347,7 @@ def _hours(
     return None, False, unit
 
 
-def _time(where: str, row: Mapping[str, Any], column: str) -> int:
+def _time(where: str, row: Mapping[str, object], column: str) -> int:
     text = _text(row, column)
     for read in (datetime.fromisoformat, *(lambda text, form=form: datetime.strptime(text, form) for form in _DATES)):
         try:
@@ -358,14 +358,14 @@ def _time(where: str, row: Mapping[str, Any], column: str) -> int:
     raise BadInput(f"{where}: {column} {short(repr(text))} is not a time")
 
 
-def _text(row: Mapping[str, Any], column: str) -> str:
+def _text(row: Mapping[str, object], column: str) -> str:
     """Return the first value that a row has under one of the column's names; empty without one."""
     values = (row.get(plain(name)) for name in names_of(column))
     texts = (str(value).strip() for value in values if value is not None)
     return next((text for text in texts if text and text.casefold() not in _NULLS), "")
 
 
-def _number(where: str, row: Mapping[str, Any], column: str) -> Decimal | None:
+def _number(where: str, row: Mapping[str, object], column: str) -> Decimal | None:
     text = _text(row, column)
     return _decimal(where, column, text) if text else None
 

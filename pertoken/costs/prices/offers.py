@@ -8,21 +8,18 @@ import json
 import logging
 import re
 import socket
-import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pertoken.catalog.coverage import Fault, faults, priced_names
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
-from pertoken.catalog.offers import ANYWHERE, Offer, OfferKey, Origin, newest, per_device
+from pertoken.catalog.offers import ANYWHERE, Offer, OfferKey, Origin, newest, per_device, toml_table
 from pertoken.costs.prices.book import BILLED, KINDS, PaidDevice, Price, PriceBook, Priced, identity, rank
 from pertoken.errors import BadInput
 from pertoken.installed import install_command
@@ -145,7 +142,7 @@ def difference(
     return Difference(tuple(new), tuple(changed), tuple(confirmed), outdated, refused, gone)
 
 
-def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
+def _json(path: Path, text: str) -> list[Mapping[str, object]]:
     try:
         rows = json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
@@ -155,7 +152,7 @@ def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
     return rows
 
 
-def _offer(where: str, row: Mapping[str, Any], market: Market) -> Offer:
+def _offer(where: str, row: Mapping[str, object], market: Market) -> Offer:
     unknown = [name for name in row if name not in (*REQUIRED, *OPTIONAL)]
     if unknown:
         raise BadInput(
@@ -237,7 +234,7 @@ def fetch(market: Market, today: date) -> Converted:
             ) from None
         known = {name: provider.version for name, provider in lists.catalog.items()}
         items = [item for name in known for item in lists.query(provider=name, min_gpu_count=1)]
-    missing = sorted(ours for name, ours in _names()["providers"].items() if name not in known)
+    missing = sorted(ours for name, ours in toml_table("gpuhunt.toml")["providers"].items() if name not in known)
     return replace(convert(items, known, market, today), missing=tuple(missing))
 
 
@@ -267,7 +264,7 @@ def convert(items: Iterable[Item], versions: Mapping[str, str], market: Market, 
     left_out: dict[str, int] = defaultdict(int)
     dearest: dict[tuple[str, ...], tuple[Item, Offer]] = {}
     for item in items:
-        provider = _names()["providers"].get(item.provider)
+        provider = toml_table("gpuhunt.toml")["providers"].get(item.provider)
         if provider is None:
             left_out[f"provider {item.provider} is not mapped"] += 1
             continue
@@ -296,7 +293,7 @@ def convert(items: Iterable[Item], versions: Mapping[str, str], market: Market, 
 
 
 def _accelerator(item: Item) -> str | None:
-    for row in _names()["accelerator"]:
+    for row in toml_table("gpuhunt.toml")["accelerator"]:
         if row["name"] != item.gpu_name or row.get("memory_gb") not in (None, item.gpu_memory):
             continue
         if "is" in row:
@@ -317,11 +314,6 @@ def _listed_day(version: str, today: date) -> date:
         return min(today, date.fromisoformat(version[:8]))
     except ValueError:
         return today
-
-
-@cache
-def _names() -> Mapping[str, Any]:
-    return tomllib.loads(files("pertoken.catalog").joinpath("gpuhunt.toml").read_text(encoding="utf-8"))
 
 
 ORDERABLE = (None, "on_demand", "spot")

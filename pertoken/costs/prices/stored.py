@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -22,13 +21,13 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading
 from pertoken.units import NANO_USD, format_usd
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, KnownDevice, KnownHost
 from pertoken.window.reading import Window, weekly_plug_w, weekly_power_w
 
 
 def detected_prices(
-    devices: Iterable[Any],
-    hosts: Mapping[int, Any],
+    devices: Iterable[KnownDevice],
+    hosts: Mapping[int, KnownHost],
     market: Market,
     today: date,
     discounts: Discounts | None = None,
@@ -44,19 +43,19 @@ def detected_prices(
     rows = list(devices)
     with_accelerators = {row.host_id for row in rows if row.kind == "gpu"}
     prices = {}
-    known: dict[tuple[str, ...], list[Offer]] = {}
+    offers_of: dict[tuple[str, str, str, str, str], list[Offer]] = {}
     for row in rows:
         if row.kind != "gpu" and (row.kind != "cpu" or row.host_id in with_accelerators):
             continue
         host = hosts[row.host_id]
+        if host.purchase is None or host.cloud is None or host.instance_type is None or host.region is None:
+            continue
         name = CPU if row.kind == "cpu" else row.name
         instance = name, host.purchase, host.cloud, host.instance_type, host.region
-        if None in instance:
-            continue
-        if instance not in known:
-            known[instance] = _listed(market, *instance)
-        if known[instance]:
-            listed = [_price(row.uuid, offer, market, today) for offer in known[instance]]
+        if instance not in offers_of:
+            offers_of[instance] = _listed(market, *instance)
+        if offers_of[instance]:
+            listed = [_price(row.uuid, offer, market, today) for offer in offers_of[instance]]
             prices[row.uuid] = (discounts or Discounts()).on_prices(host.cloud, listed)
     return prices
 
@@ -152,9 +151,8 @@ class Ownership:
 
 def ownership_of(text: str) -> Ownership:
     """Return what was stored; fields of a newer pertoken are left out."""
-    known = {field.name for field in fields(Ownership)}
-    stored: dict[str, Any] = json.loads(text)
-    return Ownership(**{name: value for name, value in stored.items() if name in known})
+    names = {field.name for field in fields(Ownership)}
+    return Ownership(**{name: value for name, value in json.loads(text).items() if name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +297,7 @@ def _stored(connection: Connection) -> tuple[tuple[Price, ...], tuple[Offer, ...
 
 def _of_owned(connection: Connection, inventory: Inventory, owned: Owned) -> dict[str, tuple[Price, ...]]:
     """Return the prices of devices of owned servers: their accelerators, or the CPUs of one without any."""
-    by_host: dict[str, list[Any]] = defaultdict(list)
+    by_host: dict[str, list[KnownDevice]] = defaultdict(list)
     for row in inventory.devices.values() if owned else ():
         if row.parent_id is None and row.host_name in owned:
             by_host[row.host_name].append(row)

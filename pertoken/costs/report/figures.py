@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill, bill
@@ -17,6 +17,7 @@ from pertoken.settings.fleet import Grid
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.energy import EpochEnergy
+from pertoken.window.inventory import KnownEpoch
 
 J_PER_KWH = 3.6e6
 MS_PER_H = 3.6e6
@@ -174,7 +175,7 @@ def figures_of(
         return model_figures(priced, priced.window.energy(), slo_of, terms)
 
 
-def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, Any]:
+def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, object]:
     """Return the figures as plain values for JSON; what is not known is None, with its reason in `unknown`."""
     value_by_name = {name: getattr(figures, name) for name in (field.name for field in fields(ModelFigures))}
     unknown = {
@@ -199,7 +200,7 @@ def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, Any
     }
 
 
-def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> _Part:
+def _part(priced: Bill, row: KnownEpoch, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> _Part:
     epochs = epochs_with_workers(priced, row.deployment_id)
     measured = [energy[epoch] for epoch in epochs if epoch in energy]
     together = measured[0] if measured else None

@@ -6,7 +6,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 from pertoken.catalog.market import Market, load_market
 from pertoken.costs.bill import Bill, bill
@@ -35,7 +34,15 @@ from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, OTHER
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import SHARE, format_duration
 from pertoken.window.figures import engine_counts, mean, newest, observed_share, per_mtok, rate, ratio, total, whole
-from pertoken.window.inventory import Inventory, fault_sentences, shown_place
+from pertoken.window.inventory import (
+    Inventory,
+    KnownDevice,
+    KnownEpoch,
+    KnownHost,
+    UnreadableMetric,
+    fault_sentences,
+    shown_place,
+)
 
 SloOf = Callable[[str], Slo]
 """Objectives of a served model name."""
@@ -67,7 +74,7 @@ def fault(priced: Bill, engine_id: int) -> str | None:
     return ". ".join(filter(None, (gap.reason, gap.remedy))) if gap else None
 
 
-def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: Any) -> DeploymentLine:
+def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: KnownEpoch) -> DeploymentLine:
     """Return the line of a deployment by the row of its present epoch."""
     totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
     epoch_ids = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
@@ -214,7 +221,7 @@ _OTHERS = tuple(
 """Gauges without a column of their own in the table of devices."""
 
 
-def device_line(priced: Bill, row: Any) -> DeviceLine:
+def device_line(priced: Bill, row: KnownDevice) -> DeviceLine:
     """Return the line of a device by its row."""
     recent = priced.recent.devices.get(row.device_id)
     # A MIG device costs its part of what its GPU costs.
@@ -239,7 +246,7 @@ def device_line(priced: Bill, row: Any) -> DeviceLine:
         power_w=newest(recent, "power_w"),
         memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
         memory_bytes=row.memory_bytes,
-        nano_usd_per_hour=None if per_hour is None else per_hour * part // SHARE,
+        nano_usd_per_hour=None if per_hour is None or part is None else per_hour * part // SHARE,
         listed_price=price.note if price and price.listed else None,
         held_by=None
         if row.device_id in priced.recent.hidden and not held_by
@@ -251,7 +258,7 @@ def device_line(priced: Bill, row: Any) -> DeviceLine:
     )
 
 
-def host_line(priced: Bill, row: Any) -> HostLine:
+def host_line(priced: Bill, row: KnownHost) -> HostLine:
     """Return the line of a host by its row."""
     recent = priced.recent.hosts.get(row.host_id)
     agent = priced.recent.agents.get(row.host_id)
@@ -278,7 +285,7 @@ class HostUses:
     """Devices and deployments of a priced window by host."""
 
     def __init__(
-        self, priced: Bill, current: Sequence[Any], fresh: frozenset[int], slo_of: SloOf | None = None
+        self, priced: Bill, current: Sequence[KnownEpoch], fresh: frozenset[int], slo_of: SloOf | None = None
     ) -> None:
         """`current`: newest epoch of each deployment; `fresh`: hosts that report."""
         self._priced, self._current, self._fresh, self._slo_of = priced, current, fresh, slo_of
@@ -311,28 +318,28 @@ class HostUses:
             models=tuple(dict.fromkeys(row.served_model for row in rows)),
         )
 
-    def _spark(self, rows: Sequence[Any]) -> Sequence[float | None]:
+    def _spark(self, rows: Sequence[KnownEpoch]) -> Sequence[float | None]:
         return _added([spark(self._priced, self._own(row.deployment_id)) for row in rows])
 
     def _own(self, deployment_id: int) -> list[int]:
         return [row.epoch_id for row in self._priced.inventory.epochs_of[deployment_id]]
 
-    def _per_hour(self, payers: Sequence[Any]) -> int | None:
+    def _per_hour(self, payers: Sequence[KnownDevice]) -> int | None:
         prices = [self._priced.price_of.get(row.device_id) for row in payers]
         known_prices = [price.nano_usd_per_device_hour for price in prices if price is not None]
         rates = [nano_usd for nano_usd in known_prices if nano_usd is not None]
         return sum(rates) if rates else None
 
     @cached_property
-    def _devices(self) -> Mapping[int, Sequence[Any]]:
-        devices: dict[int, list[Any]] = defaultdict(list)
+    def _devices(self) -> Mapping[int, Sequence[KnownDevice]]:
+        devices: dict[int, list[KnownDevice]] = defaultdict(list)
         for row in self._priced.inventory.devices.values():
             devices[row.host_id].append(row)
         return devices
 
     @cached_property
-    def _served(self) -> Mapping[int, Sequence[Any]]:
-        served: dict[int, list[Any]] = defaultdict(list)
+    def _served(self) -> Mapping[int, Sequence[KnownEpoch]]:
+        served: dict[int, list[KnownEpoch]] = defaultdict(list)
         for row in self._current:
             served[row.host_id].append(row)
         return served
@@ -438,7 +445,7 @@ def _stale_hints(stale: Sequence[HostLine]) -> list[str]:
     return lines
 
 
-def worth_a_hint(gap: Any) -> bool:
+def worth_a_hint(gap: MissingMetric | UnreadableMetric) -> bool:
     """Return whether a missing metric deserves a hint: a person could switch it on, or a whole driver is missing."""
     return gap.metric in (*_VENDORS, _PROCESSES) or (
         gap.status in ("denied", "missing", "failing") and bool(gap.remedy)
@@ -517,7 +524,7 @@ def fleet_report(
         return _report(priced, current, shown_place(store.location, priced.inventory), slo_of)
 
 
-def _current(inventory: Inventory) -> tuple[Any, ...]:
+def _current(inventory: Inventory) -> tuple[KnownEpoch, ...]:
     """Return the newest epoch of each deployment, by model and host as people sort them."""
     host_names = {row.host_id: row.name for row in inventory.hosts}
     return tuple(
@@ -528,7 +535,7 @@ def _current(inventory: Inventory) -> tuple[Any, ...]:
     )
 
 
-def _report(priced: Bill, current: Sequence[Any], source: str, slo_of: SloOf | None) -> FleetReport:
+def _report(priced: Bill, current: Sequence[KnownEpoch], source: str, slo_of: SloOf | None) -> FleetReport:
     inventory = priced.inventory
     hosts = tuple(host_line(priced, row) for row in inventory.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
@@ -600,7 +607,7 @@ def _report(priced: Bill, current: Sequence[Any], source: str, slo_of: SloOf | N
     )
 
 
-def _gaps_shown(gaps: Sequence[Any], inventory: Inventory) -> list[Any]:
+def _gaps_shown(gaps: Sequence[UnreadableMetric], inventory: Inventory) -> list[UnreadableMetric]:
     """Return at most `MAX_MISSING` missing metrics of each host; those whose owner has no host count as one host's."""
     host_of = {row.engine_id: row.host_id for row in inventory.epochs}
     host_of |= {device_id: row.host_id for device_id, row in inventory.devices.items()}
@@ -617,12 +624,12 @@ def _gaps_shown(gaps: Sequence[Any], inventory: Inventory) -> list[Any]:
 
 def _kinds(priced: Bill, serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:
     """Return one device of each kind, name and price, and whether one of these serves: its hint is for all of them."""
-    counts: dict[tuple[Any, ...], int] = {}
+    kinds: dict[tuple[str, str, bool, str | None, bool], int] = {}
     for device_id, price in priced.price_of.items():
         row = priced.inventory.devices[device_id]
         listed = price.note if price and price.listed else None
-        counts.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
-    return [(device_line(priced, priced.inventory.devices[count]), count in serving) for count in counts.values()]
+        kinds.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
+    return [(device_line(priced, priced.inventory.devices[key]), key in serving) for key in kinds.values()]
 
 
 def _lost(priced: Bill) -> list[tuple[str, tuple[str, ...]]]:
@@ -640,7 +647,7 @@ def _lost(priced: Bill) -> list[tuple[str, tuple[str, ...]]]:
     return [(selector, names) for selector, names in lost_names if names]
 
 
-def _lost_prices(priced: Bill, unpriced: Sequence[Any]) -> tuple[LostPrice, ...]:
+def _lost_prices(priced: Bill, unpriced: Sequence[KnownDevice]) -> tuple[LostPrice, ...]:
     """Return the names of devices without a price now that had one in the last week."""
     earlier = [priced.window.end - age_s for age_s in _LOST_AGES_S]
     rates: dict[str, list[int]] = defaultdict(list)
@@ -660,7 +667,7 @@ class _Owners:
         self._names |= {row.host_id: row.name for row in inventory.hosts}
         self._names.update(inventory.device_names)
 
-    def missing(self, row: Any) -> MissingMetric:
+    def missing(self, row: UnreadableMetric) -> MissingMetric:
         """Return the line of a metric that is missing."""
         owner = self._names.get(row.owner_id, "engine")
         return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
 from pertoken.costs.ledger import NOTHING, BillTotal, KindDollars, Served
 from pertoken.metrics import PER_REQUEST_TPOT
@@ -14,17 +14,19 @@ from pertoken.state.service import Slo
 from pertoken.window.figures import STALE_TICKS, EngineCounts
 
 T = TypeVar("T")
+Row = TypeVar("Row")
 
 
 class Lines(Sequence[T], Generic[T]):
     """Lines computed from rows on first access: a fleet has thousands of lines, and a screen shows one page."""
 
-    def __init__(self, rows: Sequence[Any], line: Callable[[Any], T]) -> None:
-        self._rows, self._line = rows, line
+    def __init__(self, rows: Sequence[Row], line: Callable[[Row], T]) -> None:
+        self._length = len(rows)
+        self._compute: Callable[[int], T] = lambda index: line(rows[index])
         self._lines: dict[int, T] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -35,7 +37,7 @@ class Lines(Sequence[T], Generic[T]):
             return [self[i] for i in range(*index.indices(len(self)))]
         n = range(len(self))[index]
         if n not in self._lines:
-            self._lines[n] = self._line(self._rows[n])
+            self._lines[n] = self._compute(n)
         return self._lines[n]
 
     def __eq__(self, other: object) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR
+from pertoken.plugins.common import DOCTOR, computed_prompt, not_in_catalog, replicas_differ
 from pertoken.rule import (
     Accelerator,
     Deployment,
@@ -58,19 +58,17 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
     3. (unverified) That a setting was left from an older release is the usual reason; ask who set it.
     4. The length of a prompt is judgement: below it, attention takes a few percent of the FLOPs of its prefill.
     """
-    present, *others = service.deployments
-    alike = (present.engine, present.accelerator, present.attention_backend)
-    if any((replica.engine, replica.accelerator, replica.attention_backend) != alike for replica in others):
-        yield skip(
-            "replicas-differ", f"its {len(others) + 1} replicas differ in engine, accelerator or attention kernels"
-        )
+    present = service.deployments[0]
+    words = "engine, accelerator or attention kernels"
+    if differing := replicas_differ(service, words, "engine", "accelerator", "attention_backend"):
+        yield differing
     elif present.engine not in SWITCHES:
         yield skip("engine-decides", f"{present.engine} has no known setting for its attention kernels")
     elif (
         refusal := _flash_already(present) or _device_refusal(present, market.accelerator(present.accelerator))
     ) is not None:
         yield refusal
-    elif (computed := _computed_prompt(seen)) < options.min_prompt:
+    elif (computed := computed_prompt(seen)) < options.min_prompt:
         short = f"{computed:,.0f} tokens of a prompt (p95) are computed, fewer than {options.min_prompt:g}"
         yield skip("short-prompts", short)
     else:
@@ -84,12 +82,6 @@ def attention_backend(seen: Evidence, service: Service, market: Market, options:
                 "no dollars: no measurement of both kernels under load, by device and prompt, is in the catalog",
             ),
         )
-
-
-def _computed_prompt(seen: Evidence) -> float:
-    """Return the uncached tokens of a long prompt (p95)."""
-    cached_share = seen.cached_share.mean if seen.has("cached_share") else 0.0
-    return seen.prompt_len.p95 * (1 - cached_share)
 
 
 def _flash_already(deployment: Deployment) -> Skip | None:
@@ -108,8 +100,7 @@ def _device_refusal(deployment: Deployment, device: Accelerator | None) -> Skip 
     if deployment.engine in ANY_DEVICE:
         return None
     if device is None:
-        name = deployment.accelerator or "its device"
-        return skip("device-unknown", f"{name} is not in the catalog: whether it has flash attention is not known")
+        return not_in_catalog(deployment, "whether it has flash attention is not known")
     if device.vendor == "nvidia":
         capability = tuple(int(part) for part in (device.compute_capability or "0.0").split("."))
         if capability >= MIN_NVIDIA:

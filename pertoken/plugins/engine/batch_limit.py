@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pertoken.plugins.common import DOCTOR
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
@@ -134,7 +133,7 @@ def _raised(
             yield propose(service.but(**_larger(limit, budget, factor, steps_full)), risk="latency", effort="medium")
 
 
-def _larger(limit: int, budget: int | None, factor: int, steps_full: bool) -> dict[str, Any]:
+def _larger(limit: int, budget: int | None, factor: int, steps_full: bool) -> dict[str, int]:
     """Return the knobs with the limiting one raised; a step must have room for one token of each request."""
     if steps_full and budget is not None:
         return {"max_num_batched_tokens": factor * budget}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR
+from pertoken.plugins.common import DOCTOR, computed_prompt, replicas_differ
 from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
@@ -54,11 +54,11 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
     3. (unverified) TensorRT-LLM prefills prompts whole unless configured otherwise. Verify it in your version.
     4. The thresholds are judgement: a p99 of four times the median is more than the usual spread of decode steps.
     """
-    present, *others = service.deployments
-    alike = _settings(present)
-    if any(_settings(deployment) != alike for deployment in others):
-        reason = f"its {len(others) + 1} replicas differ in engine, chunked prefill, token budget or batch limit"
-        yield skip("replicas-differ", reason)
+    present = service.deployments[0]
+    words = "engine, chunked prefill, token budget or batch limit"
+    knobs = ("engine", "enable_chunked_prefill", "max_num_batched_tokens", "max_num_seqs")
+    if refusal := replicas_differ(service, words, *knobs):
+        yield refusal
     elif present.engine not in ENGINES:
         yield skip("engine-decides", f"{present.engine} has no known setting for the tokens of a step")
     elif present.enable_chunked_prefill is None and present.engine in CONFIGURED:
@@ -68,15 +68,6 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
         yield skip("budget-unknown", f"its token budget per step is not known: {DOCTOR}")
     else:
         yield _tuned(seen, service, present, options)
-
-
-def _settings(deployment: Deployment) -> tuple[object, ...]:
-    return (
-        deployment.engine,
-        deployment.enable_chunked_prefill,
-        deployment.max_num_batched_tokens,
-        deployment.max_num_seqs,
-    )
 
 
 def _tuned(seen: Evidence, service: Service, present: Deployment, options: Options) -> Proposal | Skip:
@@ -95,7 +86,7 @@ def _tuned(seen: Evidence, service: Service, present: Deployment, options: Optio
 
 def _smaller(seen: Evidence, service: Service, present: Deployment, spike: float, options: Options) -> Proposal | Skip:
     """Return smaller chunks if prompts interrupt decoding: only prompts longer than the proposed chunk do."""
-    prompt = _computed_prompt(seen)
+    prompt = computed_prompt(seen)
     chunk = max(options.small, present.max_num_seqs or 1)  # a step holds a token of each running request
     if prompt <= chunk:
         return skip(
@@ -117,7 +108,7 @@ def _larger(seen: Evidence, service: Service, present: Deployment, waiting: floa
     """Return a larger token budget if prompts wait for one, and not for the batch limit or the KV cache."""
     budget = present.max_num_batched_tokens or 0
     limit = (present.max_num_seqs or 0) * len(service.deployments)
-    running, prompt = seen.running.p95, _computed_prompt(seen)
+    running, prompt = seen.running.p95, computed_prompt(seen)
     if not limit or running >= options.at_limit * limit:
         position = (
             f"at or above {options.at_limit:.0%} of its limit of {limit}" if limit else "and its limit is not known"
@@ -136,9 +127,3 @@ def _larger(seen: Evidence, service: Service, present: Deployment, waiting: floa
         return skip("chunks-large", f"its steps compute {budget:,} tokens already, {options.large:,} or more")
     changed = service.but(max_num_batched_tokens=min(2 * budget, options.large))
     return propose(changed, risk="latency", effort="medium", excludes=("batch-limit",))
-
-
-def _computed_prompt(seen: Evidence) -> float:
-    """Return the uncached tokens of a long prompt (p95)."""
-    cached = seen.cached_share.mean if seen.has("cached_share") else 0.0
-    return seen.prompt_len.p95 * (1 - cached)

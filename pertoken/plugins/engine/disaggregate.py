@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import CATALOG
+from pertoken.plugins.common import CATALOG, replicas_differ
 from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "trtllm", "dynamo-trtllm")
@@ -58,10 +58,8 @@ def disaggregate(
     device = market.accelerator(present.accelerator)
     peak = device.peak_flops(present.weight_dtype or "bf16") if device is not None else None
     roles = {deployment.role for deployment in service.deployments} - {None, "both"}
-    alike = {
-        (deployment.model, deployment.engine, deployment.accelerator, deployment.weight_dtype, deployment.tp)
-        for deployment in service.deployments
-    }
+    words = "model, engine, device, weights or ranks"
+    differing = replicas_differ(service, words, "model", "engine", "accelerator", "weight_dtype", "tp")
     if roles:
         yield skip(
             "split-already",
@@ -73,8 +71,8 @@ def disaggregate(
             f"it has {counted(replicas, 'replica')} on {counted(devices, 'device')} of {counted(len(hosts), 'host')}: "
             f"below {options.min_devices} devices and two hosts, one role idles",
         )
-    elif len(alike) > 1:
-        yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device, weights or ranks")
+    elif differing:
+        yield differing
     elif present.engine not in ENGINES:
         yield skip("engine-cannot", f"{present.engine} cannot transfer the KV cache between its {replicas} replicas")
     elif busy <= 0:

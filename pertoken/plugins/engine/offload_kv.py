@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.common import replicas_differ
 from pertoken.rule import Evidence, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 GIB = 2**30
@@ -64,8 +65,9 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
             f'isolation = "tenant": the tenants of its {counted(len(others) + 1, "replica")} must not share a cache',
         )
         return
-    if any(_comparable(deployment) != _comparable(present) for deployment in others):
-        yield skip("replicas-differ", f"its {len(others) + 1} replicas differ in model, engine, caching or offload")
+    knobs = ("model", "engine", "enable_prefix_caching", "kv_offload_bytes", "weight_dtype")
+    if refusal := replicas_differ(service, "model, engine, caching or offload", *knobs):
+        yield refusal
         return
     if present.engine not in ENGINES:
         yield skip(
@@ -106,13 +108,6 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         yield skip("host-memory-short", f"its host has {size} GiB per replica to spare, below {options.min_gib:g}")
         return
     yield propose(service.but(kv_offload_bytes=size * GIB), risk="latency", effort="medium")
-
-
-def _comparable(deployment: object) -> tuple[object, ...]:
-    return tuple(
-        getattr(deployment, name)
-        for name in ("model", "engine", "enable_prefix_caching", "kv_offload_bytes", "weight_dtype")
-    )
 
 
 def _kept_s(seen: Evidence) -> float:

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, FP8_KV, SIXTEEN_BIT_OR_MORE, stores_kv_in_fp8
+from pertoken.plugins.common import (
+    DOCTOR,
+    FP8_KV,
+    SIXTEEN_BIT_OR_MORE,
+    not_in_catalog,
+    replicas_differ,
+    stores_kv_in_fp8,
+)
 from pertoken.rule import (
     Deployment,
     Evidence,
@@ -56,14 +63,9 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
     5. (unverified) The settings of TensorRT-LLM and LMDeploy: verify them in your version.
     """
     present, *others = service.deployments
-    alike = (present.model, present.engine, present.accelerator, present.weight_dtype, present.kv_dtype)
-    if any(
-        (deployment.model, deployment.engine, deployment.accelerator, deployment.weight_dtype, deployment.kv_dtype)
-        != alike
-        for deployment in others
-    ):
-        reason = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or KV cache"
-        yield skip("replicas-differ", reason)
+    words = "model, engine, accelerator, weights or KV cache"
+    if refusal := replicas_differ(service, words, "model", "engine", "accelerator", "weight_dtype", "kv_dtype"):
+        yield refusal
         return
     dtype = _format(present, market)
     if isinstance(dtype, Skip):
@@ -108,8 +110,7 @@ def _format(deployment: Deployment, market: Market) -> str | Skip:
         return skip("engine-cannot", f"{deployment.engine} has no known setting that stores the KV cache in 8 bits")
     device = market.accelerator(deployment.accelerator)
     if device is None:
-        name = deployment.accelerator or "its device"
-        return skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
+        return not_in_catalog(deployment, "which formats it computes in is not known")
     if not stores_kv_in_fp8(deployment.engine, device):
         capability = f" ({device.compute_capability})" if device.compute_capability else ""
         return skip(

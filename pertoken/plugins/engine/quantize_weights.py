@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, FILE_FORMATS, SIXTEEN_BIT_OR_MORE, encoder_refusal, smaller_formats
+from pertoken.plugins.common import (
+    DOCTOR,
+    FILE_FORMATS,
+    SIXTEEN_BIT_OR_MORE,
+    encoder_refusal,
+    not_in_catalog,
+    replicas_differ,
+    smaller_formats,
+)
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 
@@ -39,22 +47,10 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield refusal
         return
     running = seen.running.mean
-    present, *others = service.deployments
-    alike = (present.model, present.engine, present.accelerator, present.weight_dtype, present.tp, present.pp)
-    if any(
-        (
-            deployment.model,
-            deployment.engine,
-            deployment.accelerator,
-            deployment.weight_dtype,
-            deployment.tp,
-            deployment.pp,
-        )
-        != alike
-        for deployment in others
-    ):
-        differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or ranks"
-        yield skip("replicas-differ", differing)
+    present = service.deployments[0]
+    words = "model, engine, accelerator, weights or ranks"
+    if refusal := replicas_differ(service, words, "model", "engine", "accelerator", "weight_dtype", "tp", "pp"):
+        yield refusal
         return
     if present.weight_dtype is None:
         yield skip("dtype-unknown", f"the dtype of its weights is not known: {DOCTOR}")
@@ -68,8 +64,7 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
             yield propose(service.but(weight_dtype=dtype), risk="quality", effort="medium")
         return
     if device is None:
-        name = present.accelerator or "its device"
-        yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
+        yield not_in_catalog(present, "which formats it computes in is not known")
         return
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
     computed = smaller_formats(present.engine, device, few=per_device <= options.few_running)
@@ -92,5 +87,5 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
             ranks //= 2
         for layout in layouts:
             yield propose(layout, risk="quality", effort="medium")
-            if others:
+            if len(service.deployments) > 1:
                 yield propose(layout.resized(), risk="quality", effort="medium")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import CATALOG, alike
+from pertoken.plugins.common import CATALOG, alike, missed_objective, not_in_catalog
 from pertoken.rule import (
     Accelerator,
     Deployment,
@@ -78,10 +78,7 @@ def right_size_parallelism(
         return
     device = market.accelerator(present.accelerator)
     if device is None:
-        yield skip(
-            "device-unknown",
-            f"{present.accelerator or 'its device'} is not in the catalog: which layouts fit is not known",
-        )
+        yield not_in_catalog(present, "which layouts fit is not known")
         return
     ranks = present.tp or 0
     if ranks * (present.pp or 1) * (present.dp or 1) <= 1:
@@ -97,8 +94,8 @@ def right_size_parallelism(
             f"{present.engine} spreads a model over its {len(present.device_ids)} devices automatically",
         )
         return
-    if refusal := _missed(seen, service):
-        yield refusal
+    if missed := missed_objective(seen, service, figures=("TPOT",)):
+        yield skip("slo-missed", missed)
         return
     fewest = market.fewest_ranks(present.model, present.weight_dtype, device, present.pp or 1)
     if fewest is None:
@@ -145,11 +142,3 @@ def _slow_link(fleet: Fleet, deployment: Deployment, device: Accelerator, option
     """Return whether its devices communicate over PCIe or a network, as drivers report or else as listed."""
     link = fleet.slowest_link(deployment.device_ids)
     return link != "nvlink" if link else (device.interconnect_bytes_per_s or 0) <= 1e9 * options.slow_link_gb_s
-
-
-def _missed(seen: Evidence, service: Service) -> Skip | None:
-    limit_ms = service.slo.tpot_p95_ms
-    if limit_ms is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 > limit_ms:
-        reason = f"its TPOT is already {1000 * seen.tpot_s.p95:.0f} ms (p95), above its objective of {limit_ms:.0f} ms"
-        return skip("slo-missed", reason)
-    return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import encoder_refusal
+from pertoken.plugins.common import encoder_refusal, not_in_catalog, replicas_differ
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 METHODS = {
@@ -81,14 +81,10 @@ def speculative_decoding(
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
-    present, *others = service.deployments
-    alike = (present.model, present.engine, present.accelerator, present.num_speculative_tokens)
-    if any(
-        (deployment.model, deployment.engine, deployment.accelerator, deployment.num_speculative_tokens) != alike
-        for deployment in others
-    ):
-        differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator or drafted tokens"
-        yield skip("replicas-differ", differing)
+    present = service.deployments[0]
+    words = "model, engine, accelerator or drafted tokens"
+    if refusal := replicas_differ(service, words, "model", "engine", "accelerator", "num_speculative_tokens"):
+        yield refusal
         return
     running = seen.running.mean
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
@@ -111,9 +107,7 @@ def speculative_decoding(
         )
         return
     if market.accelerator(present.accelerator) is None:
-        yield skip(
-            "device-unknown", f"{present.accelerator or 'its device'} is not in the catalog: spare FLOPs are not known"
-        )
+        yield not_in_catalog(present, "spare FLOPs are not known")
         return
     waiting = seen.waiting.p95 if seen.has("waiting") else 0.0
     mtp = market.multi_token_prediction(present.engine, present.model)

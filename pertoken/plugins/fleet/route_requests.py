@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pertoken.plugins.common import CATALOG, DOCTOR, smaller_models
 from pertoken.rule import (
@@ -98,7 +97,7 @@ def _by_difficulty(seen: Evidence, service: Service, fleet: Fleet, market: Marke
         )
         hint = DOCTOR if device and present.weight_dtype is None else CATALOG
         return skip("layout-unknown", f"the ranks that {smaller[0].name} needs on {layout_words} are not known: {hint}")
-    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(present, name) is not None}
+    layout = {name: 1 for name in ("pp", "dp") if getattr(present, name) is not None}
     small = present.but(model=smaller[0], tp=ranks, **layout)
     share = options.planned_share if options.easy_share is None else options.easy_share
     source = None if options.easy_share is None else "as [rules.route-requests] states"

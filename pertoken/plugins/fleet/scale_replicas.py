@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import alike
+from pertoken.plugins.common import alike, missed_objective
 from pertoken.rule import Evidence, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 
@@ -66,8 +66,8 @@ def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None
         return skip("observed-briefly", f"only {observed_h:.1f} of {options.observed_h:g} h were observed")
     if busy <= 0:
         return skip("no-load", "it was busy 0 % of the time (p95): a schedule or releasing it saves more")
-    if refusal := _missed_objective(seen, service):
-        return refusal
+    if missed := missed_objective(seen, service):
+        return skip("slo-missed", missed)
     if seen.waiting.p95 >= options.queue:
         reason = f"{seen.waiting.p95:.1f} requests wait (p95), {options.queue:g} or more: none can be spared"
         return skip("requests-wait", reason)
@@ -93,17 +93,4 @@ def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None
             f"its KV caches are {seen.kv_use.p95:.0%} full (p95), at or above {options.kv_room:.0%}: the requests of "
             "another replica may not fit",
         )
-    return None
-
-
-def _missed_objective(seen: Evidence, service: Service) -> Skip | None:
-    for name, series, limit_ms in (
-        ("TTFT", "ttft_s", service.slo.ttft_p95_ms),
-        ("TPOT", "tpot_s", service.slo.tpot_p95_ms),
-    ):
-        if limit_ms is not None and seen.has(series):
-            measured_ms = 1000 * getattr(seen, series).p95
-            if measured_ms > limit_ms:
-                reason = f"its {name} is already {measured_ms:.0f} ms (p95), above its objective of {limit_ms:.0f} ms"
-                return skip("slo-missed", reason)
     return None

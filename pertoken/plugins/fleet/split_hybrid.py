@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pertoken.plugins.common import smaller_models
 from pertoken.rule import (
@@ -77,7 +76,7 @@ def split_hybrid(
         return
     present = service.deployments[0]
     small, name, dtype = placed
-    layout: dict[str, Any] = {name: 1 for name in ("tp", "pp", "dp") if getattr(present, name) is not None}
+    layout = {name: 1 for name in ("tp", "pp", "dp") if getattr(present, name) is not None}
     edge = present.but(model=small, weight_dtype=dtype, **layout).on(Placement(accelerator=name, purchase="on_demand"))
     share = options.planned_share if options.edge_share is None else options.edge_share
     source = None if options.edge_share is None else "as [rules.split-hybrid] states"

@@ -3,9 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-from pertoken.plugins.common import CATALOG, SIXTEEN_BIT_OR_MORE, encoder_refusal, smaller_formats, stores_kv_in_fp8
+from pertoken.plugins.common import (
+    CATALOG,
+    SIXTEEN_BIT_OR_MORE,
+    encoder_refusal,
+    not_in_catalog,
+    replicas_differ,
+    smaller_formats,
+    stores_kv_in_fp8,
+)
 from pertoken.rule import (
     WEIGHT_BYTES,
     Accelerator,
@@ -70,26 +77,21 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         yield refusal
         return
     generated_tok_s = seen.generated_tok_s.p95
-    present, *others = service.deployments
+    present = service.deployments[0]
     present_accelerator = market.accelerator(present.accelerator)
     committed = {
         purchase for deployment in service.deployments if (purchase := deployment.placement.purchase) in COMMITTED
     }
-    alike = (present.model, present.accelerator, present.weight_dtype, present.tp, present.pp)
-    if any(
-        (deployment.model, deployment.accelerator, deployment.weight_dtype, deployment.tp, deployment.pp) != alike
-        for deployment in others
-    ):
-        differing = f"its {len(others) + 1} replicas differ in model, accelerator, weights or ranks"
-        yield skip("replicas-differ", differing)
+    words = "model, accelerator, weights or ranks"
+    if differing := replicas_differ(service, words, "model", "accelerator", "weight_dtype", "tp", "pp"):
+        yield differing
         return
     if generated_tok_s <= 0:
         reason = "it generated 0 tokens/s (p95) in the window: releasing its hosts saves more than moving them"
         yield skip("no-load", reason)
         return
     if present_accelerator is None:
-        name = present.accelerator or "its device"
-        yield skip("device-unknown", f"{name} is not in the catalog: it cannot be compared")
+        yield not_in_catalog(present, "it cannot be compared")
         return
     if committed:
         paid = " and ".join(sorted(map(str, committed)))
@@ -171,7 +173,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
 def _onto_cpus(service: Service, market: Market) -> Iterator[Proposal]:
     """Yield a move to each kind of CPUs with an offer, under each engine and format that were measured there."""
     present = service.deployments[0]
-    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(present, name) not in (None, 1)}
+    layout = {name: 1 for name in ("pp", "dp") if getattr(present, name) not in (None, 1)}
     for cpus in market.measured:
         if cpus.name == present.accelerator or not market.offers(cpus.name):
             continue

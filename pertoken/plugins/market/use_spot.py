@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.common import missed_objective
 from pertoken.rule import (
     Evidence,
     Fleet,
@@ -75,7 +76,7 @@ def use_spot(
         yield skip("device-unknown", f"{names} is not in the catalog: no spot offer can be compared")
     elif busy <= 0:
         yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
-    elif (missed := _missed(seen, service)) is not None:
+    elif missed := missed_objective(seen, service, "is"):
         yield skip("slo-missed", f"{missed}: reclaimed replicas would make it worse")
     elif waiting >= options.queue:
         yield skip("saturated", f"{waiting:.1f} requests wait (p95): it has no replica to lose")
@@ -95,16 +96,6 @@ def use_spot(
 
 def _instances(fleet: Fleet) -> dict[str, int]:
     return {commitment.instance_type: commitment.count for commitment in fleet.commitments}
-
-
-def _missed(seen: Evidence, service: Service) -> str | None:
-    """Return which objective of the service is missed, with figures; None if none is missed, set or measured."""
-    slo = service.slo
-    if slo.ttft_p95_ms is not None and seen.has("ttft_s") and 1000 * seen.ttft_s.p95 > slo.ttft_p95_ms:
-        return f"its TTFT is {1000 * seen.ttft_s.p95:.0f} ms (p95), above its objective of {slo.ttft_p95_ms:.0f} ms"
-    if slo.tpot_p95_ms is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 > slo.tpot_p95_ms:
-        return f"its TPOT is {1000 * seen.tpot_s.p95:.0f} ms (p95), above its objective of {slo.tpot_p95_ms:.0f} ms"
-    return None
 
 
 def _discount(placement: Placement, market: Market) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, MODEL_RULES, fewest_ranks, refusal, replaced
+from pertoken.plugins.common import DOCTOR, MODEL_RULES, fewest_ranks, not_in_catalog, refusal, replaced
 from pertoken.rule import Evidence, Market, Model, Proposal, Service, Skip, option, propose, rule, skip
 
 MAX_MODELS = 3
@@ -68,8 +68,7 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
         yield skip("small", f"{dense.name} has {total / 1e9:.3g}B parameters, below {options.min_params / 1e9:.3g}B")
         return
     if market.accelerator(present.accelerator) is None:
-        name = present.accelerator or "its device"
-        yield skip("device-unknown", f"{name} is not in the catalog: the devices that a MoE model needs are not known")
+        yield not_in_catalog(present, "the devices that a MoE model needs are not known")
         return
     if present.weight_dtype is None:
         yield skip(

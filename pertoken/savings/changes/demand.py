@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
@@ -37,7 +36,7 @@ from pertoken.savings.slo import Verdict, unchanged
 from pertoken.savings.speed import Speed, speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
-from pertoken.state.service import EDITABLE, HOURS_OF_WEEK, Demand, Quantity, Schedule, Service
+from pertoken.state.service import EDITABLE, HOURS_OF_WEEK, Demand, Schedule, Service
 from pertoken.units import HOURS_PER_MONTH, counted
 
 STEPS = 50
@@ -194,12 +193,13 @@ def _utilization(utilization: float | Abstained) -> float:
 
 
 def _between(present_demand: Demand, after: Demand, names: Sequence[str], share: float) -> Demand:
-    changed: dict[str, Any] = {}
+    demand = present_demand
     for name in names:
-        new = getattr(after, name)
-        old = getattr(present_demand, name) or Quantity(0.0, new.provenance)
-        changed[name] = Quantity(old.value + share * (new.value - old.value), new.provenance, new.source)
-    return replace(present_demand, **changed)
+        new, old = getattr(after, name), getattr(present_demand, name)
+        start = 0.0 if old is None else old.value
+        quantity = replace(new, value=start + share * (new.value - start))
+        demand = replace(demand, **{name: quantity})
+    return demand
 
 
 def _shown(demand: Demand, name: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from pertoken.savings.outcome import (
 )
 from pertoken.savings.placing import NotPlaced, Placed, place
 from pertoken.savings.sizing import objectives
-from pertoken.savings.slo import NOT_WORSE, Verdict, judged, times, unchanged, worst_of
+from pertoken.savings.slo import NOT_WORSE, Verdict, judged, times, unchanged, with_figures, worst_of
 from pertoken.savings.speed import Speed, calibrated, doubt
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.fleet import Fleet
@@ -183,8 +183,8 @@ def _verdict(
         if stretch <= NOT_WORSE:
             verdicts.append(unchanged(measured, slo))
         else:
-            longer: dict[str, Any] = {name: times(at, (stretch,) * 3) for name, at in measured.items()}
-            verdicts.append(judged(Latency(**longer), measured, slo))
+            longer = {name: times(figure, (stretch,) * 3) for name, figure in measured.items()}
+            verdicts.append(judged(with_figures(Latency(), longer), measured, slo))
     return worst_of(verdicts)
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.fast_rows import Query, Row, SqlRow, fetch, named_tuples
+from pertoken.store.query.fast_rows import Query, Row, fetch, named_tuples
 from pertoken.store.query.rollups import RollupRow, Segment, Segments, between, column, scaled, whole
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import GATEWAY
@@ -276,30 +276,40 @@ MONDAY_S = 4 * 86_400
 """1970-01-05, the first Monday of the epoch."""
 
 
-def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Sequence[SqlRow]:
-    """Return (device, start of the week, millijoules, milliseconds in which they were measured, sum and number of power
-    samples in milliwatts), oldest first.
+class EnergyWeek(NamedTuple):
+    """Energy of a device in one week, which begins on Monday 00:00 UTC."""
 
-    Energy is that of the device's counter, else of its power over time. Weeks begin on Monday 00:00 UTC.
-    """
+    device_id: int
+    start_ts: int
+    energy_mj: int
+    """Of the device's counter, else of its power over time."""
+    measured_ms: int
+    """Time in which it was measured."""
+    power_mw_sum: int
+    power_samples: int
+
+
+def weekly_energy(connection: Connection, device_ids: Collection[int]) -> list[EnergyWeek]:
+    """Return the energy of devices by week, oldest first."""
     hours = t.device_rollup[HOUR]
     energy = func.coalesce(hours.c.energy_counter_mj, hours.c.energy_integral_mj)
     week = _week(hours.c.ts)
     sampled = func.coalesce(hours.c.power_mw_n, hours.c.samples)  # NULL: every sample had a value
-    measured_ms = func.sum(case((energy.is_not(None), hours.c.duration_ms), else_=0))
-    return connection.execute(
+    sums = (
+        energy,
+        case((energy.is_not(None), hours.c.duration_ms)),
+        hours.c.power_mw_sum,
+        case((hours.c.power_mw_sum.is_not(None), sampled)),
+    )
+    query = (
         select(
-            hours.c.device_id,
-            week,
-            func.sum(energy),
-            measured_ms,
-            func.sum(hours.c.power_mw_sum),
-            func.sum(case((hours.c.power_mw_sum.is_not(None), sampled))),
+            hours.c.device_id, week, *(func.coalesce(_sum(values), 0).label(f"sum{n}") for n, values in enumerate(sums))
         )
         .where(hours.c.device_id.in_(list(device_ids)))
         .group_by(hours.c.device_id, week)
         .order_by(hours.c.device_id, week)
-    ).all()
+    )
+    return named_tuples(connection, query, EnergyWeek)
 
 
 _EPOCHS = (
@@ -347,16 +357,26 @@ def tenant_counters(connection: Connection, segment: Segment) -> list[TenantCoun
     return named_tuples(connection, query.group_by(own.engine_id, of.ts, of.metric), TenantCounter)
 
 
-def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> Sequence[SqlRow]:
-    """Return (host, start of the week, millijoules at the plug, milliseconds of their measurement), oldest first."""
+class PlugWeek(NamedTuple):
+    """Energy of a server at its plug in one week, which begins on Monday 00:00 UTC."""
+
+    host_id: int
+    start_ts: int
+    energy_mj: int
+    measured_ms: int
+
+
+def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> list[PlugWeek]:
+    """Return the energy of servers at the plug in the weeks of their measurement, oldest first."""
     hours = t.host_rollup[HOUR]
     week = _week(hours.c.ts)
-    return connection.execute(
-        select(hours.c.host_id, week, func.sum(hours.c.plug_mj), func.sum(hours.c.plug_ms))
+    query = (
+        select(hours.c.host_id, week, _sum(hours.c.plug_mj).label("energy"), _sum(hours.c.plug_ms).label("measured"))
         .where(hours.c.host_id.in_(list(host_ids)), hours.c.plug_ms > 0)
         .group_by(hours.c.host_id, week)
         .order_by(hours.c.host_id, week)
-    ).all()
+    )
+    return named_tuples(connection, query, PlugWeek)
 
 
 def _week(ts: Any) -> Any:

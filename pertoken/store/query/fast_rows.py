@@ -4,18 +4,15 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache, partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Generic, TypeVar, overload
 
 from sqlalchemy import Connection, Dialect, Executable, Select, SelectBase
-from sqlalchemy import Row as SqlAlchemyRow
 from sqlalchemy.exc import DatabaseError
 
 from pertoken.store.connect.sqlite import driver
 
 Row = TypeVar("Row", bound="tuple[object, ...]")
-Query = Select[*tuple[Any, ...]]
-SqlRow = SqlAlchemyRow[*tuple[Any, ...]]
-"""Row as SQLAlchemy makes it. It knows no types of columns of a `Table`."""
+Query = Select[*tuple[object, ...]]
 Values = Mapping[str, object]
 Names = tuple[str, ...]
 _NOTHING: Values = {}

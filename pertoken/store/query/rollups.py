@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
-    ColumnElement,
     CompoundSelect,
     Connection,
     Table,
@@ -25,7 +24,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.fast_rows import Query, SqlRow, fetch, named_tuples
+from pertoken.store.query.fast_rows import Query, fetch, named_tuples
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import OTHER
 from pertoken.store.schema.telemetry import HOUR, MINUTE, busy_provenance
@@ -346,17 +345,12 @@ def histogram_slices(
 def happenings(connection: Connection, until: int) -> list[tuple[int, str]]:
     """Return (ts, message) of the newest `HAPPENINGS` events and starts of epochs up to `until`, in no order."""
     event, epoch, served = t.event.c, t.epoch.c, t.deployment.c
-    events = select(event.ts, event.message).where(event.ts <= until)
-    epochs = select(epoch.start_ts.label("ts"), served.served_model, epoch.epoch_id, epoch.deployment_id)
-    epochs = epochs.join(t.deployment, served.deployment_id == epoch.deployment_id).where(epoch.start_ts <= until)
-    return [
-        *((row.ts, row.message) for row in _newest(connection, events, event.ts)),
-        *((row.ts, f"{row.served_model}: an epoch began") for row in _newest(connection, epochs, epoch.start_ts)),
-    ]
-
-
-def _newest(connection: Connection, query: Query, ts: ColumnElement[int]) -> Sequence[SqlRow]:
-    return connection.execute(query.order_by(ts.desc()).limit(HAPPENINGS)).all()
+    events = select(event.ts, event.message).where(event.ts <= until).order_by(event.ts.desc())
+    epochs = select(epoch.start_ts, served.served_model).join(t.deployment, served.deployment_id == epoch.deployment_id)
+    epochs = epochs.where(epoch.start_ts <= until).order_by(epoch.start_ts.desc())
+    happenings = [(ts, message) for ts, message in connection.execute(events.limit(HAPPENINGS))]
+    began = connection.execute(epochs.limit(HAPPENINGS))
+    return happenings + [(start_ts, f"{served_model}: an epoch began") for start_ts, served_model in began]
 
 
 def _slice(ts: Any, slice_s: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import plotext as plot
 from rich.segment import Segment
@@ -19,13 +19,13 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from pertoken.text.course import (
+    MARKS_TITLE,
     Panel,
     advice_line,
     busy_line,
     dollar_lines,
     gap_lines,
     mark_lines,
-    marks_title,
     panels,
     proposals_for,
     runs,
@@ -40,8 +40,11 @@ from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.layout import PlainText
 
 if TYPE_CHECKING:
+    from pertoken.costs.report.lines import DeploymentLine, HostUse
     from pertoken.proof.recommendation import Recommendation
     from pertoken.window.course import Course, Subject
+
+    Line = DeploymentLine | HostUse
 
 
 _READING = "Reading its history…"
@@ -51,7 +54,7 @@ _GONE = "It no longer exists: esc goes back."
 class CoursePage(SheetPage):
     """Page of the `subject` that `about` set last. It is made once, because its widgets take as long as its figures."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = (
+    FOOTER = (
         *("fleet", "savings", "open", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
     )
 
@@ -62,10 +65,10 @@ class CoursePage(SheetPage):
 
     def __init__(self, view: Callable[[], View]) -> None:
         super().__init__(view, "Service", lambda _: None, lambda view: view.reading.fleet, windowed=True)
-        self._line: Callable[[View], Any] = lambda _: None
+        self._line: Callable[[View], Line | None] = lambda _: None
 
     def about(
-        self, heading: str, subject: Subject, sheet: Callable[[View], Sheet | None], line: Callable[[View], Any]
+        self, heading: str, subject: Subject, sheet: Callable[[View], Sheet | None], line: Callable[[View], Line | None]
     ) -> None:
         """Set the subject.
 
@@ -77,7 +80,6 @@ class CoursePage(SheetPage):
 
     def body(self) -> ComposeResult:
         """Yield dollars, plots, marks and facts in one column that scrolls."""
-
         with VerticalScroll():
             yield PlainText(id="subject")
             yield PlainText(id="dollars")
@@ -92,17 +94,16 @@ class CoursePage(SheetPage):
 
     @property
     def _usd_per_kwh(self) -> float | None:
-        options = getattr(self.app, "options", Options())
+        options: Options = getattr(self.app, "options", Options())
         return options.usd_per_kwh
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return the reading of the history; until it arrives, that of the fleet."""
         course = view.reading.course
         return view.reading.fleet if course.value is None and course.error is None else course
 
     def show(self, view: View) -> None:
         """Show the subject as the view has it."""
-
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
         title = self.query_one("#subject", PlainText)
         title.update(_GONE if line is None else title_line(line))
@@ -123,7 +124,7 @@ class CoursePage(SheetPage):
         marks = self.query_one("#marks", PlainText)
         lines = () if course is None else mark_lines(course)
         marks.display = bool(lines)
-        marks.update("\n".join((marks_title(), *lines)))
+        marks.update("\n".join((MARKS_TITLE, *lines)))
         self.draw(sheet or ())
 
     def _proposals(self, view: View) -> Sequence[Recommendation]:
@@ -150,8 +151,8 @@ class CoursePage(SheetPage):
 
     def _course(self, view: View) -> Course | None:
         """Return the history of this subject; None while the view has that of another page."""
-        read = view.reading.course
-        return read.value if read.query is not None and read.query.subject == self.subject else None
+        course = view.reading.course
+        return course.value if course.query is not None and course.query.subject == self.subject else None
 
 
 _MARKERS = ("hd", "·", "x")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -34,7 +35,7 @@ _GONE = "It no longer exists: esc goes back."
 _ASK = "Set an assumption to another value: NUMBER=VALUE, such as 1=1.5. An empty line restores what was measured."
 
 
-def advice_part(view: View) -> Read[Any]:
+def advice_part(view: View) -> Read[object]:
     """Return the reading of the advice, which these pages show."""
     return view.reading.advice
 
@@ -43,7 +44,7 @@ def current_advice(shown: Recommendation) -> Callable[[View], Recommendation | N
     """Return a function that finds a recommendation in a view, whatever its state is by then."""
 
     def current(view: View) -> Recommendation | None:
-        advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
+        advice = view.reading.advice.value or ()
         return next((row for row in advice if row.recommendation_id == shown.recommendation_id), None)
 
     return current
@@ -58,26 +59,15 @@ def detail_of(view: View, recommendation: Recommendation) -> Detail | None:
 class AdvicePage(CommandPage):
     """Details of one recommendation, with the keys of its decisions."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = (
-        "back",
-        "accept",
-        "snooze",
-        "dismiss",
-        "copy",
-        "copy_all",
-        "assume",
-        "keys",
-        "quit",
-    )
-    OWN: ClassVar[frozenset[str]] = frozenset({*DECISIONS, "copy", "copy_all", "assume"})
+    FOOTER = ("back", "accept", "snooze", "dismiss", "copy", "copy_all", "assume", "keys", "quit")
+    OWN = frozenset({*DECISIONS, "copy", "copy_all", "assume"})
 
+    @dataclass
     class Opened(Message):
         """The detail of a recommendation has to be computed; `values` replaces some assumptions, by name."""
 
-        def __init__(self, recommendation: Recommendation, values: Mapping[str, float]) -> None:
-            super().__init__()
-            self.recommendation = recommendation
-            self.values = values
+        recommendation: Recommendation
+        values: Mapping[str, float]
 
     def __init__(self, view: Callable[[], View], heading: str, line: Callable[[View], Recommendation | None]) -> None:
         self.line = line
@@ -190,16 +180,15 @@ def numbers(text: str, names: Sequence[str]) -> dict[str, float] | str:
 class DecisionPage(SheetPage):
     """Confirmation of a decision: enter stores it, escape goes back."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = ("open", "back")
+    FOOTER = ("open", "back")
     WORDS: ClassVar[Mapping[str, str]] = {"open": "Confirm"}
 
+    @dataclass
     class Confirmed(Message):
         """A person confirmed the decision."""
 
-        def __init__(self, recommendation: Recommendation, decision: str) -> None:
-            super().__init__()
-            self.recommendation = recommendation
-            self.decision = decision
+        recommendation: Recommendation
+        decision: str
 
     def __init__(self, view: Callable[[], View], recommendation: Recommendation, decision: str) -> None:
         self._recommendation, self._decision = recommendation, decision

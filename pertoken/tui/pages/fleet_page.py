@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from operator import is_not
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -52,9 +53,12 @@ from pertoken.tui.widgets.table import Rows
 from pertoken.units import NANO_USD
 
 if TYPE_CHECKING:
+    from pertoken.costs.spend import SpendLine
     from pertoken.text.columns import Column
     from pertoken.tui.pages.course_page import CoursePage
     from pertoken.window.course import Subject
+
+    FleetRow = DeploymentLine | DeviceLine | HostUse | SpendLine
 
 
 _EVENTS = 3
@@ -71,21 +75,18 @@ _KEYS: dict[str, Callable[[Any], Hashable]] = {
 """Function that returns the identity of a line, by the id of its table, from the topmost table down."""
 
 
-class FleetPage(ListPage):
+class FleetPage(ListPage["FleetRow"]):
     """Screen 1."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = (
-        *("savings", "plan", "rules", "open", "filter", "group", "narrow", "widen", "keys", "quit"),
-    )
-    OWN: ClassVar[frozenset[str]] = frozenset({"group", "price"})
+    FOOTER = ("savings", "plan", "rules", "open", "filter", "group", "narrow", "widen", "keys", "quit")
+    OWN = frozenset({"group", "price"})
 
+    @dataclass
     class Priced(Message):
         """A person entered a price: nano-USD for an hour of the device that `selector` names."""
 
-        def __init__(self, selector: str, nano_usd: int) -> None:
-            super().__init__()
-            self.selector = selector
-            self.nano_usd = nano_usd
+        selector: str
+        nano_usd: int
 
     def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
         super().__init__(view, heading, windowed)
@@ -153,9 +154,8 @@ class FleetPage(ListPage):
 
     def fill(self, view: View) -> None:
         """Fill figures, tables and notes from the report of the fleet."""
-        report = view.reading.fleet.value
+        reading, report = view.reading, view.reading.fleet.value
         assert report is not None
-        reading = view.reading
         self.set_class(not report.deployments, "-nothing-served")
         shown_plan = view.study.plan.value
         no_advice = reading.no_advice.value
@@ -182,13 +182,13 @@ class FleetPage(ListPage):
                 table.show(lines, columns[name](), late if name != "spend" else lambda _: False)
         self.query_one(Chart).show(partial(_generated, report))
         note = self.query_one("#group-note", PlainText)
-        note.update(group_note(self.group, reading.spend))
+        note.update(group_note(self.group, reading.spend.value, reading.spend.error))
         note.display = self.group != "service"
         ended = ended_line(report) if self.group == "service" else None
         self.query_one("#ended", Notices).show([] if ended is None else [ended])
-        notes = self.query_one("#notes", PlainText)
-        notes.update("\n".join(fleet_notes(report)))
-        notes.set_class(not fleet_notes(report), "-empty")
+        notes, lines_of_notes = self.query_one("#notes", PlainText), fleet_notes(report)
+        notes.update("\n".join(lines_of_notes))
+        notes.set_class(not lines_of_notes, "-empty")
 
     def _table(self, name: str) -> Rows[Any] | None:
         """Return a table, mounted at its first use; None while no group that was shown has it."""
@@ -272,7 +272,7 @@ class FleetPage(ListPage):
         examined = _findings(view, report)
         return (*notices_sheet(report), *((Section("This host, as examined", tuple(examined)),) if examined else ()))
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[FleetRow]:
         """Return the lines of a table; none if the current group does not show it. Ended engines are no rows."""
         report = view.reading.fleet.value
         if report is None or table not in _TABLES.get(self.group, ("spend",)):
@@ -284,35 +284,31 @@ class FleetPage(ListPage):
             return divided.lines if divided is not None and divided.by == self.group else ()
         return report.uses if table == "hosts" else report.devices
 
-    def heading_of(self, line: Any) -> str:
+    def heading_of(self, line: FleetRow | None) -> str:
         """Return the kind of a line."""
         return "Device" if isinstance(line, DeviceLine) else "Tenant" if self.group == "tenant" else "Owner"
 
-    def page_of(self, line: Callable[[View], Any]) -> Page:
+    def page_of(self, line: Callable[[View], FleetRow | None]) -> Page:
         """Return the page of a line; that of a service or host has plots."""
         from pertoken.window.course import Subject  # not needed for the first frame
 
         shown = line(self.view())
         if not isinstance(shown, DeploymentLine | HostUse):
             return super().page_of(line)
-        subject = (
-            Subject("host", shown.host.host_id)
-            if isinstance(shown, HostUse)
-            else Subject("deployment", shown.deployment_id)
-        )
-        return self.page_about(subject)
+        if isinstance(shown, HostUse):
+            return self.page_about(Subject("host", shown.host.host_id))
+        return self.page_about(Subject("deployment", shown.deployment_id))
 
     def page_about(self, subject: Subject) -> CoursePage:
         """Return the page of a host or deployment, with plots."""
-        of_host = subject.kind == "host"
-        current = partial(_host if of_host else _deployment, subject.id)
+        current = partial(_line_of, subject)
 
         def sheet(view: View) -> Sheet | None:
             shown = current(view)
             return None if shown is None else self.details(shown, view)
 
         page = self.course_page()
-        page.about("Host" if of_host else "Service", subject, sheet, current)
+        page.about("Host" if subject.kind == "host" else "Service", subject, sheet, current)
         return page
 
     def course_page(self) -> CoursePage:
@@ -324,7 +320,7 @@ class FleetPage(ListPage):
             self.app.install_screen(self._course_page, "course")
         return self._course_page
 
-    def details(self, line: Any, view: View) -> Sheet:
+    def details(self, line: FleetRow, view: View) -> Sheet:
         """Return the facts of a deployment, device, host, tenant or owner."""
         report = view.reading.fleet.value
         assert report is not None
@@ -346,17 +342,13 @@ def _generated(report: FleetReport) -> Sequence[float | None]:
     return [sum(rates) if (rates := [value for value in values if value is not None]) else None for values in slices]
 
 
-def _deployment(deployment_id: int, view: View) -> DeploymentLine | None:
-    report = view.reading.fleet.value
-    lines = () if report is None else report.deployments
-    return next((line for line in lines if line.deployment_id == deployment_id), None)
-
-
-def _host(host_id: int, view: View) -> HostUse | None:
+def _line_of(subject: Subject, view: View) -> DeploymentLine | HostUse | None:
     report = view.reading.fleet.value
     if report is None:
         return None
-    return next((report.uses[n] for n, host in enumerate(report.hosts) if host.host_id == host_id), None)
+    if subject.kind == "host":
+        return next((report.uses[n] for n, host in enumerate(report.hosts) if host.host_id == subject.id), None)
+    return next((line for line in report.deployments if line.deployment_id == subject.id), None)
 
 
 def _ended(view: View) -> Sheet | None:

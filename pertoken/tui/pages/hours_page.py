@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NONE = "No model was served in the last 24 hours: the fleet ({fleet}) shows what runs now."
 
 
-class HoursPage(ListPage):
+class HoursPage(ListPage[ModelHours]):
     """Table of models; `enter` opens the hours of one."""
 
     def lists(self) -> ComposeResult:
@@ -31,15 +31,15 @@ class HoursPage(ListPage):
         with Stack():
             yield Rows[ModelHours](lambda line: line.model, "models")
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return the reading of the hours."""
         return view.reading.hours
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[ModelHours]:
         """Return the models with their hours."""
         return view.reading.hours.value or ()
 
-    def details(self, line: Any, view: View) -> Sheet:
+    def details(self, line: ModelHours, view: View) -> Sheet:
         """Return the hours of one model."""
         return hours_sheet(line)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Generic, NamedTuple
 
 from textual.app import ComposeResult
 
 from pertoken.text.amounts import caption
-from pertoken.text.columns import Column, kept, nothing_matches, table
+from pertoken.text.columns import Column, L, kept, nothing_matches, table
 from pertoken.text.keys import with_keys
 from pertoken.text.sheet import Sheet
 from pertoken.text.words import literal_lines
@@ -21,7 +21,7 @@ from pertoken.tui.widgets.table import CursorLines, Rows
 _NO_SORT = "There is no row to sort."
 
 
-class ListPage(Page):
+class ListPage(Page, Generic[L]):
     """Page with tables, and an input line for a filter above the footer. Subclasses yield and fill the tables."""
 
     def body(self) -> ComposeResult:
@@ -68,15 +68,15 @@ class ListPage(Page):
     def fill(self, view: View) -> None:
         """Fill the tables from a view in which `part` has a value."""
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[L]:
         """Return the lines of the table with the id `table`."""
         return ()
 
-    def details(self, line: Any, view: View) -> Sheet:
+    def details(self, line: L, view: View) -> Sheet:
         """Return the facts of a line."""
         return ()
 
-    def rows(self) -> Rows[Any] | None:
+    def rows(self) -> Rows[L] | None:
         """Return the focused table if it has rows, else the first with rows; None without any."""
         shown = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
         ordered = sorted(shown, key=lambda table: table is not self.focused)
@@ -95,7 +95,7 @@ class ListPage(Page):
             )
         return super().cannot(action)
 
-    def heading_of(self, line: Any) -> str:
+    def heading_of(self, line: L | None) -> str:
         """Return the heading of the page of a line."""
         return self.heading
 
@@ -106,12 +106,12 @@ class ListPage(Page):
             return
         table, key = rows, rows.key(rows.selected)
 
-        def line(view: View) -> Any:
+        def line(view: View) -> L | None:
             return next((line for line in self.lines_of(table.id or "", view) if table.key(line) == key), None)
 
         self.app.push_screen(self.page_of(line))
 
-    def page_of(self, line: Callable[[View], Any]) -> Page:
+    def page_of(self, line: Callable[[View], L | None]) -> Page:
         """Return the page of a line; `line` returns it from a view, or None once it is gone."""
 
         def sheet(view: View) -> Sheet | None:
@@ -239,15 +239,15 @@ _COLUMNS: tuple[Column[_Line], ...] = (
 )
 
 
-class ColumnsPage(ListPage):
+class ColumnsPage(ListPage[_Line]):
     """List of the columns of `table`, each of which can be hidden or shown."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = ("toggle", "back", "keys", "quit")
+    FOOTER = ("toggle", "back", "keys", "quit")
     WORDS: ClassVar[Mapping[str, str]] = {"toggle": "Hide or show"}
-    OWN: ClassVar[frozenset[str]] = frozenset({"toggle"})
+    OWN = frozenset({"toggle"})
     late_s = None
 
-    def __init__(self, view: Callable[[], View], table: Rows[Any]) -> None:
+    def __init__(self, view: Callable[[], View], table: Rows[object]) -> None:
         super().__init__(view, "Columns", windowed=False)
         self._table = table
 
@@ -257,11 +257,11 @@ class ColumnsPage(ListPage):
         with Stack():
             yield Rows[_Line](lambda line: line.key, "columns")
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return a constant value: this page shows nothing that was read."""
         return Read(True, view.now_ts)
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[_Line]:
         """Return the columns, each with its state."""
         shown = self._table.shown_columns
         lines = []
@@ -308,5 +308,4 @@ class ColumnsPage(ListPage):
 
     def _selected(self) -> _Line | None:
         rows = self.rows()
-        selected: _Line | None = None if rows is None else rows.selected
-        return selected
+        return None if rows is None else rows.selected

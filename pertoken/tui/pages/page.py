@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual import events
@@ -98,7 +101,7 @@ class Page(Screen[None]):
         """Yield the widgets between banner and keys."""
         yield from ()
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return the part of the view that this page shows, with its time and error."""
         return view.reading.fleet
 
@@ -218,7 +221,7 @@ class Page(Screen[None]):
             else:
                 line.show(self.footer(view), self.WORDS)
 
-    def _title(self, view: View, part: Read[Any]) -> str:
+    def _title(self, view: View, part: Read[object]) -> str:
         if self.size.height < MIN_HEIGHT:
             state = "too small to show rows"
         elif view.paused:
@@ -245,7 +248,7 @@ class Page(Screen[None]):
         return " · ".join(filter(None, (f"pertoken  {self.heading}", *window, state, database)))
 
 
-def _time_of(view: View, part: Read[Any], windowed: bool) -> tuple[str, ...]:
+def _time_of(view: View, part: Read[object], windowed: bool) -> tuple[str, ...]:
     """Return the time that the figures describe; a window or time that is not read yet is added in parentheses."""
     query = part.query
     window_s = view.window_s if query is None else query.window_s
@@ -283,7 +286,7 @@ def next_stale_s(view: View) -> float | None:
     return min((left_s + _JUST_AFTER_S for left_s in stale_in_s if left_s >= 0), default=None)
 
 
-def _failure(part: Read[Any], now_ts: float) -> str:
+def _failure(part: Read[object], now_ts: float) -> str:
     shown = "Nothing could be read yet" if part.ts is None else f"These figures are from {ago(now_ts - part.ts)}"
     return f"{shown}: {literal(part.error or '')}"
 
@@ -341,7 +344,7 @@ class SheetPage(Page):
         view: Callable[[], View],
         heading: str,
         sheet: Callable[[View], Sheet | None],
-        part: Callable[[View], Read[Any]],
+        part: Callable[[View], Read[object]],
         windowed: bool = False,
         late_s: float | None = LATE_S,
     ) -> None:
@@ -356,7 +359,7 @@ class SheetPage(Page):
         with VerticalScroll():
             yield self._text
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return the part of the view that the sheet is made from."""
         return self._part(view)
 
@@ -397,12 +400,22 @@ class KeysPage(SheetPage):
         """Show the state of a page in the title."""
         self._under, self.late_s = page, page.late_s
 
-    def _part_under(self, view: View) -> Read[Any]:
+    def _part_under(self, view: View) -> Read[object]:
         return view.reading.fleet if self._under is None else self._under.part(view)
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now."""
         return "These are the keys: esc goes back." if action == "keys" else super().cannot(action)
+
+
+def write_new(folder: Path, name: str, suffix: str, text: str) -> Path:
+    """Write a new file and return its path; if the name exists, a number is added to it. Raises OSError."""
+    for number in itertools.count(1):
+        file = folder / f"{name}{'' if number == 1 else f'-{number}'}.{suffix}"
+        with suppress(FileExistsError), file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+            break
+    return file
 
 
 NO_COMMANDS = "This page has no command to copy."
@@ -414,7 +427,7 @@ class CommandPage(SheetPage):
     """Sheet page with commands. A subclass returns the commands that apply a change and those that undo it."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("savings", "plan", "back", "copy", "copy_all", "keys", "quit")
-    OWN: ClassVar[frozenset[str]] = frozenset({"copy", "copy_all"})
+    OWN = frozenset({"copy", "copy_all"})
     _next = 0
 
     def commands(self) -> tuple[Sequence[str], Sequence[str]]:

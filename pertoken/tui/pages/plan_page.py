@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -35,19 +35,18 @@ from pertoken.text.sheet import Sheet
 from pertoken.text.study import ShownPlan
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.page import CommandPage, Page
+from pertoken.tui.pages.page import CommandPage, Page, write_new
 from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.boxes import AskBox
 from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import Rows
 
 if TYPE_CHECKING:
-    from pertoken.advisor.plan.plan import Limits
+    from pertoken.advisor.plan.plan import LeftOut, Limits
     from pertoken.advisor.planning import PlanRequest
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(NamedTuple):
     suffix: str
     name: str
     use: str
@@ -65,12 +64,12 @@ _COLUMNS: tuple[Column[_Form], ...] = (
 )
 
 
-class ExportPage(ListPage):
+class ExportPage(ListPage[_Form]):
     """List of formats. `enter` writes a file into the folder that pertoken was started in, `y` copies the text."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = ("open", "back", "copy", "keys", "quit")
+    FOOTER = ("open", "back", "copy", "keys", "quit")
     WORDS: ClassVar[Mapping[str, str]] = {"open": "Write"}
-    OWN: ClassVar[frozenset[str]] = frozenset({"copy"})
+    OWN = frozenset({"copy"})
     late_s = None
 
     def __init__(self, view: Callable[[], View], heading: str, shown: ShownPlan) -> None:
@@ -83,11 +82,11 @@ class ExportPage(ListPage):
         with Stack():
             yield Rows[_Form](lambda form: form.suffix, "formats")
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return the computed plan, which this page exports."""
         return view.study.plan
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[_Form]:
         """Return the formats."""
         return _FORMS
 
@@ -111,7 +110,7 @@ class ExportPage(ListPage):
         made = datetime.fromtimestamp(self.view().now_ts, UTC)
         name = f"pertoken-plan-{made:%Y%m%d-%H%M%S}"
         try:
-            file = _written(Path.cwd(), name, form.suffix, self._text(form))
+            file = write_new(Path.cwd(), name, form.suffix, self._text(form))
         except OSError as error:
             reason = error.strerror or str(error)
             self.app.notify(
@@ -130,8 +129,7 @@ class ExportPage(ListPage):
     def _selected(self) -> _Form:
         rows = self.rows()
         assert rows is not None and rows.selected is not None
-        form: _Form = rows.selected
-        return form
+        return rows.selected
 
     def _text(self, form: _Form) -> str:
         from pertoken.text.export import Format, exported
@@ -139,21 +137,6 @@ class ExportPage(ListPage):
         return exported(self._shown.plan, self._shown.window_s, Format(form.suffix))
 
 
-def _written(folder: Path, name: str, suffix: str, text: str) -> Path:
-    """Write a new file and return its path; if the name exists, a number is added to it."""
-    number = 1
-    while True:
-        file = folder / f"{name}{'' if number == 1 else f'-{number}'}.{suffix}"
-        try:
-            with file.open("x", encoding="utf-8") as opened:
-                opened.write(text)
-        except FileExistsError:
-            number += 1
-        else:
-            return file
-
-
-_ACTIONS = frozenset({"toggle", "move_up", "move_down", "assume", "export", "reload"})
 _BILLS = {
     NOW: "This row is the monthly bill as it is now. Select a step to open or change it.",
     AFTER: "This row is the monthly bill after all steps. Select a step to open or change it.",
@@ -163,22 +146,19 @@ _NOT_A_STEP = "The search left this change out: enter shows why."
 _ASK = f"What if: {EXAMPLE}\nType one or more of these, then enter. An empty line: no assumptions. esc closes."
 
 
-class PlanPage(ListPage):
+class PlanPage(ListPage["PlanLine | LeftOut"]):
     """Screen 3."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = (
-        *("savings", "open", "toggle", "move_up", "move_down", "assume", "export", "fleet", "rules", "keys", "quit"),
-    )
-    OWN: ClassVar[frozenset[str]] = _ACTIONS
+    FOOTER = ("savings", "open", "toggle", "move_up", "move_down", "assume", "export", "fleet", "rules", "keys", "quit")
+    OWN = frozenset({"toggle", "move_up", "move_down", "assume", "export", "reload"})
     late_s = None
 
+    @dataclass
     class Requested(Message):
         """The plan has to be composed again; `fresh`: from the newest telemetry."""
 
-        def __init__(self, request: PlanRequest | None, *, fresh: bool = False) -> None:
-            super().__init__()
-            self.request = request
-            self.fresh = fresh
+        request: PlanRequest | None
+        fresh: bool = False
 
     def body(self) -> ComposeResult:
         """Yield the tables, and the input line for assumptions."""
@@ -190,9 +170,9 @@ class PlanPage(ListPage):
         yield PlainText(id="plan-head")
         with Stack():
             yield Rows[PlanLine](lambda line: line.key, "steps")
-            yield Rows[Any](lambda proposal: proposal.recommendation_id, "left-out")
+            yield Rows["LeftOut"](lambda proposal: proposal.recommendation_id, "left-out")
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return the plan; if it is missing because the advice could not be read, the advice with its error."""
         plan, advice = view.study.plan, view.reading.advice
         return advice if plan == Read() and advice.value is None and advice.error is not None else plan
@@ -202,9 +182,9 @@ class PlanPage(ListPage):
         doing = view.working.get("plan")
         return super().waiting(view) if doing is None else f"Composing the plan: {literal(doing)}…"
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[PlanLine | LeftOut]:
         """Return the steps between the bills before and after, or the proposals that were left out."""
-        shown: ShownPlan | None = view.study.plan.value
+        shown = view.study.plan.value
         if shown is None:
             return ()
         without = frozenset() if shown.request is None else shown.request.limits.without
@@ -223,7 +203,7 @@ class PlanPage(ListPage):
         self.query_one("#left-out", Rows).show(self.lines_of("left-out", view), LEFT_OUT_COLUMNS, lambda _: False)
 
     def _head(self, view: View) -> list[str]:
-        shown: ShownPlan = self._shown(view)
+        shown = self._shown(view)
         plan = shown.plan
         lines = [headline(plan)]
         if plan.steps:
@@ -243,11 +223,11 @@ class PlanPage(ListPage):
         lines.append(f"Composing again: {literal(doing)}…" if doing is not None else "")
         return [line for line in lines if line]
 
-    def details(self, line: Any, view: View) -> Sheet:
+    def details(self, line: PlanLine | LeftOut, view: View) -> Sheet:
         """Return the facts of a step, or the reason why a proposal was left out."""
         return step_sheet(line) if isinstance(line, PlanLine) else left_out_sheet(line)
 
-    def page_of(self, line: Callable[[View], Any]) -> Page:
+    def page_of(self, line: Callable[[View], PlanLine | LeftOut | None]) -> Page:
         """Return the page of a line; that of a step has commands to copy."""
         shown = line(self.view())
         if isinstance(shown, PlanLine) and shown.step is not None:
@@ -358,7 +338,7 @@ class PlanPage(ListPage):
         return rows.selected
 
     def _shown(self, view: View) -> ShownPlan:
-        shown: ShownPlan | None = view.study.plan.value
+        shown = view.study.plan.value
         assert shown is not None
         return shown
 
@@ -366,15 +346,18 @@ class PlanPage(ListPage):
 class StepPage(CommandPage):
     """Page of one step, with its commands."""
 
-    def __init__(self, view: Callable[[], View], heading: str, line: Callable[[View], Any]) -> None:
+    def __init__(
+        self, view: Callable[[], View], heading: str, line: Callable[[View], PlanLine | LeftOut | None]
+    ) -> None:
         self.line = line
         super().__init__(view, heading, self._sheet_of, lambda view: view.study.plan, late_s=None)
 
     def _sheet_of(self, view: View) -> Sheet | None:
         line = self.line(view)
-        return None if line is None else step_sheet(line)
+        return step_sheet(line) if isinstance(line, PlanLine) else None
 
     def commands(self) -> tuple[Sequence[str], Sequence[str]]:
         """Return the commands of the step as it is now."""
-        line: PlanLine | None = self.line(self.view())
-        return ((), ()) if line is None or line.step is None else (line.step.commands, line.step.undo)
+        line = self.line(self.view())
+        step = line.step if isinstance(line, PlanLine) else None
+        return ((), ()) if step is None else (step.commands, step.undo)

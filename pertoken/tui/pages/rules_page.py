@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -19,23 +20,12 @@ from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import Rows
 
 
-class RulesPage(ListPage):
+class RulesPage(ListPage[RuleLine]):
     """Screen 4."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = (
-        "fleet",
-        "savings",
-        "plan",
-        "open",
-        "toggle",
-        "reload",
-        "filter",
-        "sort",
-        "keys",
-        "quit",
-    )
-    OWN: ClassVar[frozenset[str]] = frozenset({"toggle", "reload"})
-    OWN_WRITES: ClassVar[frozenset[str]] = frozenset({"toggle"})
+    FOOTER = ("fleet", "savings", "plan", "open", "toggle", "reload", "filter", "sort", "keys", "quit")
+    OWN = frozenset({"toggle", "reload"})
+    OWN_WRITES = frozenset({"toggle"})
     late_s = None
 
     class Reload(Message):
@@ -47,7 +37,7 @@ class RulesPage(ListPage):
         with Stack():
             yield Rows[RuleLine](lambda line: line.rule_id, "rules")
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[RuleList]:
         """Return the list of rules."""
         return view.study.rules
 
@@ -55,21 +45,21 @@ class RulesPage(ListPage):
         """Return the text shown before the rules are loaded, which the first visit of this page starts."""
         return super().waiting(view) if self.part(view).error is not None else "Loading the rules…"
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[RuleLine]:
         """Return the rules with their advice and records."""
-        rule_list: RuleList | None = view.study.rules.value
+        rule_list = view.study.rules.value
         if rule_list is None:
             return ()
         advice = view.reading.advice.value or ()
         return rule_lines(rule_list.rules, advice, view.study.records.value or {}, view.now_ts)
 
-    def details(self, line: Any, view: View) -> Sheet:
+    def details(self, line: RuleLine, view: View) -> Sheet:
         """Return the facts of a rule."""
         return rule_sheet(line)
 
     def fill(self, view: View) -> None:
         """Fill the counts and the table."""
-        rule_list: RuleList | None = view.study.rules.value
+        rule_list = view.study.rules.value
         assert rule_list is not None
         lines = self.lines_of("rules", view)
         doing = "\nLoading the rules again…" if "rules" in view.working else ""
@@ -113,16 +103,15 @@ class RulesPage(ListPage):
 class SwitchPage(SheetPage):
     """Confirmation of a switch: enter switches the rule, escape goes back."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = ("open", "back")
+    FOOTER = ("open", "back")
     WORDS: ClassVar[Mapping[str, str]] = {"open": "Confirm"}
 
+    @dataclass
     class Switched(Message):
         """A person confirmed the switch."""
 
-        def __init__(self, rule_id: str, *, on: bool) -> None:
-            super().__init__()
-            self.rule_id = rule_id
-            self.on = on
+        rule_id: str
+        on: bool
 
     def __init__(self, view: Callable[[], View], rule_id: str, *, on: bool) -> None:
         self._switched = self.Switched(rule_id, on=on)

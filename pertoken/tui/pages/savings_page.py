@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from textual.app import ComposeResult
 from textual.geometry import Region
@@ -34,7 +33,6 @@ from pertoken.text.advice_table import (
 from pertoken.text.keys import DECISIONS, with_keys
 from pertoken.text.lifecycle import refused
 from pertoken.text.plan import capacity_line, headline, weakest
-from pertoken.text.study import ShownPlan
 from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part, current_advice
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import MIN_HEIGHT, Page
@@ -94,7 +92,7 @@ _ALWAYS = ("open", "silent")
 """Tabs that are shown without rows too."""
 
 
-class SavingsPage(ListPage):
+class SavingsPage(ListPage[Recommendation]):
     """Screen 2."""
 
     def lists(self) -> ComposeResult:
@@ -105,17 +103,19 @@ class SavingsPage(ListPage):
                 with Pane(title, id=f"{table}-tab"), Stack():
                     yield Rows[Recommendation](lambda row: row.recommendation_id, table)
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return the reading of the advice."""
         return advice_part(view)
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[Recommendation]:
         """Return the advice of one tab."""
         return _TABS[table][1](view)
 
-    def page_of(self, line: Callable[[View], Any]) -> Page:
+    def page_of(self, line: Callable[[View], Recommendation | None]) -> Page:
         """Return the page of a recommendation, which follows it when a decision moves it to another tab."""
-        return AdvicePage(self.view, self.heading, current_advice(line(self.view())))
+        shown = line(self.view())
+        assert shown is not None
+        return AdvicePage(self.view, self.heading, current_advice(shown))
 
     def fill(self, view: View) -> None:
         """Fill totals, tabs and tables."""
@@ -165,7 +165,7 @@ class SavingsPage(ListPage):
 
 def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
     """Return the total saving of all proposals: the figures of the plan with their least certain assumption."""
-    shown: ShownPlan | None = view.study.plan.value
+    shown = view.study.plan.value
     if not proposed:
         return [view.reading.no_advice.value or advice_note(view.reading.advice.value or ())]
     if shown is None:

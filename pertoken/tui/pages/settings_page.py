@@ -1,7 +1,8 @@
 """The settings page: choices that a person can change here, and all settings, read-only."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -35,21 +36,20 @@ _SETTINGS: tuple[Column[SettingLine], ...] = (
 )
 
 
-class SettingsPage(ListPage):
+class SettingsPage(ListPage[Choice | SettingLine]):
     """Tables of choices and settings; `settings` returns them without secrets."""
 
-    FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "open", "filter", "keys", "quit")
+    FOOTER = ("fleet", "savings", "plan", "rules", "open", "filter", "keys", "quit")
     WORDS: ClassVar[Mapping[str, str]] = {"open": "Change"}
-    OWN: ClassVar[frozenset[str]] = frozenset({"toggle"})
+    OWN = frozenset({"toggle"})
     late_s = None
 
+    @dataclass
     class Changed(Message):
         """A person chose another value."""
 
-        def __init__(self, name: str, value: str) -> None:
-            super().__init__()
-            self.name = name
-            self.value = value
+        name: str
+        value: str
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class SettingsPage(ListPage):
             yield Rows[Choice](lambda choice: choice.name, "choices")
             yield Rows[SettingLine](lambda setting: setting.name, "settings")
 
-    def part(self, view: View) -> Read[Any]:
+    def part(self, view: View) -> Read[object]:
         """Return a constant value: this page shows nothing that was read."""
         return Read(True, view.now_ts)
 
-    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+    def lines_of(self, table: str, view: View) -> Sequence[Choice | SettingLine]:
         """Return the choices, or the settings, which are read once."""
         if table == "choices":
             return self._choices()
@@ -81,8 +81,9 @@ class SettingsPage(ListPage):
             self._lines = self._settings()
         return self._lines
 
-    def details(self, line: Any, view: View) -> Sheet:
+    def details(self, line: Choice | SettingLine, view: View) -> Sheet:
         """Return the facts of a setting."""
+        assert isinstance(line, SettingLine)
         facts = (("value", literal(line.value)), ("set by", literal(line.origin) or "nobody: it has its default"))
         return sheet(
             Section(line.name, facts),
@@ -129,5 +130,4 @@ class SettingsPage(ListPage):
 
     def _selected(self) -> Choice | SettingLine | None:
         rows = self.rows()
-        selected: Choice | SettingLine | None = None if rows is None else rows.selected
-        return selected
+        return None if rows is None else rows.selected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events, on
@@ -19,12 +20,11 @@ from pertoken.tui.widgets.layout import PlainText
 class AskBox(Vertical):
     """Question with an input line, hidden until `ask`. `enter` sends the answer, `escape` closes it."""
 
+    @dataclass
     class Given(Message):
         """A person answered."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     def compose(self) -> ComposeResult:
         """Yield the question and the line."""
@@ -123,12 +123,11 @@ class JumpBox(Vertical):
         Binding("up", "mark(-1)", show=False),
     ]
 
+    @dataclass
     class Chosen(Message):
         """A person chose a name; `target` is an error message if no name matches."""
 
-        def __init__(self, target: Target | str) -> None:
-            super().__init__()
-            self.target = target
+        target: Target | str
 
     def __init__(self, targets: Callable[[], Sequence[Target]]) -> None:
         super().__init__()
@@ -211,12 +210,11 @@ class JumpBox(Vertical):
 class MomentBox(Input):
     """Input line for the time of a replay, hidden until opened."""
 
+    @dataclass
     class Chosen(Message):
         """A person entered a time."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     def __init__(self) -> None:
         super().__init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
@@ -120,7 +120,7 @@ class _Shared(Layout):
         return placements
 
 
-def _focus_another(hidden: Rows[Any], tables: Sequence[Rows[Any]]) -> None:
+def _focus_another(hidden: Rows[object], tables: Sequence[Rows[object]]) -> None:
     """Move the focus from a table that is hidden to one that is shown."""
     if hidden.has_focus and not hidden.shown_lines:
         hidden.screen.set_focus(next((table for table in tables if table.shown_lines), None))
@@ -159,8 +159,8 @@ class Stack(Vertical):
 class PlainText(Static):
     """Text without markup. An update with the same text does nothing, because screens are updated at every refresh."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(markup=False, **kwargs)
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(markup=False, id=id, classes=classes)
 
     def update(self, content: VisualType = "", *, layout: bool = True) -> None:
         """Show a text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Generic
 
 from rich.segment import Segment
@@ -167,13 +167,12 @@ PAGE = 60
 class Rows(CursorLines, Generic[L]):
     """Table of lines. `key` identifies a line across readings."""
 
+    @dataclass
     class Arranged(Message):
         """A person sorted the table, or hid or showed a column."""
 
-        def __init__(self, table: str, arrangement: Table) -> None:
-            super().__init__()
-            self.table = table
-            self.arrangement = arrangement
+        table: str
+        arrangement: Table
 
     def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
         super().__init__(id)
@@ -221,9 +220,13 @@ class Rows(CursorLines, Generic[L]):
         return self.matched[self.cursor_row] if 0 <= self.cursor_row < len(self.matched) else None
 
     def on_mount(self) -> None:
-        """Restore the remembered columns and order."""
-        remembered = getattr(self.app, "remembered", Remembered())
-        self.arrangement = remembered.tables.get(self.id or "", Table())
+        """Restore the remembered columns and order; a page may have filled the table before."""
+        remembered: Remembered = getattr(self.app, "remembered", Remembered())
+        arrangement = remembered.tables.get(self.id or "")
+        if arrangement is not None:
+            self.arrangement = arrangement
+            self._choose_columns()
+            self._lay_out()
 
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
         """Show these lines; those for which `dim` returns True are drawn as stale."""

@@ -36,7 +36,7 @@ OHIO = Placement(region="us-east-2", purchase="on_demand")
 
 def advice(state: Present, asked: Iterable[Asked]) -> tuple[Recommendation, ...]:
     """Return what an advice run makes of these proposals."""
-    pricing = Pricing(state, state.context)
+    pricing = Pricing(state)
     rows = []
     for rule_id, target, yielded in asked:
         sent = [encoded(record, state.fleet) for record in yielded]

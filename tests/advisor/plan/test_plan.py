@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pertoken.advisor.plan.choose import Chosen
-from pertoken.advisor.plan.compose import bounded, compose, described
+from pertoken.advisor.plan.compose import bounded, compose, step_after
 from pertoken.advisor.plan.levers import groups, levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.advisor.plan.states import States
@@ -285,8 +285,8 @@ def test_commands_of_a_step_leave_out_replicas_and_hosts_that_are_gone() -> None
     states = States(kept, state.fleet, state.context)
     assert [lever.row.rule_id for lever in kept] == ["quantize-kv", "scale-replicas"]
     assert None not in states.worth([Chosen({1}), Chosen({0, 1})])
-    first = described(states, state, Chosen(), 1)
-    second = described(states, state, Chosen({1}), 0)
+    first = step_after(states, state, Chosen(), 1, 0)
+    second = step_after(states, state, Chosen({1}), 0, 0)
     assert (first.replicas, second.replicas) == ((4, 1), None)
     assert first.released and not second.released
     assert not any(name in line for name in first.released for line in second.commands)

@@ -3,7 +3,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pertoken.advisor.rules.discovery import Loaded, disable, find_rules, load, rules_of, unknown_options
+from pertoken.advisor.rules.discovery import disable, find_rules, load, rules_of, unknown_options
+from pertoken.advisor.worker.child import Loaded
 from pertoken.config import Settings
 from pertoken.rule import Rule
 from tests.advisor.rules.builders import settings, written

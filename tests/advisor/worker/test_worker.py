@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.discovery import Loaded, find_rules
+from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.discovery import source_of as source_of_place
 from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker import child
-from pertoken.advisor.worker.child import Limits, Source
+from pertoken.advisor.worker.child import Limits, Loaded, Source
 from pertoken.advisor.worker.run import run_plugins
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
@@ -280,7 +280,7 @@ def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str],
 
 
 def test_an_id_of_a_rule_that_is_switched_off_is_taken_all_the_same(hostile: Callable[[str], Path]) -> None:
-    off = Source("off", "there", "there", lambda: (Loaded("off", "there", disabled=(NEIGHBOURS[0],)),))
+    off = Source("off", "there", "there", lambda: (Loaded("off", disabled=(NEIGHBOURS[0],)),))
     first, second = run_plugins((off, source_of(NEIGHBOURS[0])), None, LIMITS)
     assert [rule.rule_id for rule in first.disabled] == [NEIGHBOURS[0].rule_id]
     assert second.errors == [(NEIGHBOURS[0].rule_id, f"rule {NEIGHBOURS[0].rule_id!r} is already provided by there")]

@@ -131,7 +131,7 @@ def test_a_server_that_hangs_in_each_tick_is_never_read_twice_at_once() -> None:
         pages({"/metrics": (PAGE % 5).encode()})(connection, path)
 
     with answering(answer) as url:
-        watch = Watch([url], False, Limits(timeout_s=20), known=[Endpoint("vllm", url, "setting")])
+        watch = Watch([url], False, Limits(timeout_s=20), endpoints=[Endpoint("vllm", url, "setting")])
         for _ in range(5):
             (reading,) = watch.read(wait_s=0.01)
             assert reading.fault_kind == LATE
@@ -146,7 +146,8 @@ def test_more_hung_servers_than_threads_leave_the_tick_its_time() -> None:
     me = {"pid": os.getpid(), "process_start_ms": start_ms(os.getpid())}
     with ExitStack() as stack:
         urls = [stack.enter_context(silent()) for _ in range(MAX_READERS + 6)]
-        watch = Watch(urls, False, Limits(timeout_s=20), known=[Endpoint("vllm", url, "setting", **me) for url in urls])  # type: ignore[arg-type]
+        endpoints = [Endpoint("vllm", url, "setting", **me) for url in urls]  # type: ignore[arg-type]
+        watch = Watch(urls, False, Limits(timeout_s=20), endpoints=endpoints)
         started = time.monotonic()
         assert {reading.fault_kind for reading in watch.read(wait_s=0.1)} == {LATE}
         assert time.monotonic() - started < SOON_S

@@ -55,7 +55,7 @@ def test_only_ports_of_the_server_are_asked_when_it_does_not_name_its_own() -> N
 def test_a_server_found_before_is_not_asked_again() -> None:
     tree = host(*vllm_tree(Address(LOOPBACK, 5000), Address(LOOPBACK, 5555), argv=("vllm", "serve", "org/model")))
     first = discover(tree, lambda url: "vllm" if url.endswith(":5555") else None)
-    assert discover(tree, never, known=first.endpoints).endpoints == first.endpoints
+    assert discover(tree, never, previous=first.endpoints).endpoints == first.endpoints
 
 
 def test_a_server_without_a_visible_port_is_unavailable_with_a_remedy() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.sampler.child import VENDORS
-from pertoken.agent.sampler.client import LET_GO_S, Drivers
+from pertoken.agent.sampler.client import RELEASED_S, Drivers
 from pertoken.agent.systemd import samplers
 from pertoken.errors import StoreError
 from pertoken.settings.values import PROBES
@@ -120,7 +120,7 @@ def test_released_drivers_have_no_open_handle_until_they_are_taken_up_again(
         assert event.kind == "sampler_back" and {gpu.lost for gpu in reading.devices} == {None}
         drivers.release()
         assert drivers.read(False, PATIENCE_S)[0].devices[0].lost
-        clock.now_s += LET_GO_S
+        clock.now_s += RELEASED_S
         assert drivers.read(False, PATIENCE_S)[0].devices[0].lost is None, "nobody has to remember to take them up"
     finally:
         drivers.close()

@@ -12,7 +12,8 @@ def test_the_values_of_every_screen_are_json_by_its_name() -> None:
     shown = values(FixedSource(), SCREENS)
     assert tuple(shown) == SCREENS
     assert json.loads(json.dumps(shown)).keys() == shown.keys()
-    assert shown["savings"]["recommendations"] and shown["hours"] and shown["rules"]
+    savings = shown["savings"]
+    assert isinstance(savings, dict) and savings["recommendations"] and shown["hours"] and shown["rules"]
 
 
 @pytest.mark.parametrize("screen", SCREENS)

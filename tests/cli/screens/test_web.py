@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from pertoken.installed import install_command
 from tests import browser
 from tests.llama import free_port
 from tests.values import new_store
@@ -120,3 +121,12 @@ def test_keys_reach_the_screens_of_a_real_browser_without_a_click(served: tuple[
         page.until("return document.body.classList.contains('-closed')", "the screens to end")
         elsewhere = "return performance.getEntriesByType('resource').map(one => new URL(one.name).host)"
         assert set(page.run(elsewhere)) == {served[0].removeprefix("http://")}
+
+
+def test_without_the_extra_its_install_command_is_named(tmp_path: Path) -> None:
+    new_store(tmp_path / "db")
+    script = "import sys; sys.modules['textual_serve.server'] = None; from pertoken.cli import main; main()"
+    arguments = ["top", "--db", str(tmp_path / "db"), "--web", str(free_port())]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    message = f"pertoken: --web needs textual-serve: {install_command('web')}\n"
+    assert (done.returncode, done.stderr) == (2, message)

@@ -1,7 +1,9 @@
 """Figures beside dollars per Mtok, worked out by hand of seeded hosts."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +17,8 @@ from pertoken.costs.report.figures import (
     ModelFigures,
     figures_of,
     model_figures,
-    plain,
 )
+from pertoken.costs.report.figures import plain as plain_figures
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.settings.fleet import Grid
@@ -29,6 +31,10 @@ from tests.scenario import LOW_BATCH_70B, seed
 END = 1_790_000_040 // 3600 * 3600 + 3600
 EMBEDDING = replace(LOW_BATCH_70B, model="BAAI/bge-m3", generated_tok_s=0.0, prompt_tok_s=5000.0)
 SLO = Slo(ttft_p95_ms=250)
+
+
+def plain(line: ModelFigures, terms: EnergyTerms = EnergyTerms()) -> Any:  # noqa: B008
+    return json.loads(json.dumps(plain_figures(line, terms)))
 
 
 @pytest.fixture(scope="module")

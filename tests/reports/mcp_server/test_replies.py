@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -8,13 +9,17 @@ from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, Refusal, State
 from pertoken.reports import mcp_server as module
-from pertoken.reports.mcp_server import MAX_REPLY_BYTES, Replies
+from pertoken.reports.mcp_server import MAX_REPLY_BYTES, Replies, Which
 from tests.reports.builders import END, recorded
 
 
 def replies_over(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: list[Recommendation]) -> Replies:
     monkeypatch.setattr(module, "standing", lambda store: tuple(rows))
     return Replies(recorded(folder / "db"), Settings(), clock=lambda: END)
+
+
+def as_json(reply: object) -> Any:
+    return json.loads(json.dumps(reply))
 
 
 def refused(number: int, rule: str = "quantize-weights", code: str = "no-load") -> Recommendation:
@@ -25,12 +30,13 @@ def refused(number: int, rule: str = "quantize-weights", code: str = "no-load") 
 
 def test_the_bill_is_answered_and_wrong_questions_are_refused(tmp_path: Path) -> None:
     replies = Replies(recorded(tmp_path / "db"), Settings(), clock=lambda: END)
-    reply = replies.costs(hours=4)
+    reply = as_json(replies.costs(hours=4))
     assert reply["usd"] == pytest.approx(82.56) and reply["next"] is None
     assert sum(line["usd"] for line in reply["lines"]) == pytest.approx(82.56)
-    for which in ("found", "unconfirmed", "taken"):
+    lists: tuple[Which, ...] = ("found", "unconfirmed", "taken")
+    for which in lists:
         assert replies.savings(which)[which] == []
-    (lost,) = replies.now()["now"]
+    (lost,) = as_json(replies.now())["now"]
     assert (lost["kind"], lost["target"], lost["usd_per_hour"]) == ("telemetry lost", "gpu-1", 27.52)
     assert replies.verdicts()["verdicts"] == [] and replies.refusals()["rules"] == []
     for ask, name in (
@@ -39,7 +45,7 @@ def test_the_bill_is_answered_and_wrong_questions_are_refused(tmp_path: Path) ->
         (lambda: replies.costs(start=-1), "start"),
         (lambda: replies.costs(start=99), "start: 99 is behind the last"),
         (lambda: replies.costs(by="host; drop table"), "by: must be one of tenant, team, model, gpu"),
-        (lambda: replies.savings("all"), "which"),
+        (lambda: replies.savings(cast(Which, "all")), "which"),
         (lambda: replies.refusals("r" * 10**6), "rule: 'rrr"),
     ):
         with pytest.raises(BadInput, match=name) as error:
@@ -55,7 +61,7 @@ def test_refusals_are_counted_by_rule_and_read_page_by_page_within_the_bound(
     replies = replies_over(tmp_path, monkeypatch, rows)
     summaries, start = [], 0
     while start is not None:
-        reply = replies.refusals(start=start)
+        reply = as_json(replies.refusals(start=start))
         assert len(json.dumps(reply)) <= MAX_REPLY_BYTES and reply["total"] == 41
         summaries += reply["rules"]
         start = reply["next"]
@@ -63,7 +69,7 @@ def test_refusals_are_counted_by_rule_and_read_page_by_page_within_the_bound(
     assert sum(summary["refused"] for summary in summaries) == 1300
     seen, start = [], 0
     while start is not None:
-        reply = replies.refusals("quantize-weights", start)
+        reply = as_json(replies.refusals("quantize-weights", start))
         assert len(json.dumps(reply)) <= MAX_REPLY_BYTES and reply["total"] == 300
         seen += [row["target"] for row in reply["refusals"]]
         start = reply["next"]

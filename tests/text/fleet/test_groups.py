@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from pertoken.text.fleet import ended_line, ended_sheet, first_group, group_note, next_group, running
-from pertoken.tui.source import Read
 from tests.tui.reports import CHAT, RESTARTED, RICH, TENANTS, host
 
 ENDED = replace(RESTARTED, ended=True, age_s=2400)
@@ -23,10 +22,10 @@ def test_groups_follow_one_another() -> None:
 
 def test_the_note_of_a_divided_bill_names_the_next_basis_of_owners() -> None:
     spend = replace(TENANTS, notes=(), bases=("namespace", "label:team"))
-    assert group_note("tenant", Read(spend)) == "By tenant: whole hours, tokens of gateways. g: by namespace."
+    assert group_note("tenant", spend) == "By tenant: whole hours, tokens of gateways. g: by namespace."
     by_team = replace(spend, by="label:team")
-    assert group_note("label:team", Read(by_team)) == "By label:team: whole hours, tokens of engines."
-    assert group_note("namespace", Read(by_team)) == "By namespace: reading…"
+    assert group_note("label:team", by_team) == "By label:team: whole hours, tokens of engines."
+    assert group_note("namespace", by_team) == "By namespace: reading…"
 
 
 def test_engines_that_ended_are_one_line_and_no_rows() -> None:

@@ -1,7 +1,8 @@
 """Choices of the settings screen."""
 
 from pertoken.settings.pages import REFRESHES_S
-from pertoken.text.keys import WINDOWS_S, Choice, choices, value_of
+from pertoken.text.keys import WINDOWS_S, Choice, choices
+from pertoken.units import parse_duration_s
 
 
 def test_the_next_value_comes_after_the_last_again_and_one_of_the_file_leads_to_the_first() -> None:
@@ -11,7 +12,7 @@ def test_the_next_value_comes_after_the_last_again_and_one_of_the_file_leads_to_
 
 def test_every_offered_value_can_be_read_back() -> None:
     by_name = {choice.name: choice for choice in choices(("dark", "ascii", "NO_COLOR"), (2.0, 3600), "USD", {}, None)}
-    assert [value_of(text) for text in by_name["refresh"].values] == list(REFRESHES_S)
-    assert [value_of(text) for text in by_name["window"].values] == list(WINDOWS_S)
+    assert [parse_duration_s(text) for text in by_name["refresh"].values] == list(REFRESHES_S)
+    assert [parse_duration_s(text) for text in by_name["window"].values] == list(WINDOWS_S)
     assert by_name["currency"].values == ()
     assert "NO_COLOR" in by_name["theme"].note

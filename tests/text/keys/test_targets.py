@@ -11,7 +11,7 @@ SETTINGS = (SettingLine("agent.interval", "10", "", "Time between ticks."),)
 
 
 def known(report: FleetReport | None = RICH) -> tuple[Target, ...]:
-    return targets(report, ("mine",), ADVICE, SETTINGS)
+    return targets(report, ("mine",), ADVICE, [setting.name for setting in SETTINGS])
 
 
 def test_every_kind_of_name_is_known() -> None:

@@ -10,8 +10,8 @@ from pertoken.forecast.tiers import tiers
 from pertoken.savings.sensitivity import At
 from pertoken.text.export import Format, exported, plan_values
 from pertoken.text.plan import (
-    BAR,
     EXAMPLE,
+    SCREEN_BAR,
     capacity_line,
     headline,
     headroom_words,
@@ -71,7 +71,7 @@ def test_the_waterfall_goes_from_the_bill_now_to_the_bill_after() -> None:
         ("Raise", "$0"),
         ("bill", "$3,952"),
     ]
-    assert len(lines[0].bar) == BAR and lines[1].bar.endswith("▒") and len(lines[1].bar) == BAR
+    assert len(lines[0].bar) == SCREEN_BAR and lines[1].bar.endswith("▒") and len(lines[1].bar) == SCREEN_BAR
     assert lines[3].bar.strip() == ""
     rising = replace(SHOWN, steps=(replace(SHOWN.steps[0], spend_after=SHOWN.spend + usd(1, 1, 1)[0]),))
     assert plan_lines(rising, frozenset())[1].usd == "+$1.00"
@@ -95,7 +95,8 @@ def test_an_accepted_step_is_ticked_and_counted_in_the_headline() -> None:
     assert headline(plan).endswith("(3 steps, 1 accepted).")
     printed = plan_text(plan, 3600)
     assert printed.count(", accepted ✓") == 1 and " 1  ✓ " in printed
-    assert [step["accepted"] for step in plan_values(plan, 3600)["steps"]] == [True, False, False]
+    steps = plan_values(plan, 3600)["steps"]
+    assert isinstance(steps, list) and [step["accepted"] for step in steps] == [True, False, False]
     assert "| 1 ✓ |" in exported(plan, 3600, Format.MARKDOWN)
 
 

@@ -45,7 +45,7 @@ class Metric:
     where: tuple[tuple[str, str], ...] = ()
     """Only series with these labels; `*` at the end of a value stands for any text."""
     parts: str | None = None
-    """Label that is empty on the series of the total; series in which it has a value repeat parts of the total."""
+    """Label that is empty on the series of the total; series with a value of it repeat parts of the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class Counter(Metric):
     reason: str | None = None
     """Label with the reason why a request ended."""
     unit: float = 1
-    """Number of the engine's units in one of ours: 1e-3 for seconds that become milliseconds."""
+    """The engine's units in one of ours: 1e-3 for seconds that become milliseconds."""
     elsewhere: tuple[tuple[str, str], ...] = ()
-    """Labels of series that another server or another counter counts: these are not counted here."""
+    """Labels of series that another server or another counter counts."""
     only_with: tuple[str, ...] = ()
-    """Names of a sample that must be on the page for this one to be read."""
+    """Names of a sample without which a page's counter is not read."""
     unless: tuple[str, ...] = ()
-    """Names of a sample in whose place this one is read: on a page that has it, this one is not read."""
+    """Names of a sample with which a page's counter is not read: this one replaces it."""
     plus: tuple[str, ...] = ()
     """Names of samples with more of the same, by the same labels."""
     at_most: "tuple[Counter, ...]" = ()
@@ -96,7 +96,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class _PageSeries:
-    """Series of a page that are read: each metric with its name on the page, and by our series its copies there."""
+    """Series of a page that are read: each metric with its name on the page, and its copies there by our series."""
 
     counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
     gauges: tuple[tuple[Gauge, str, Mapping[str, Sequence[Labels]]], ...]
@@ -125,10 +125,10 @@ class Adapter:
     router_status: int | None = None
     """Status of that page at a router, whose servers have pages of their own."""
     asleep: tuple[str, str, re.Pattern[str]] | None = None
-    """Of an engine that its metrics page keeps awake: the path and member of JSON that show it asleep, and the versions
-    of which that is no longer so."""
+    """Path and member of JSON that show an engine asleep which its metrics page keeps awake, and the versions that
+    have no such page any more."""
     greeting: tuple[str, re.Pattern[str]] | None = None
-    """Path, and text there by which it is known where neither a page nor an owner of models names it."""
+    """Path, and text there that names it where neither a page nor an owner of models does."""
     never_read: str | None = None
     """Path that looks like the metrics page, but drops values when it is read."""
     counters: tuple[Counter, ...] = ()
@@ -305,41 +305,43 @@ class Adapter:
         elsewhere: tuple[tuple[str, str], ...] = (),
         stages: frozenset[tuple[str, str]] = frozenset(),
     ) -> dict[str, list[Labels]]:
-        """Return the series of a metric by our series: those that differ only in `copies`, without those counted
-        elsewhere."""
+        """Return copies on the page by our series: they differ only in `copies` and are not counted elsewhere."""
         series: dict[str, list[Labels]] = {}
         for labels in candidates:
             if _has(labels, metric.where) and not dict(labels).get(metric.parts or ""):
-                own = tuple(pair for pair in labels if pair[0] not in self.copies)
-                copies = series.setdefault(metric.name + _braces(own, reason), [])
-                if not stages.intersection(labels) and not set(elsewhere) & set(own):
+                kept = tuple(pair for pair in labels if pair[0] not in self.copies)
+                copies = series.setdefault(metric.name + _braces(kept, reason), [])
+                if not stages.intersection(labels) and not set(elsewhere) & set(kept):
                     copies.append(labels)
         return series
 
 
 def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapter:
-    """Return the adapter with other names for the same series: `rename` gives those of one name, newest first."""
+    """Return the adapter with other names for the same series: `rename` gives the names of one, newest first."""
 
-    def renamed_all(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(renamed_name for name in names for renamed_name in rename(name))
+    def all_names(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(new_name for name in names for new_name in rename(name))
 
-    def of(metrics: tuple[_M, ...]) -> tuple[_M, ...]:
-        return tuple(replace(metric, engine_names=renamed_all(metric.engine_names)) for metric in metrics)
+    def metrics_of(metrics: tuple[_M, ...]) -> tuple[_M, ...]:
+        return tuple(replace(metric, engine_names=all_names(metric.engine_names)) for metric in metrics)
 
     def counters_of(counters: tuple[Counter, ...]) -> tuple[Counter, ...]:
         return tuple(
             replace(
                 counter,
-                plus=renamed_all(counter.plus),
-                only_with=renamed_all(counter.only_with),
-                unless=renamed_all(counter.unless),
+                plus=all_names(counter.plus),
+                only_with=all_names(counter.only_with),
+                unless=all_names(counter.unless),
                 at_most=counters_of(counter.at_most),
             )
-            for counter in of(counters)
+            for counter in metrics_of(counters)
         )
 
     return replace(
-        adapter, counters=counters_of(adapter.counters), gauges=of(adapter.gauges), histograms=of(adapter.histograms)
+        adapter,
+        counters=counters_of(adapter.counters),
+        gauges=metrics_of(adapter.gauges),
+        histograms=metrics_of(adapter.histograms),
     )
 
 
@@ -358,16 +360,31 @@ def _invocation(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     program = PurePath(argv[0]).name
     if not re.fullmatch(r"python[0-9.]*", program):
         return program, argv[1:]
-    at = 1
-    while at < len(argv) and argv[at].startswith("-"):
-        if argv[at] == "-m":
-            return (argv[at + 1] if at + 1 < len(argv) else ""), argv[at + 2 :]
-        at += 2 if argv[at] in ("-X", "-W") else 1
-    return (PurePath(argv[at]).name if at < len(argv) else ""), argv[at + 1 :]
+    words = argv[1:]
+    while words and words[0].startswith("-"):
+        if words[0] == "-m":
+            return "".join(words[1:2]), words[2:]
+        words = words[2 if words[0] in ("-X", "-W") else 1 :]
+    return PurePath(*words[:1]).name, words[1:]
+
+
+def runs(*programs: str, command: tuple[str, ...] = ()) -> Callable[[Sequence[str]], bool]:
+    """Return the test whether a command line runs one of these programs with this command."""
+
+    def is_run(argv: Sequence[str]) -> bool:
+        program, arguments = invocation(argv)
+        return program in programs and arguments[: len(command)] == command
+
+    return is_run
+
+
+def identify_by_models(get_json: GetJson, page: Page) -> Identity:
+    """Return the first model of `/v1/models`."""
+    return Identity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
 
 
 def pick(document: object, *path: str | int) -> object:
-    """Return what lies at `path` in parsed JSON: None where the document has another shape."""
+    """Return the value at `path` in parsed JSON; None where the document has another shape."""
     for step in path:
         if isinstance(step, str) and isinstance(document, dict):
             document = document.get(step)
@@ -417,8 +434,9 @@ def _has(labels: Labels, where: Iterable[tuple[str, str]]) -> bool:
 
 def _is_read(counter: Counter, page: Page) -> bool:
     """Return whether the other samples of a page permit to read a counter."""
-    is_permitted = not counter.only_with or any(name in page.samples for name in counter.only_with)
-    return is_permitted and not any(name in page.samples for name in counter.unless)
+    if any(name in page.samples for name in counter.unless):
+        return False
+    return not counter.only_with or any(name in page.samples for name in counter.only_with)
 
 
 def _limited(page: Page, counter: Counter, counts: Mapping[Labels, int]) -> dict[Labels, int]:
@@ -440,7 +458,7 @@ def _first_stage(values: set[str]) -> str | None:
     """Return the stage that gets the request: the lowest number, or the thinker; None where neither is known."""
     numbers = {value: int(digits[0]) for value in values if (digits := re.search("[0-9]{1,9}$", value))}
     if numbers and len(numbers) == len(values):
-        return min(numbers, key=lambda value: numbers[value])
+        return min(numbers, key=numbers.__getitem__)
     return "thinker" if "thinker" in values else None
 
 
@@ -449,6 +467,6 @@ def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:
 
 
 def _braces(labels: Labels, reason: str | None = None) -> str:
-    own = sorted(("reason" if name == reason else name, value) for name, value in labels)
-    pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in own)
+    renamed_labels = sorted(("reason" if name == reason else name, value) for name, value in labels)
+    pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in renamed_labels)
     return f"{{{pairs}}}" if pairs else ""

@@ -1,14 +1,13 @@
-"""NVIDIA Dynamo: workers, which run an engine and count its tokens, and the frontend before them, which never does.
+"""Programs around other engines: NVIDIA Dynamo, NIM, Ray Serve and Triton.
 
-A worker shows its engine's own series on its system port, so it is that engine at another address. The frontend
-sees the same tokens again: it gives latencies and the queue, and tokens only at the workers, so that no sum over
-both can count one twice.
+A Dynamo worker shows its engine's own series on its system port, so it is that engine at another address. The
+frontend before it sees the same tokens again: it gives latencies and the queue, and counts no tokens.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pertoken.agent.engines.adapters import sglang, trtllm, vllm
@@ -21,9 +20,10 @@ from pertoken.agent.engines.adapters.adapter import (
     Identity,
     Metric,
     PageOrigin,
+    identify_by_models,
     invocation,
-    pick,
     renamed,
+    runs,
     text,
 )
 from pertoken.agent.readings import Unavailable
@@ -31,10 +31,6 @@ from pertoken.agent.scrape import Page
 
 _SOURCE = "documents of Dynamo 0.7 and newer (2026-11-21)"
 _REMEDY = "start the workers with DYN_SYSTEM_PORT set (for example 8081): their metrics port is off by default"
-
-
-def _runs(module: str) -> Callable[[Sequence[str]], bool]:
-    return lambda argv: invocation(argv)[0] == module
 
 
 def _worker(engine: Adapter, mark: str) -> Adapter:
@@ -46,16 +42,12 @@ def _worker(engine: Adapter, mark: str) -> Adapter:
         # Anchored: a lookahead that is tried at every character of a page takes seconds.
         marks=re.compile(rf"(?ms)\A(?=.*^dynamo_component_)(?=.*^{mark})"),
         metrics_off=_REMEDY,
-        recognises=_runs(f"dynamo.{engine.kind}"),
+        recognises=runs(f"dynamo.{engine.kind}"),
         metrics_path="/metrics",
         metrics_off_status=None,
         never_read=None,
         owned_by=None,
     )
-
-
-def _identify_dynamo(get_json: GetJson, page: Page) -> Identity:
-    return Identity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
 
 
 _OLDER_TRTLLM = renamed(trtllm.ADAPTER, lambda name: (name, name.replace("trtllm_", "trtllm:", 1)))
@@ -69,9 +61,9 @@ FRONTEND = Adapter(
     tested_on=PageOrigin.DOCUMENTS,
     source=_SOURCE,
     marks=re.compile(r"^dynamo_frontend_", re.M),
-    identify=_identify_dynamo,
+    identify=identify_by_models,
     metrics_off="send it a request: its series appear with the first",
-    recognises=_runs("dynamo.frontend"),
+    recognises=runs("dynamo.frontend"),
     counters=(
         Counter(
             "embedding_requests",
@@ -96,7 +88,7 @@ FRONTEND = Adapter(
 )
 
 
-def _recognises_nim(argv: Sequence[str]) -> bool:
+def _runs_nim(argv: Sequence[str]) -> bool:
     program, _ = invocation(argv)
     return program == "nim-serve" or program.startswith("vllm_nvext.")
 
@@ -118,7 +110,7 @@ NIM_ADAPTER: Adapter = replace(
     source="documents of NIM 1.x and 2.x (2026-11-21)",
     marks=re.compile(r"^(vllm:|num_request_max|prompt_tokens_total|request_finish_total)", re.M),
     metrics_off="look at the metrics page that the documents of this NIM name: not every model's container has one",
-    recognises=_recognises_nim,
+    recognises=_runs_nim,
     metrics_path="/v1/metrics",
     counters=(
         *(_with_reasons(counter) for counter in _VLLM.counters),
@@ -126,10 +118,6 @@ NIM_ADAPTER: Adapter = replace(
     ),
     owned_by=None,
 )
-
-
-def _recognises_ray(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] == "raylet"
 
 
 def _names(name: str) -> tuple[str, ...]:
@@ -148,7 +136,7 @@ RAY_ADAPTER: Adapter = replace(
     source="documents and sources of Ray 2.51 (2026-11-21)",
     marks=re.compile(r"^ray_(vllm|sglang)[_:]", re.M),
     metrics_off="serve with Ray 2.51 or newer, or set log_engine_metrics; its series appear with the first request",
-    recognises=_recognises_ray,
+    recognises=runs("raylet"),
     owned_by=None,
     shared=True,
     several=True,
@@ -159,14 +147,10 @@ _BACKEND = ("model", "tensorrt_llm")
 _REQUESTS = "nv_inference_request_success"
 
 
-def _identify(get_json: GetJson, page: Page) -> Identity:
-    """Return the names of all models that served requests, for a page on which no backend is known."""
+def _identify_by_requests(get_json: GetJson, page: Page) -> Identity:
+    """Return the names of all models that served requests, for a page without a known backend."""
     names = {text(dict(labels).get("model")) for labels in page.samples.get(_REQUESTS, {})}
     return Identity(served_model=" + ".join(sorted(name for name in names if name is not None)) or None)
-
-
-def _recognises(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] == "tritonserver"
 
 
 ADAPTER = Adapter(
@@ -174,9 +158,9 @@ ADAPTER = Adapter(
     tested_on=PageOrigin.DOCUMENTS,
     source="documents of Triton's metrics and of its TensorRT-LLM and vLLM backends (2026-11-28)",
     marks=re.compile(r"^nv_(inference|trt_llm)_", re.M),
-    identify=_identify,
+    identify=_identify_by_requests,
     metrics_off="start tritonserver without --allow-metrics=false, with a TensorRT-LLM or vLLM model",
-    recognises=_recognises,
+    recognises=runs("tritonserver"),
     counters=(
         Counter("prompt_tokens", ("vllm:prompt_tokens_total",)),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),

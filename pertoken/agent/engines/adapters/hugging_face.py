@@ -6,7 +6,7 @@ It has no time to first token, no prefix cache and no KV use to show, and its se
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
@@ -18,34 +18,29 @@ from pertoken.agent.engines.adapters.adapter import (
     Identity,
     Metric,
     PageOrigin,
-    invocation,
     pick,
     positive,
+    runs,
     text,
 )
 from pertoken.agent.scrape import Page
 from pertoken.catalog.knobs import read_words
 
 
-def _identify(get_json: GetJson, page: Page) -> Identity:
-    info = get_json("/info")
-    knobs = {
-        **read_words("tgi", {"weight_dtype": text(pick(info, "model_dtype"))}),
-        "max_num_seqs": positive(pick(info, "max_batch_size")),
-        "max_num_batched_tokens": positive(pick(info, "max_batch_total_tokens")),
-        "max_model_len": positive(pick(info, "max_total_tokens")),
-    }
-    model = text(pick(info, "model_id"))
-    return Identity(
-        served_model=model,
-        version=text(pick(info, "version")),
-        model_path=model,
-        knobs={knob: value for knob, value in knobs.items() if value is not None},
-    )
+def _identify(kind: str, member_by_knob: Mapping[str, str]) -> Callable[[GetJson, Page], Identity]:
+    def identify(get_json: GetJson, page: Page) -> Identity:
+        info = get_json("/info")
+        knobs: dict[str, object] = dict(read_words(kind, {"weight_dtype": text(pick(info, "model_dtype"))}))
+        knobs |= {knob: positive(pick(info, member)) for knob, member in member_by_knob.items()}
+        model = text(pick(info, "model_id"))
+        return Identity(
+            served_model=model,
+            version=text(pick(info, "version")),
+            model_path=model,
+            knobs={knob: value for knob, value in knobs.items() if value is not None},
+        )
 
-
-def _recognises(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] in ("text-generation-launcher", "text-generation-router")
+    return identify
 
 
 ADAPTER = Adapter(
@@ -53,9 +48,16 @@ ADAPTER = Adapter(
     tested_on=PageOrigin.DOCUMENTS,
     source="documents of release 3.3, the last (2026-11-21)",
     marks=re.compile(r"^tgi_", re.M),
-    identify=_identify,
+    identify=_identify(
+        "tgi",
+        {
+            "max_num_seqs": "max_batch_size",
+            "max_num_batched_tokens": "max_batch_total_tokens",
+            "max_model_len": "max_total_tokens",
+        },
+    ),
     metrics_off="send it a request: its series appear with the first",
-    recognises=_recognises,
+    recognises=runs("text-generation-launcher", "text-generation-router"),
     counters=(
         Counter("prompt_tokens", ("tgi_request_input_length_sum",)),
         Counter("generated_tokens", ("tgi_request_generated_tokens_sum",)),
@@ -87,34 +89,14 @@ _EMBEDDED, _RANKED = ("te_embed_success",), ("te_predict_success",)
 """Texts of requests; a server has a model of one kind."""
 
 
-def _identify_tei(get_json: GetJson, page: Page) -> Identity:
-    info = get_json("/info")
-    model = text(pick(info, "model_id"))
-    knobs = {
-        **read_words("tei", {"weight_dtype": text(pick(info, "model_dtype"))}),
-        "max_num_batched_tokens": positive(pick(info, "max_batch_tokens")),
-        "max_model_len": positive(pick(info, "max_input_length")),
-    }
-    return Identity(
-        served_model=model,
-        version=text(pick(info, "version")),
-        model_path=model,
-        knobs={knob: value for knob, value in knobs.items() if value is not None},
-    )
-
-
-def _recognises_tei(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] == "text-embeddings-router"
-
-
 TEI_ADAPTER = Adapter(
     kind="tei",
     tested_on=PageOrigin.DOCUMENTS,
     source="documents of release 1.8 (2026-11-28)",
     marks=re.compile(r"^te_(request|batch|queue|embed|rerank|predict)_", re.M),
-    identify=_identify_tei,
+    identify=_identify("tei", {"max_num_batched_tokens": "max_batch_tokens", "max_model_len": "max_input_length"}),
     metrics_off="send it a request: its series appear with the first",
-    recognises=_recognises_tei,
+    recognises=runs("text-embeddings-router"),
     counters=(
         Counter("prompt_tokens", ("te_batch_next_tokens_sum",)),
         # Of requests, of which many share a batch.

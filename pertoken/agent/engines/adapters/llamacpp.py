@@ -22,6 +22,7 @@ from pertoken.agent.engines.adapters.adapter import (
     invocation,
     pick,
     positive,
+    runs,
     text,
 )
 from pertoken.agent.readings import Unavailable
@@ -101,7 +102,7 @@ ADAPTER = Adapter(
 )
 
 
-def _identify_ollama(get_json: GetJson, page: Page) -> Identity:
+def _identify_loaded(get_json: GetJson, page: Page) -> Identity:
     loaded = pick(get_json("/api/ps"), "models")
     models = loaded if isinstance(loaded, list) else []
     names = sorted(name for model in models if (name := text(pick(model, "name"))))
@@ -118,19 +119,14 @@ def _identify_ollama(get_json: GetJson, page: Page) -> Identity:
     )
 
 
-def _recognises_ollama(argv: Sequence[str]) -> bool:
-    program, arguments = invocation(argv)
-    return program == "ollama" and arguments[:1] == ("serve",)
-
-
 OLLAMA_ADAPTER = Adapter(
     kind="ollama",
     tested_on=PageOrigin.DOCUMENTS,
     source="documents of its API; issue 3144 of ollama/ollama on metrics (2026-11-21)",
     marks=re.compile(r"(?!)"),
-    identify=_identify_ollama,
+    identify=_identify_loaded,
     metrics_off="",
-    recognises=_recognises_ollama,
+    recognises=runs("ollama", command=("serve",)),
     metrics_path=None,
     no_tokens=Unavailable(
         "tokens",

@@ -1,41 +1,26 @@
 """LMDeploy 0.18, whose metrics are on unless switched off; their names follow vLLM's."""
 
 import re
-from collections.abc import Sequence
 
 from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Counter,
     Gauge,
-    GetJson,
-    Identity,
     Metric,
     PageOrigin,
-    invocation,
-    pick,
-    text,
+    identify_by_models,
+    runs,
 )
-from pertoken.agent.scrape import Page
-
-
-def _identify(get_json: GetJson, page: Page) -> Identity:
-    return Identity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
-
-
-def _recognises(argv: Sequence[str]) -> bool:
-    program, arguments = invocation(argv)
-    return program == "lmdeploy" and arguments[:2] == ("serve", "api_server")
-
 
 ADAPTER = Adapter(
     kind="lmdeploy",
     tested_on=PageOrigin.COLLECTOR,
     source="wheel 0.18.0 (2026-11-21)",
     marks=re.compile(r"^lmdeploy:", re.M),
-    identify=_identify,
+    identify=identify_by_models,
     metrics_off="start lmdeploy without --disable-metrics (before 0.18: with --enable-metrics)",
-    recognises=_recognises,
+    recognises=runs("lmdeploy", command=("serve", "api_server")),
     metrics_off_status=404,
     counters=(
         Counter("prompt_tokens", ("lmdeploy:prompt_tokens_total",)),

@@ -5,10 +5,11 @@ Scopes of power: 0 the GPU, 1 the whole module (with the CPU of a GH200), 2 the 
 
 from __future__ import annotations
 
+from ctypes import Array, Structure
 from dataclasses import dataclass, replace
 from math import isfinite, nan
 from struct import Struct
-from typing import Any
+from typing import NamedTuple
 
 import pynvml
 
@@ -18,7 +19,7 @@ from pertoken.agent.readings import MAX_PID, DeviceProcess, Unavailable, scrambl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """One field value: the word we have for it, its id and its scope."""
+    """One field value."""
 
     metric: str
     field_id: int
@@ -38,10 +39,10 @@ SLOW = (
 )
 """Read in the same call when the processes are."""
 ALL = (*TICK, *SLOW)
-_POWER, _ENERGY = Call("nvmlDeviceGetPowerUsage"), Call("nvmlDeviceGetTotalEnergyConsumption")
+_POWER, _ENERGY = Call[int]("nvmlDeviceGetPowerUsage"), Call[int]("nvmlDeviceGetTotalEnergyConsumption")
 _ENTRY = Struct("@24xII8x")
 """`nvmlFieldValue_t`: the type of its value, and its error."""
-_VALUE_AT = 32
+_VALUE_OFFSET = 32
 _NUMBER = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: Struct("d"),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: Struct("I"),
@@ -54,9 +55,9 @@ _NUMBER = {
 
 
 class FieldRequest:
-    """The structs that some fields of one GPU are asked with, their ids filled in once.
+    """Structs of a request for some fields of one GPU, with their ids filled in once.
 
-    `pynvml` fills them in again each time and reads them through Python, which costs more than all the other calls.
+    `pynvml` fills them in again each time and reads them through Python: that costs more than all other calls.
     """
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
@@ -65,37 +66,35 @@ class FieldRequest:
         for entry, field in zip(self._entries, fields, strict=True):
             entry.fieldId, entry.scopeId = field.field_id, field.scope
 
-    def ask(self, handle: Any) -> list[tuple[int, int | None]]:
+    def ask(self, handle: object) -> list[tuple[int, int | None]]:
         """Return (error code, value) of each field; None for a value that is no number. Raises `pynvml.NVMLError`."""
         function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
         pynvml._nvmlCheckReturn(function(handle, len(self.fields), self._entries))
         return [
-            (code, None if code else _number(kind, self._entries, at * _ENTRY.size + _VALUE_AT))
-            for at, (kind, code) in enumerate(_ENTRY.iter_unpack(self._entries))
+            (code, None if code else _number(kind, self._entries, index * _ENTRY.size + _VALUE_OFFSET))
+            for index, (kind, code) in enumerate(_ENTRY.iter_unpack(self._entries))
         ]
 
 
-def _number(kind: int, entries: Any, at: int) -> int | None:
-    """Return the value of a field, as its type demands; None for NaN, infinity and types that NVML does not define."""
+def _number(kind: int, entries: Array[Structure], offset: int) -> int | None:
+    """Return the value of a field by its type; None for NaN, infinity and types that NVML does not define."""
     number = _NUMBER.get(kind)
-    value = number.unpack_from(entries, at)[0] if number is not None else nan
+    value = number.unpack_from(entries, offset)[0] if number is not None else nan
     return int(value) if isfinite(value) else None
 
 
-_VALUES = Call(lambda handle, request: request.ask(handle))
-
-
+_VALUES = Call[list[tuple[int, int | None]]](lambda handle, request: request.ask(handle))
 Requests = dict[tuple[Field, ...], FieldRequest]
-"""Those made for one GPU so far, by the fields they ask for."""
+"""Requests of one GPU by their fields, made when they are first needed."""
 
 
 def read_fields(
-    nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
-) -> tuple[dict[str, Any], dict[str, Unavailable]]:
+    nvml: Nvml, uuid: str, handle: object, fields: tuple[Field, ...], requests: Requests
+) -> tuple[dict[str, int | str], dict[str, Unavailable]]:
     """Return values by metric with their `power_source` and `energy_source`, and the gaps in them.
 
-    `power_mw` is the GPU's 1 s average where it has one (its mean over a second is what an integral needs), else
-    what it draws at the instant, else the plain reading. Drivers without field values, and GPUs without these, are
+    `power_mw` is the GPU's 1 s average where it has one, since an integral needs the mean over a second. Else it is
+    the power at the instant, else the plain reading. Drivers without field values, and GPUs without these, are
     asked the older calls. Raises NvmlFault if the device or the library fails.
     """
     values, unavailable = _values(nvml, uuid, handle, fields, requests)
@@ -107,7 +106,7 @@ def read_fields(
     elif INSTANT.metric in values:
         values |= {"power_mw": values[INSTANT.metric], "power_source": "instant, gpu"}
     elif hidden:
-        # The plain reading covers what the module draws, where there is one.
+        # The plain reading covers the whole module, where there is one.
         _fall_back(nvml, uuid, handle, _POWER, "power_mw", values, unavailable)
         if "power_mw" in values:
             values["power_source"] = "usage, module" if module else "usage, gpu"
@@ -119,53 +118,50 @@ def read_fields(
 
 
 def _values(
-    nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
-) -> tuple[dict[str, Any], dict[str, Unavailable]]:
+    nvml: Nvml, uuid: str, handle: object, fields: tuple[Field, ...], requests: Requests
+) -> tuple[dict[str, int | str], dict[str, Unavailable]]:
     refused = nvml.refusals(uuid)
     unavailable = {field.metric: refused[field].missing(field.metric) for field in fields if field in refused}
-    values: dict[str, Any] = {}
-    asked = tuple(field for field in fields if field not in refused)
-    if not asked:
+    values: dict[str, int | str] = {}
+    offered = tuple(field for field in fields if field not in refused)
+    if not offered:
         return values, unavailable
-    request = requests.get(asked) or requests.setdefault(asked, FieldRequest(asked))
+    request = requests.get(offered) or requests.setdefault(offered, FieldRequest(offered))
     try:
         answer = nvml.ask(uuid, _VALUES, handle, request)
     except NvmlFault as error:
-        if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-            raise
-        return values, unavailable | {field.metric: error.fault.missing(field.metric) for field in asked}
-    for field, (code, value) in zip(asked, answer, strict=True):
+        fault = error.of_call()
+        return values, unavailable | {field.metric: fault.missing(field.metric) for field in offered}
+    for field, (code, value) in zip(offered, answer, strict=True):
         if value is not None:
             values[field.metric] = value
             continue
-        fault = _fault(code) if code else NONSENSE
+        fault = _fault_of_part(code) if code else NONSENSE
         if fault.scope is Scope.CALL:
             nvml.refuse(uuid, field, fault)
         unavailable[field.metric] = fault.missing(field.metric)
     return values, unavailable
 
 
-def _fault(code: int) -> Fault:
-    # Drivers that do not know a field or a scope call it an invalid argument.
+def _fault_of_part(code: int) -> Fault:
+    # Drivers that do not know a field, a scope or a metric call it an invalid argument.
     return NOT_SUPPORTED if code == pynvml.NVML_ERROR_INVALID_ARGUMENT else fault_of(code)
 
 
 def _fall_back(
     nvml: Nvml,
     uuid: str,
-    handle: Any,
-    call: Call,
+    handle: object,
+    call: Call[int],
     metric: str,
-    values: dict[str, Any],
+    values: dict[str, int | str],
     unavailable: dict[str, Unavailable],
 ) -> None:
     try:
         values[metric] = nvml.ask(uuid, call, handle)
         unavailable.pop(metric, None)
     except NvmlFault as error:
-        if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-            raise
-        unavailable[metric] = error.fault.missing(metric)
+        unavailable[metric] = error.of_call().missing(metric)
 
 
 METRICS = {
@@ -176,15 +172,15 @@ METRICS = {
     "nvlink_rx_mib_s": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, 1),
     "nvlink_tx_mib_s": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, 1),
 }
-"""Our word -> NVML's id, and what its percent or MiB/s are multiplied by."""
+"""Our word -> NVML's id, and the factor of its percent or MiB/s."""
 _ANSWER = Struct("4xid24x" * len(METRICS))
-"""Of each `nvmlGpmMetric_t` its error and its value; read through `pynvml`, they cost more than the call."""
+"""Error and value of each `nvmlGpmMetric_t`; reading them through `pynvml` costs more than the call."""
 SHORTEST_S, LONGEST_S = 0.1, 150.0
 """Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would be meaningless."""
 _SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda support: bool(support.isSupportedDevice))
-_ALLOC, _FREE = Call("nvmlGpmSampleAlloc"), Call("nvmlGpmSampleFree")
-_SAMPLE, _MIG_SAMPLE = Call("nvmlGpmSampleGet"), Call("nvmlGpmMigSampleGet")
-_METRICS = Call("nvmlGpmMetricsGet")
+_ALLOC, _FREE = Call[object]("nvmlGpmSampleAlloc"), Call[object]("nvmlGpmSampleFree")
+_SAMPLE, _MIG_SAMPLE = Call[object]("nvmlGpmSampleGet"), Call[object]("nvmlGpmMigSampleGet")
+_METRICS = Call[object]("nvmlGpmMetricsGet")
 _OLDER = Fault(Scope.CALL, "unsupported", "GPUs older than Hopper do not report it (no GPM)")
 _LIES = Fault(
     Scope.CALL,
@@ -195,35 +191,35 @@ _BEGINS = Fault(Scope.MOMENT, "failing", "it is a mean between two readings, and
 
 
 class GpmRequest:
-    """The 19 KB struct that metrics of one GPU and its MIG devices are asked with, its ids filled in once."""
+    """Struct (19 KB) of a request for metrics of one GPU and its MIG devices, with its ids filled in once."""
 
     def __init__(self) -> None:
         self._struct = pynvml.c_nvmlGpmMetricsGet_t()
         self._struct.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._struct.numMetrics = len(METRICS)
-        for at, (metric_id, _) in enumerate(METRICS.values()):
-            self._struct.metrics[at].metricId = metric_id
+        for index, (metric_id, _) in enumerate(METRICS.values()):
+            self._struct.metrics[index].metricId = metric_id
 
-    def ask(self, nvml: Nvml, owner: str, before: Any, now: Any) -> list[tuple[int, float]]:
+    def ask(self, nvml: Nvml, owner: str, first: object, second: object) -> list[tuple[int, float]]:
         """Return (error code, value) of each metric between two samples. Raises NvmlFault."""
-        self._struct.sample1, self._struct.sample2 = before, now
+        self._struct.sample1, self._struct.sample2 = first, second
         nvml.ask(owner, _METRICS, self._struct)
         answer = _ANSWER.unpack_from(self._struct, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset)
         return list(zip(answer[::2], answer[1::2], strict=True))
 
 
 class Gpm:
-    """The two samples of one GPU, or of one of its MIG instances, and what lies between them."""
+    """Two samples of one GPU or of one of its MIG instances, and the means between them."""
 
     def __init__(self, owner: str, request: GpmRequest, gpu_instance: int | None = None) -> None:
         self._owner, self._request, self._instance = owner, request, gpu_instance
-        self._samples: tuple[Any, Any] | None = None
+        self._samples: tuple[object, object] | None = None
         self._taken_s: float | None = None
-        """When the first of them was taken; None: it is not to be measured from."""
+        """Time of the first sample; None: it is no start of a window."""
         self._proven = False
 
-    def read(self, nvml: Nvml, handle: Any, now_s: float) -> tuple[dict[str, int], dict[str, Unavailable]]:
-        """Return means since the reading before, and gaps. `handle` is of the GPU, `now_s` monotonic.
+    def read(self, nvml: Nvml, handle: object, now_s: float) -> tuple[dict[str, int], dict[str, Unavailable]]:
+        """Return means since the previous reading, and gaps. `handle` is of the GPU, `now_s` monotonic.
 
         Raises NvmlFault if the device or the library fails.
         """
@@ -231,21 +227,19 @@ class Gpm:
             return self._read(nvml, handle, now_s)
         except NvmlFault as error:
             self._taken_s = None
-            if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                raise
-            fault = error.fault
+            fault = error.of_call()
             if not self._proven and fault.code is not None:
                 fault = _LIES
                 nvml.refuse(self._owner, _SUPPORT, fault)
             return {}, {metric: fault.missing(metric) for metric in METRICS}
 
     def free(self, nvml: Nvml) -> None:
-        """Give the samples back."""
+        """Release the samples."""
         for sample in self._samples or ():
             nvml.ask(self._owner, _FREE, sample)
         self._samples = self._taken_s = None
 
-    def _read(self, nvml: Nvml, handle: Any, now_s: float) -> tuple[dict[str, int], dict[str, Unavailable]]:
+    def _read(self, nvml: Nvml, handle: object, now_s: float) -> tuple[dict[str, int], dict[str, Unavailable]]:
         if self._samples is None:
             if not nvml.ask(self._owner, _SUPPORT, handle):
                 nvml.refuse(self._owner, _SUPPORT, _OLDER)
@@ -256,15 +250,15 @@ class Gpm:
         window_s = now_s - self._taken_s if self._taken_s is not None else None
         if window_s is not None and window_s < SHORTEST_S:
             return {}, {metric: _BEGINS.missing(metric) for metric in METRICS}
-        before, now = self._samples
+        first, second = self._samples
         if self._instance is None:
-            nvml.ask(self._owner, _SAMPLE, handle, now)
+            nvml.ask(self._owner, _SAMPLE, handle, second)
         else:
-            nvml.ask(self._owner, _MIG_SAMPLE, handle, self._instance, now)
-        self._samples, self._taken_s = (now, before), now_s
+            nvml.ask(self._owner, _MIG_SAMPLE, handle, self._instance, second)
+        self._samples, self._taken_s = (second, first), now_s
         if window_s is None or window_s > LONGEST_S:
             return {}, {metric: _BEGINS.missing(metric) for metric in METRICS}
-        answer = self._request.ask(nvml, self._owner, before, now)
+        answer = self._request.ask(nvml, self._owner, first, second)
         self._proven = True
         values, unavailable = {}, {}
         for (metric, (_, scale)), (code, value) in zip(METRICS.items(), answer, strict=True):
@@ -273,18 +267,31 @@ class Gpm:
             elif code == pynvml.NVML_SUCCESS:
                 unavailable[metric] = NONSENSE.missing(metric)
             else:
-                known = NOT_SUPPORTED if code == pynvml.NVML_ERROR_INVALID_ARGUMENT else fault_of(code)
-                unavailable[metric] = known.missing(metric)
+                unavailable[metric] = _fault_of_part(code).missing(metric)
         return values, unavailable
 
 
-_PROCESSES = (
-    Call("nvmlDeviceGetComputeRunningProcesses", sized=True),
-    Call("nvmlDeviceGetComputeRunningProcesses_v2", sized=True),
+class _SmSample(NamedTuple):
+    pid: int
+    time_us: int
+    percent: int
+
+
+_PROCESSES = tuple(
+    Call(
+        f"nvmlDeviceGetComputeRunningProcesses{version}",
+        lambda rows: tuple(DeviceProcess(row.pid, row.usedGpuMemory) for row in rows),
+        sized=True,
+    )
+    for version in ("", "_v2")
 )
-_SM_TIME = Call("nvmlDeviceGetProcessUtilization", sized=True)
+_SM_TIME = Call(
+    "nvmlDeviceGetProcessUtilization",
+    lambda rows: [_SmSample(row.pid, row.timeStamp, row.smUtil) for row in rows if row.timeStamp <= _MAX_US],
+    sized=True,
+)
 _MAX_US = 2**53
-"""Microseconds of the year 2255: a later sample is not of now, and what is newer would never be counted."""
+"""Microseconds of the year 2255: after a later sample, none would ever be newer."""
 _SCRAMBLED = Unavailable(
     "processes",
     "failing",
@@ -302,51 +309,41 @@ class GpuProcesses:
     missing: Unavailable | None = None
 
 
-def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None, seen_us: int) -> GpuProcesses:
+def read_processes(nvml: Nvml, uuid: str, handle: object, memory_bytes: int | None, seen_us: int) -> GpuProcesses:
     """Return the processes on a GPU (or MIG device); SM time only where several share it.
 
     `seen_us` is the newest sample of SM time already counted, driver's microseconds. Raises NvmlFault if the device
     or the library fails.
     """
     try:
-        rows = nvml.first(uuid, _PROCESSES, handle)
+        processes = nvml.first(uuid, _PROCESSES, handle)
     except NvmlFault as error:
-        if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-            raise
-        return GpuProcesses((), seen_us, error.fault.missing("processes"))
-    named = tuple(DeviceProcess(row.pid, row.usedGpuMemory) for row in rows)
-    if scrambled(named, memory_bytes):
+        return GpuProcesses((), seen_us, error.of_call().missing("processes"))
+    if scrambled(processes, memory_bytes):
         return GpuProcesses((), seen_us, _SCRAMBLED)
-    if len(named) < 2:
-        return GpuProcesses(named, seen_us)
-    return _with_sm_time(nvml, uuid, handle, named, seen_us)
+    if len(processes) < 2:
+        return GpuProcesses(processes, seen_us)
+    return _with_sm_time(nvml, uuid, handle, processes, seen_us)
 
 
 def _with_sm_time(
-    nvml: Nvml, uuid: str, handle: Any, processes: tuple[DeviceProcess, ...], seen_us: int
+    nvml: Nvml, uuid: str, handle: object, processes: tuple[DeviceProcess, ...], seen_us: int
 ) -> GpuProcesses:
     try:
-        rows = nvml.ask(uuid, _SM_TIME, handle, seen_us)
+        samples = nvml.ask(uuid, _SM_TIME, handle, seen_us)
     except NvmlFault as error:
-        if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-            raise
-        if error.fault.code not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS):
+        if error.of_call().code not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS):
             return GpuProcesses(processes, seen_us)
-        rows = []  # nobody computed
-    rows = [row for row in rows if row.timeStamp <= _MAX_US]
-    used = dict.fromkeys((process.pid for process in processes), 0)
-    for row in rows:
-        if row.timeStamp <= seen_us:
+        samples = []  # nobody computed
+    newest_us = max([seen_us, *(sample.time_us for sample in samples)])
+    time_by_pid = dict.fromkeys((process.pid for process in processes), 0)
+    for sample in samples:
+        if sample.time_us <= seen_us:
             continue
-        if row.pid in used and not row.smUtil <= 100:
-            # Without a part of one process's time the others' would be too much.
-            return GpuProcesses(processes, max(seen_us, *(row.timeStamp for row in rows)))
-        if row.pid not in used:
-            if not (0 < row.pid <= MAX_PID):
-                continue
-            # A pid of another namespace, or of a process that ended: times cannot be assigned.
-            return GpuProcesses(processes, max(seen_us, *(row.timeStamp for row in rows)))
-        used[row.pid] += row.smUtil
-    newest = max((row.timeStamp for row in rows), default=seen_us)
-    timed = tuple(replace(process, sm_time=used[process.pid]) for process in processes)
-    return GpuProcesses(timed, max(seen_us, newest))
+        if sample.pid in time_by_pid and sample.percent <= 100:
+            time_by_pid[sample.pid] += sample.percent
+        elif sample.pid in time_by_pid or 0 < sample.pid <= MAX_PID:
+            # Times cannot be assigned: a share that cannot be, a pid of another namespace, or one that ended.
+            return GpuProcesses(processes, newest_us)
+    timed = tuple(replace(process, sm_time=time_by_pid[process.pid]) for process in processes)
+    return GpuProcesses(timed, newest_us)

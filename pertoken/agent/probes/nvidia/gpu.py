@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pynvml
 
 from pertoken.agent.probes.nvidia import counters
-from pertoken.agent.probes.nvidia.counters import METRICS as ACTIVITY
 from pertoken.agent.probes.nvidia.counters import Gpm, GpmRequest, read_processes
 from pertoken.agent.probes.nvidia.nvml import (
     GONE,
@@ -31,7 +29,7 @@ from pertoken.agent.probes.nvidia.nvml import (
     Table,
     Xid,
 )
-from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable, reading_of
+from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, Unavailable, reading_of
 from pertoken.agent.workers import Backoff
 from pertoken.units import SHARE
 
@@ -41,9 +39,9 @@ _IDENTITY: Table = {"name": (NAME,), "memory_bytes": MEMORY["memory_bytes"]}
 _TICK: Table = {"memory_used_bytes": MEMORY["memory_used_bytes"]}
 _MODES = {pynvml.NVML_DEVICE_MIG_DISABLE: False, pynvml.NVML_DEVICE_MIG_ENABLE: True}
 _MODE = Call("nvmlDeviceGetMigMode", lambda modes: _MODES.get(modes[0]))
-_COUNT, _DEVICE = Call("nvmlDeviceGetMaxMigDeviceCount"), Call("nvmlDeviceGetMigDeviceHandleByIndex")
-_INSTANCE, _COMPUTE_INSTANCE = Call("nvmlDeviceGetGpuInstanceId"), Call("nvmlDeviceGetComputeInstanceId")
-_COMPUTE_SLICES = Call("nvmlDeviceGetAttributes_v2", lambda attributes: attributes.computeInstanceSliceCount)
+_COUNT, _DEVICE = Call[int]("nvmlDeviceGetMaxMigDeviceCount"), Call[object]("nvmlDeviceGetMigDeviceHandleByIndex")
+_INSTANCE, _COMPUTE_INSTANCE = Call[int]("nvmlDeviceGetGpuInstanceId"), Call[int]("nvmlDeviceGetComputeInstanceId")
+_COMPUTE_SLICES = Call[int]("nvmlDeviceGetAttributes_v2", lambda attributes: attributes.computeInstanceSliceCount)
 _OF_PARENT = "NVIDIA drivers report it for the whole GPU only, not for a MIG device"
 _NOT_OF_MIG = ("util_1e4", "power_mw", "energy_mj", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
 _HIDDEN = "the driver does not report which MIG devices this GPU is divided into: {}"
@@ -53,28 +51,28 @@ _HIDDEN_INSTANCE = "the driver does not report its GPU instance, which its activ
 
 @dataclass(slots=True)
 class MigDevice:
-    """One MIG device as it is known, and the way to it."""
+    """One MIG device."""
 
-    known: DeviceReading
-    handle: Any
+    identity: DeviceReading
+    handle: object
     gpm: Gpm | None
-    """None: its GPU instance is not known, which its activity is measured by."""
+    """None: the GPU instance that its activity is measured by is not known."""
     gpu_instance: int | None
     compute_instance: int | None
 
     @property
     def identified(self) -> bool:
         """Whether the driver reported all that identifies it."""
-        return None not in (self.gpu_instance, self.compute_instance, self.known.part_1e6)
+        return None not in (self.gpu_instance, self.compute_instance, self.identity.part_1e6)
 
-    def read(self, source: Source, gpu: Any) -> tuple[dict[str, Any], dict[str, Unavailable]]:
+    def read(self, source: Source, gpu: object) -> tuple[dict[str, object], dict[str, Unavailable]]:
         """Return its values and gaps now; `gpu` is the handle of its GPU. Raises NvmlFault."""
-        values, unavailable = source.values(self.known.uuid, self.handle, _TICK)
+        values, unavailable = source.values(self.identity.uuid, self.handle, _TICK)
         if self.gpm is not None:
             active, inactive = self.gpm.read(source.nvml, gpu, source.clock())
             values |= active
             unavailable |= inactive
-        return values, {missing.metric: missing for missing in self.known.unavailable} | unavailable
+        return values, {missing.metric: missing for missing in self.identity.unavailable} | unavailable
 
 
 class MigDevices:
@@ -93,19 +91,20 @@ class MigDevices:
 
     def struck(self, gpu_instance: int | None, compute_instance: int | None) -> str | None:
         """Return the UUID of the MIG device that an Xid names by its instances; None if it names none known."""
+        if gpu_instance is None:
+            return None
         for device in self:
-            named = gpu_instance is not None and device.gpu_instance == gpu_instance
-            if named and compute_instance in (device.compute_instance, None):
-                return device.known.uuid
+            if device.gpu_instance == gpu_instance and compute_instance in (device.compute_instance, None):
+                return device.identity.uuid
         return None
 
     def restart(self) -> None:
         """Begin their activity again, after the GPU's handle died."""
         for device in self:
             if device.gpm is not None:
-                device.gpm = Gpm(device.known.uuid, self._request, device.gpu_instance)
+                device.gpm = Gpm(device.identity.uuid, self._request, device.gpu_instance)
 
-    def find(self, gpu: DeviceReading, handle: Any) -> None:
+    def find(self, gpu: DeviceReading, handle: object) -> None:
         """Look for the MIG devices there are now. Raises NvmlFault if the GPU or the library fails.
 
         What the driver refuses to report of them leaves `hidden`, and those known before stay.
@@ -126,23 +125,21 @@ class MigDevices:
         devices: dict[str, MigDevice] = {}
         for index in range(count):
             try:
-                device = self._at(gpu, handle, index, count)
+                device = self._device(gpu, handle, index, count)
             except NvmlFault as error:
-                if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                    raise
-                self._hide(error.fault)
+                self._hide(error.of_call())
                 continue
-            if device is not None and device.known.uuid in devices:
-                self._hide(replace(NONSENSE, reason=f"two of them have the UUID {device.known.uuid}"))
+            if device is not None and device.identity.uuid in devices:
+                self._hide(replace(NONSENSE, reason=f"two of them have the UUID {device.identity.uuid}"))
             elif device is not None:
-                devices[device.known.uuid] = device
+                devices[device.identity.uuid] = device
         self._devices = {**self._devices, **devices} if self.hidden else devices
         return None
 
     def _hide(self, fault: Fault) -> None:
         self.hidden = replace(fault.missing("mig"), reason=_HIDDEN.format(fault.reason))
 
-    def _at(self, gpu: DeviceReading, gpu_handle: Any, index: int, count: int) -> MigDevice | None:
+    def _device(self, gpu: DeviceReading, gpu_handle: object, index: int, count: int) -> MigDevice | None:
         """Return the MIG device at an index of `count`; None if there is none. Raises NvmlFault if it has no UUID."""
         owner = f"{gpu.uuid} slice {index}"
         handle = self._source.answer(owner, _DEVICE, gpu_handle, index)
@@ -153,25 +150,25 @@ class MigDevices:
         uuid = self._source.nvml.ask(owner, UUID, handle)
         if not uuid:
             raise NvmlFault(NONSENSE)
-        before = self._devices.get(uuid)
-        if before is not None and before.identified:
-            before.handle = handle
-            return before
+        device = self._devices.get(uuid)
+        if device is not None and device.identified:
+            device.handle = handle
+            return device
         return self._identify(gpu, uuid, handle, index, count)
 
-    def _identify(self, gpu: DeviceReading, uuid: str, handle: Any, index: int, count: int) -> MigDevice:
+    def _identify(self, gpu: DeviceReading, uuid: str, handle: object, index: int, count: int) -> MigDevice:
         ask = self._source.answer
         values, unavailable = self._source.values(uuid, handle, _IDENTITY)
-        values["name"] = f"{values.get('name', f'{gpu.name} MIG')} ({index})"
-        instance, compute_instance = (ask(uuid, call, handle) for call in (_INSTANCE, _COMPUTE_INSTANCE))
-        if instance == NO_INSTANCE:
-            instance = NONSENSE
-        if isinstance(instance, Fault):
-            hidden = replace(instance.missing(""), reason=_HIDDEN_INSTANCE.format(instance.reason))
-            unavailable |= {metric: replace(hidden, metric=metric) for metric in ACTIVITY}
-            instance = None
-        if isinstance(compute_instance, Fault) or compute_instance == NO_INSTANCE:
-            compute_instance = None
+        name = f"{values.pop('name', f'{gpu.name} MIG')} ({index})"
+        gpu_answer, compute_answer = (ask(uuid, call, handle) for call in (_INSTANCE, _COMPUTE_INSTANCE))
+        instance: int | None = None
+        if isinstance(gpu_answer, Fault) or gpu_answer == NO_INSTANCE:
+            fault = gpu_answer if isinstance(gpu_answer, Fault) else NONSENSE
+            hidden = replace(fault.missing(""), reason=_HIDDEN_INSTANCE.format(fault.reason))
+            unavailable |= {metric: replace(hidden, metric=metric) for metric in counters.METRICS}
+        else:
+            instance = gpu_answer
+        compute = None if isinstance(compute_answer, Fault) or compute_answer == NO_INSTANCE else compute_answer
         slices = ask(uuid, _COMPUTE_SLICES, handle)
         if not isinstance(slices, Fault) and not 0 < slices <= count:
             slices = NONSENSE
@@ -179,10 +176,11 @@ class MigDevices:
             unavailable["part_1e6"] = replace(slices.missing("part_1e6"), reason=_HIDDEN_PART.format(slices.reason))
         else:
             values["part_1e6"] = slices * SHARE // count
-        known = DeviceReading(
+        identity = DeviceReading(
             uuid=uuid,
             kind="mig",
             vendor="NVIDIA",
+            name=name,
             slot=gpu.slot,
             driver_version=gpu.driver_version,
             pci_bus_id=gpu.pci_bus_id,
@@ -193,11 +191,11 @@ class MigDevices:
             ),
             **values,
         )
-        before = self._devices.get(uuid)
-        gpm = before.gpm if before is not None and before.gpu_instance == instance else None
+        previous = self._devices.get(uuid)
+        gpm = previous.gpm if previous is not None and previous.gpu_instance == instance else None
         if gpm is None and instance is not None:
             gpm = Gpm(uuid, self._request, instance)
-        return MigDevice(known, handle, gpm, instance, compute_instance)
+        return MigDevice(identity, handle, gpm, instance, compute)
 
 
 IDENTITY: Table = {
@@ -225,7 +223,7 @@ SLOW: Table = {
     ),
 }
 """Read with the processes, and kept until they are read again."""
-_BY_UUID = Call("nvmlDeviceGetHandleByUUID")
+_BY_UUID = Call[object]("nvmlDeviceGetHandleByUUID")
 _NO_UUID = Fault(Scope.DEVICE, "failing", "the driver reports no UUID for this GPU", "update the NVIDIA driver")
 _SWAPPED = "its handle leads to another GPU now ({}): it was replaced, or the driver was reloaded"
 
@@ -233,74 +231,67 @@ _SWAPPED = "its handle leads to another GPU now ({}): it was replaced, or the dr
 class Gpu:
     """A GPU with its identity and its handle; None as the handle: it must be looked up by its UUID again."""
 
-    def __init__(self, source: Source, known: DeviceReading, handle: Any) -> None:
+    def __init__(self, source: Source, identity: DeviceReading, handle: object) -> None:
         self._source = source
-        self.known, self.handle = known, handle
+        self.identity, self.handle = identity, handle
         self.lost: str | None = None
         self._backoff = Backoff(source.clock)
-        self._energy_mj: int | None = None
+        self._energy_mj: object = None
         self.swapped_for: str | None = None
         """UUID of the GPU that the handle leads to now, if it is another one."""
-        self._slow: tuple[dict[str, Any], dict[str, Unavailable]] | None = None
+        self._slow: tuple[dict[str, object], dict[str, Unavailable]] | None = None
         self._seen_us = 0
         # One buffer per GPU: a call that hangs on one GPU may write its result while another GPU is read.
         self._gpm_request, self._field_requests = GpmRequest(), counters.Requests()
-        self._gpm = Gpm(known.uuid, self._gpm_request)
+        self._gpm = Gpm(identity.uuid, self._gpm_request)
         self._mig = MigDevices(source, self._gpm_request)
 
     @classmethod
-    def open(cls, source: Source, handle: Any, slot: int, driver_version: str | None) -> Gpu:
+    def open(cls, source: Source, handle: object, slot: int, driver_version: str | None) -> Gpu:
         """Return the GPU behind a handle. Raises NvmlFault if the driver does not report its UUID."""
         uuid = source.nvml.ask(f"slot {slot}", UUID, handle)
         if not uuid:
             raise NvmlFault(_NO_UUID)
         values, unavailable = source.values(uuid, handle, IDENTITY)
-        known = DeviceReading(
-            uuid=uuid,
-            kind="gpu",
-            vendor="NVIDIA",
-            slot=slot,
-            driver_version=driver_version,
-            unavailable=tuple(unavailable.values()),
-            **{"name": "NVIDIA GPU"} | values,
+        name = str(values.pop("name", "NVIDIA GPU"))
+        gaps = tuple(unavailable.values())
+        identity = DeviceReading(
+            uuid, "gpu", "NVIDIA", name, slot, driver_version=driver_version, unavailable=gaps, **values
         )
-        return cls(source, known, handle)
+        return cls(source, identity, handle)
 
     @property
     def place(self) -> str:
         """Its bus id, else its slot, as text for people."""
-        return self.known.pci_bus_id or f"slot {self.known.slot}"
+        return self.identity.pci_bus_id or f"slot {self.identity.slot}"
 
-    def is_beside(self, other: Gpu, in_another_slot: bool) -> bool:
-        """Return whether another GPU of the same UUID is another card: by their bus ids, or by their slots without
-        these."""
-        if self.known.pci_bus_id and other.known.pci_bus_id:
-            return self.known.pci_bus_id != other.known.pci_bus_id
+    def is_beside(self, namesake: Gpu, in_another_slot: bool) -> bool:
+        """Return whether a GPU of the same UUID is another card: by their bus ids, else by their slots."""
+        if self.identity.pci_bus_id and namesake.identity.pci_bus_id:
+            return self.identity.pci_bus_id != namesake.identity.pci_bus_id
         return in_another_slot
 
     def unread(self, why: str | None = None) -> tuple[DeviceReading, ...]:
         """Return readings of the GPU and its MIG devices without values, with the reason."""
-        why = why or self.lost
-        return tuple(reading._replace(lost=why) for reading in (self.known, *(one.known for one in self._mig)))
+        identities = (self.identity, *(device.identity for device in self._mig))
+        return tuple(reading._replace(lost=why or self.lost) for reading in identities)
 
     def lose(self, why: str) -> None:
         """Drop its handle, and the GPM samples that were started with it."""
         self.handle, self.lost = None, why
-        self._gpm = Gpm(self.known.uuid, self._gpm_request)
+        self._gpm = Gpm(self.identity.uuid, self._gpm_request)
         self._mig.restart()
 
     def struck(self, xid: Xid) -> DriverEvent:
         """Return an Xid as an event: of the MIG device if the driver names one, else of the GPU."""
         text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list explains it"
         uuid = self._mig.struck(xid.gpu_instance, xid.compute_instance)
-        if uuid is not None:
-            return DriverEvent(uuid, "xid", text)
-        if not self._mig.enabled:
-            return DriverEvent(self.known.uuid, "xid", text)
-        named = "no MIG device, as it does for an unprivileged agent or an error of the whole GPU"
-        if xid.gpu_instance is not None:
-            named = f"GPU instance {xid.gpu_instance}, where no MIG device is known"
-        return DriverEvent(self.known.uuid, "xid", f"{text}. It struck a GPU in MIG devices; the driver names {named}")
+        if uuid is None and self._mig.enabled:
+            named = "no MIG device, as it does for an unprivileged agent or an error of the whole GPU"
+            if xid.gpu_instance is not None:
+                named = f"GPU instance {xid.gpu_instance}, where no MIG device is known"
+            text += f". It struck a GPU in MIG devices; the driver names {named}"
+        return DriverEvent(uuid or self.identity.uuid, "xid", text)
 
     def free(self) -> None:
         """Free the memory that the driver keeps for its GPM samples. Raises NvmlFault."""
@@ -312,7 +303,7 @@ class Gpu:
         """Return readings of the GPU and its MIG devices. Raises NvmlFault only for a fault of the whole library."""
         if self.lost and not self._backoff.due:
             return self.unread()
-        nvml, uuid = self._source.nvml, self.known.uuid
+        nvml, uuid = self._source.nvml, self.identity.uuid
         try:
             if self.handle is None:
                 self.handle = nvml.ask(uuid, _BY_UUID, uuid)
@@ -330,17 +321,17 @@ class Gpu:
         return readings
 
     def _read(self, processes: bool) -> tuple[DeviceReading, ...]:
-        source, uuid = self._source, self.known.uuid
+        source, uuid = self._source, self.identity.uuid
         slow = processes or self._slow is None
         values, unavailable = source.values(uuid, self.handle, TICK)
-        asked = counters.ALL if slow else counters.TICK
-        read_values, hidden = counters.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
-        values |= read_values
+        fields = counters.ALL if slow else counters.TICK
+        field_values, hidden = counters.read_fields(source.nvml, uuid, self.handle, fields, self._field_requests)
+        values |= field_values
         unavailable |= hidden
         if not values:
             raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {unavailable['power_mw'].reason}"))
-        energy_mj = values.get("energy_mj")
-        fell = energy_mj is not None and self._energy_mj is not None and energy_mj < self._energy_mj
+        energy_mj, earlier_mj = values.get("energy_mj"), self._energy_mj
+        fell = isinstance(energy_mj, int) and isinstance(earlier_mj, int) and energy_mj < earlier_mj
         self._energy_mj = energy_mj
         if processes or fell:
             self._check_identity()
@@ -351,67 +342,67 @@ class Gpu:
         for metric, missing in self._slow[1].items() if self._slow else ():
             unavailable.setdefault(metric, missing)
         if not self._mig.enabled:
-            read_values, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
-            values |= read_values
+            activity, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
+            values |= activity
             unavailable |= hidden
         if processes:
-            held, hidden = self._processes(self.known, self.handle)
-            values |= held
+            values["processes"], hidden = self._processes(self.identity, self.handle)
             unavailable |= hidden
-        unavailable = {missing.metric: missing for missing in self.known.unavailable} | unavailable
-        reading = reading_of(self.known, **values, unavailable=tuple(unavailable.values()))
+        unavailable = {missing.metric: missing for missing in self.identity.unavailable} | unavailable
+        reading = reading_of(self.identity, **values, unavailable=tuple(unavailable.values()))
         return (reading, *(self._read_mig(device, processes) for device in self._mig))
 
     def _check_identity(self) -> None:
         """Raise NvmlFault if the handle leads to another GPU than before: a driver may exchange them."""
-        uuid = self._source.answer(self.known.uuid, UUID, self.handle)
-        if isinstance(uuid, Fault) or uuid == self.known.uuid:
+        uuid = self._source.answer(self.identity.uuid, UUID, self.handle)
+        if isinstance(uuid, Fault) or uuid == self.identity.uuid:
             return
         # A driver that reports another UUID each time has swapped nothing.
-        if uuid and uuid == self._source.answer(self.known.uuid, UUID, self.handle):
+        if uuid and uuid == self._source.answer(self.identity.uuid, UUID, self.handle):
             self.swapped_for = uuid
             raise NvmlFault(replace(GONE, reason=_SWAPPED.format(uuid)))
 
-    def _read_slow(self, processes: bool, values: dict[str, Any], unavailable: dict[str, Unavailable]) -> None:
+    def _read_slow(self, processes: bool, values: dict[str, object], unavailable: dict[str, Unavailable]) -> None:
         """Read the values that change slowly: memory clock, temperature, memory errors, power cap, MIG."""
-        slow_values, slow_unavailable = self._source.values(self.known.uuid, self.handle, SLOW)
-        for metric in (metric.metric for metric in counters.SLOW):
+        slow_values, slow_unavailable = self._source.values(self.identity.uuid, self.handle, SLOW)
+        for metric in (field.metric for field in counters.SLOW):
             if metric in values:
                 slow_values[metric] = values[metric]
             if metric in unavailable:
                 slow_unavailable[metric] = unavailable[metric]
         if self._slow is not None or processes:
-            self._know_more()
+            self._complete_identity()
         self._slow = slow_values, slow_unavailable
-        self._mig.find(self.known, self.handle)
+        self._mig.find(self.identity, self.handle)
         if self._mig.hidden is not None:
             slow_unavailable["mig"] = self._mig.hidden
 
-    def _know_more(self) -> None:
-        """Read again what may change of its identity (its power cap), and what was not readable at first."""
-        unread_metrics = {missing.metric for missing in self.known.unavailable} | {"power_limit_mw"}
+    def _complete_identity(self) -> None:
+        """Read the power cap again, which may change, and the metrics that were not readable at first."""
+        unread_metrics = {missing.metric for missing in self.identity.unavailable} | {"power_limit_mw"}
         table = {metric: calls for metric, calls in IDENTITY.items() if metric in unread_metrics}
-        values, unavailable = self._source.values(self.known.uuid, self.handle, table)
-        self.known = self.known._replace(**values, unavailable=tuple(unavailable.values()))
+        values, unavailable = self._source.values(self.identity.uuid, self.handle, table)
+        self.identity = self.identity._replace(**values, unavailable=tuple(unavailable.values()))
 
-    def _processes(self, known: DeviceReading, handle: Any) -> tuple[dict[str, Any], dict[str, Unavailable]]:
+    def _processes(
+        self, device: DeviceReading, handle: object
+    ) -> tuple[tuple[DeviceProcess, ...] | None, dict[str, Unavailable]]:
         """Return the processes on this GPU or on one of its MIG devices, or the reason why they are unknown."""
-        hidden = self._mig.hidden if known is self.known else None
+        hidden = self._mig.hidden if device is self.identity else None
         unseen = {} if hidden is None else {"processes": replace(hidden, metric="processes")}
-        if known is self.known and self._mig.enabled:
-            return {"processes": None if unseen else ()}, unseen  # they run on its MIG devices
-        held = read_processes(self._source.nvml, known.uuid, handle, known.memory_bytes, self._seen_us)
-        self._seen_us = held.seen_us
-        if held.missing is not None:
-            return {"processes": None}, {"processes": held.missing}
-        if unseen and not held.processes:
-            return {"processes": None}, unseen
-        return {"processes": held.processes}, {}
+        if device is self.identity and self._mig.enabled:
+            return None if unseen else (), unseen  # they run on its MIG devices
+        listed = read_processes(self._source.nvml, device.uuid, handle, device.memory_bytes, self._seen_us)
+        self._seen_us = listed.seen_us
+        if listed.missing is not None:
+            return None, {"processes": listed.missing}
+        if unseen and not listed.processes:
+            return None, unseen
+        return listed.processes, {}
 
     def _read_mig(self, device: MigDevice, processes: bool) -> DeviceReading:
         values, unavailable = device.read(self._source, self.handle)
         if processes:
-            held, hidden = self._processes(device.known, device.handle)
-            values |= held
+            values["processes"], hidden = self._processes(device.identity, device.handle)
             unavailable |= hidden
-        return reading_of(device.known, **values, unavailable=tuple(unavailable.values()))
+        return reading_of(device.identity, **values, unavailable=tuple(unavailable.values()))

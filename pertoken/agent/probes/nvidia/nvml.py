@@ -14,16 +14,19 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pynvml
 
 from pertoken.agent.readings import Unavailable
 from pertoken.agent.workers import Clock
 
+Value = TypeVar("Value")
+ValueCo = TypeVar("ValueCo", covariant=True)
+
 
 class Scope(Enum):
-    """Scope of an error: one call, one device or the whole library."""
+    """Extent of an error."""
 
     CALL = "this device never answers this call"
     MOMENT = "this device did not answer this call this time"
@@ -53,6 +56,12 @@ class NvmlFault(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
         self.fault = fault
+
+    def of_call(self) -> Fault:
+        """Return the fault of this call alone; raise this error if the device or the library fails."""
+        if self.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
+            raise self
+        return self.fault
 
 
 _UPDATE = "update the NVIDIA driver"
@@ -108,26 +117,23 @@ FAULTS = {
 
 
 def fault_of(code: int) -> Fault:
-    """Return what an error code of the driver means."""
+    """Return the meaning of an error code."""
     return FAULTS.get(code) or Fault(
         Scope.MOMENT, "failing", f"the NVIDIA driver answered error {code}", "see `dmesg` if it stays", code
     )
 
 
-def _nonsense(error: Exception) -> Fault:
-    return replace(NONSENSE, reason=f"{NONSENSE.reason} ({type(error).__name__})")
+@dataclass(frozen=True, eq=False)  # no slots: typing cannot mark `Call[str]()` of a frozen class that has some
+class Call(Generic[ValueCo]):
+    """A function of `pynvml`, or one of ours that raises its errors."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """A function of `pynvml` (or one of ours that raises its errors) with what follows the handle, and the value we
-    keep of its answer."""
-
-    function: str | Callable[..., Any]
-    convert: Callable[[Any], Any] = lambda value: value
+    function: str | Callable[..., object]
+    convert: Callable[..., ValueCo] = lambda value: value
+    """Makes our value of its answer."""
     arguments: tuple[int, ...] = ()
+    """Follow the handle."""
     sized: bool = False
-    """Whether `pynvml` asks the driver twice for rows: how many, then which."""
+    """Whether `pynvml` asks the driver twice: for the number of rows, then for the rows."""
 
 
 class Nvml:
@@ -137,16 +143,16 @@ class Nvml:
         self.calls = 0
         self._refused: defaultdict[str, dict[Hashable, Fault]] = defaultdict(dict)
 
-    def ask(self, owner: str, call: Call, *before: Any) -> Any:
-        """Return the converted answer of `call` with `before` (a handle) and its own arguments.
+    def ask(self, owner: str, call: Call[Value], *arguments: object) -> Value:
+        """Return the converted answer of `call` to `arguments` (a handle first) and its own arguments.
 
         Raises NvmlFault; without asking, if `owner` (a device's UUID) refused this call for good before.
         """
-        if known := self._refused[owner].get(call):
-            raise NvmlFault(known)
+        if refusal := self._refused[owner].get(call):
+            raise NvmlFault(refusal)
         try:
             function = getattr(pynvml, call.function) if isinstance(call.function, str) else call.function
-            answer = function(*before, *call.arguments)
+            answer = function(*arguments, *call.arguments)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
             fault = self._fault(error)
             if fault.scope is Scope.CALL:
@@ -154,11 +160,12 @@ class Nvml:
             raise NvmlFault(fault) from None
         except Exception as error:  # a count of rows, a text or a number that Python cannot make anything of
             self.calls += 1
-            raise NvmlFault(_nonsense(error)) from None
+            reason = f"{NONSENSE.reason} ({type(error).__name__})"
+            raise NvmlFault(replace(NONSENSE, reason=reason)) from None
         self.calls += 2 if call.sized and answer else 1
         return call.convert(answer)
 
-    def first(self, owner: str, calls: tuple[Call, ...], handle: Any) -> Any:
+    def first(self, owner: str, calls: tuple[Call[Value], ...], handle: object) -> Value:
         """Return the answer of the first of `calls` that the device does not refuse for good.
 
         Raises NvmlFault: the refusal that explains most, when all refuse.
@@ -177,9 +184,9 @@ class Nvml:
         """Return calls, and parts of their answers, that `owner` never gives, with the reason."""
         return self._refused[owner]
 
-    def refuse(self, owner: str, what: Hashable, fault: Fault) -> None:
-        """Remember that `owner` never gives it."""
-        self._refused[owner][what] = fault
+    def refuse(self, owner: str, call: Hashable, fault: Fault) -> None:
+        """Remember that `owner` never answers a call, or gives a part of its answer."""
+        self._refused[owner][call] = fault
 
     def forget(self) -> None:
         """Forget all refusals: another driver may answer."""
@@ -194,7 +201,7 @@ class Nvml:
 
 
 _V2 = (pynvml.nvmlMemory_v2,)
-Table = dict[str, tuple[Call, ...]]
+Table = dict[str, tuple[Call[object], ...]]
 """Fields of `DeviceReading` -> the calls that give them, preferred first."""
 MEMORY: Table = {
     "memory_bytes": (
@@ -208,8 +215,7 @@ MEMORY: Table = {
     ),
 }
 """Calls that GPUs and MIG devices answer alike."""
-NAME = Call("nvmlDeviceGetName")
-UUID = Call("nvmlDeviceGetUUID")
+NAME, UUID = Call[str]("nvmlDeviceGetName"), Call[str]("nvmlDeviceGetUUID")
 _UNIFIED = {
     "memory_bytes": lambda meminfo: meminfo["MemTotal"],
     "memory_used_bytes": lambda meminfo: meminfo["MemTotal"] - meminfo["MemAvailable"],
@@ -225,30 +231,26 @@ class Source:
     clock: Clock
     proc: Path
 
-    def values(self, owner: str, handle: Any, table: Table) -> tuple[dict[str, Any], dict[str, Unavailable]]:
+    def values(self, owner: str, handle: object, table: Table) -> tuple[dict[str, object], dict[str, Unavailable]]:
         """Return values by metric, and gaps for those refused. Raises NvmlFault if the device or the library fails."""
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         unavailable: dict[str, Unavailable] = {}
         for metric, calls in table.items():
             try:
                 values[metric] = self.nvml.first(owner, calls, handle)
             except NvmlFault as error:
-                if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                    raise
-                unavailable[metric] = error.fault.missing(metric)
+                unavailable[metric] = error.of_call().missing(metric)
                 if error.fault is NOT_SUPPORTED and metric in _UNIFIED:
                     values[metric] = _UNIFIED[metric](_meminfo(self.proc))
                     unavailable[metric] = replace(unavailable[metric], reason=_SHARED)
         return values, unavailable
 
-    def answer(self, owner: str, call: Call, *arguments: Any) -> Any:
+    def answer(self, owner: str, call: Call[Value | None], *arguments: object) -> Value | Fault:
         """Return the answer to a call, or the `Fault` of this call alone. Raises NvmlFault for any other."""
         try:
             answer = self.nvml.ask(owner, call, *arguments)
         except NvmlFault as error:
-            if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                raise
-            return error.fault
+            return error.of_call()
         return NONSENSE if answer is None else answer
 
 
@@ -259,8 +261,8 @@ def _meminfo(proc: Path) -> dict[str, int]:
 
 WAIT_MS = 1000
 """How long one wait lasts, and so how long the release of the driver may take."""
-_CREATE, _FREE = Call("nvmlEventSetCreate"), Call("nvmlEventSetFree")
-_REGISTER = Call("nvmlDeviceRegisterEvents")
+_CREATE, _FREE = Call[object]("nvmlEventSetCreate"), Call[object]("nvmlEventSetFree")
+_REGISTER = Call[object]("nvmlDeviceRegisterEvents")
 NO_INSTANCE = 0xFFFFFFFF
 """NVML's number for no GPU instance and no compute instance."""
 
@@ -283,12 +285,12 @@ class XidWatch:
         self._pending: SimpleQueue[Xid] = SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._events: Any = None
+        self._events: object = None
         self._uuids: dict[int, str] = {}
         """UUIDs of the GPUs in the set, by their handles' addresses."""
 
-    def watch(self, nvml: Nvml, handles: Mapping[str, Any]) -> dict[str, Unavailable]:
-        """Wait for Xids of these GPUs, too (handles by UUID); what gaps that leaves, by UUID.
+    def watch(self, nvml: Nvml, handles: Mapping[str, object]) -> dict[str, Unavailable]:
+        """Wait for Xids of these GPUs, too (handles by UUID); return the gaps that this leaves, by UUID.
 
         To be repeated now and then: a GPU found later joins the set, and a set that broke, as one does when a GPU of
         it falls off the bus, is made again. Raises NvmlFault if the library fails.
@@ -332,13 +334,13 @@ class XidWatch:
         return tuple(xids)
 
     def stop(self) -> None:
-        """Wait no longer: returns when the thread is out of the driver."""
+        """Wait no longer; return when the thread is out of the driver."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(5 * WAIT_MS / 1000)
             self._thread = None
 
-    def _wait(self, events: Any, uuids: Mapping[int, str], stop: threading.Event) -> None:
+    def _wait(self, events: object, uuids: Mapping[int, str], stop: threading.Event) -> None:
         while not stop.is_set():
             self.calls += 1
             try:
@@ -349,14 +351,11 @@ class XidWatch:
                 break  # the driver is gone, or a GPU of the set is lost: the probe begins a new wait
             uuid = uuids.get(_address(event.device))
             if uuid is not None:
-                gpu, compute = (None if instance == NO_INSTANCE else instance for instance in _instances(event))
+                instances = (event.gpuInstanceId, event.computeInstanceId)
+                gpu, compute = (None if instance == NO_INSTANCE else instance for instance in instances)
                 self._pending.put(Xid(uuid, event.eventData, gpu, compute))
         with suppress(pynvml.NVMLError):
             pynvml.nvmlEventSetFree(events)
-
-
-def _instances(event: Any) -> tuple[int, int]:
-    return event.gpuInstanceId, event.computeInstanceId
 
 
 def _address(handle: Any) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pynvml
 
@@ -34,8 +33,8 @@ from pertoken.agent.workers import HANGS, PATIENCE_S, Backoff, Clock, Patience
 
 # The words of `state.fleet.LINKS`, which this process does without.
 NVLINK, SWITCH, HOST, SOCKET = "nvlink", "pcie_switch", "pcie_host", "cross_socket"
-_PEER = Call("nvmlDeviceGetP2PStatus", arguments=(pynvml.NVML_P2P_CAPS_INDEX_NVLINK,))
-_ANCESTOR = Call("nvmlDeviceGetTopologyCommonAncestor")
+_PEER = Call[int]("nvmlDeviceGetP2PStatus", arguments=(pynvml.NVML_P2P_CAPS_INDEX_NVLINK,))
+_ANCESTOR = Call[int]("nvmlDeviceGetTopologyCommonAncestor")
 BY_ANCESTOR = {
     pynvml.NVML_TOPOLOGY_INTERNAL: SWITCH,
     pynvml.NVML_TOPOLOGY_SINGLE: SWITCH,
@@ -44,39 +43,37 @@ BY_ANCESTOR = {
     pynvml.NVML_TOPOLOGY_NODE: HOST,
     pynvml.NVML_TOPOLOGY_SYSTEM: SOCKET,
 }
-Answer = Callable[..., Any]
-"""Returns the answer to a call for an owner and two handles, or the `Fault` of this call alone."""
 
 
-def link(answer: Answer, owner: str, handle: Any, other: Any) -> str | None:
-    """Return how one GPU reaches another; None where the driver does not report whether by NVLink.
+def link(source: Source, owner: str, *handles: object) -> str | None:
+    """Return the link between two GPUs; None where the driver does not report whether it is NVLink.
 
     Raises NvmlFault if the device or the library fails.
     """
-    peer = answer(owner, _PEER, handle, other)
+    peer = source.answer(owner, _PEER, *handles)
     if isinstance(peer, Fault) or peer == pynvml.NVML_P2P_STATUS_UNKNOWN:
         return None
     if peer == pynvml.NVML_P2P_STATUS_OK:
         return NVLINK
-    ancestor = answer(owner, _ANCESTOR, handle, other)
+    ancestor = source.answer(owner, _ANCESTOR, *handles)
     return None if isinstance(ancestor, Fault) else BY_ANCESTOR.get(ancestor)
 
 
 def links_by_gpu(pairs: Mapping[tuple[str, str], str | None], uuids: Iterable[str]) -> dict[str, str | None]:
     """Return the links of each GPU as text for its row; None for a GPU without any that is known."""
     links: dict[str, dict[str, list[str]]] = {uuid: defaultdict(list) for uuid in uuids}
-    for (one, other), kind in pairs.items():
+    for pair, kind in pairs.items():
         if kind is not None:
-            links[one][kind].append(other)
-            links[other][kind].append(one)
+            for uuid, peer in (pair, pair[::-1]):
+                links[uuid][kind].append(peer)
     return {uuid: json.dumps(kinds, sort_keys=True) if kinds else None for uuid, kinds in links.items()}
 
 
-_INIT, _SHUTDOWN = Call("nvmlInit"), Call("nvmlShutdown")
-_DRIVER_VERSION, _COUNT = Call("nvmlSystemGetDriverVersion"), Call("nvmlDeviceGetCount")
-_BY_SLOT = Call("nvmlDeviceGetHandleByIndex")
+_INIT, _SHUTDOWN = Call[object]("nvmlInit"), Call[object]("nvmlShutdown")
+_DRIVER_VERSION, _COUNT = Call[str]("nvmlSystemGetDriverVersion"), Call[int]("nvmlDeviceGetCount")
+_BY_SLOT = Call[object]("nvmlDeviceGetHandleByIndex")
 MAX_GPUS = 1024
-"""More than any host holds: a larger count is no count."""
+"""Limit of a believable count, above that of any host."""
 _UNCOUNTED = "the driver does not report how many GPUs there are ({}): those known before are read"
 _DUPLICATE = "the driver reports the UUID {} for the GPU at {} and for the GPU at {}: only the first is recorded"
 _LIBRARY = ""
@@ -162,7 +159,7 @@ class NvidiaProbe:
 
     def close(self) -> None:
         """Release the driver, so that it can be unloaded. A call that hangs is left to return."""
-        self._let_go()
+        self._release()
         self._patience.close()
 
     # -- the library -----------------------------------------------------------------------------------------------
@@ -203,14 +200,14 @@ class NvidiaProbe:
         if self._up and fault != self._reported:
             self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were released"))
             self._reported = fault
-        self._let_go()
+        self._release()
         self.nvml.forget()
         self.outdated = fault is OUTDATED and self._was_up
         self._down = (fault.missing("nvidia"),)
         for gpu in self._gpus.values():
             gpu.lose(fault.reason)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if not self._up:
             return
         self._up = self._ready = False
@@ -231,7 +228,7 @@ class NvidiaProbe:
         swapped = [gpu for gpu in self._gpus.values() if gpu.swapped_for is not None]
         for gpu in swapped:
             text = f"the handle of this GPU leads to {gpu.swapped_for} now, which is looked for"
-            self._events.append(DriverEvent(gpu.known.uuid, "device_swapped", text))
+            self._events.append(DriverEvent(gpu.identity.uuid, "device_swapped", text))
             gpu.swapped_for = None
         if listing or swapped:
             count = self._count()
@@ -253,7 +250,7 @@ class NvidiaProbe:
     def _read_links(self) -> None:
         """Read how the GPUs reach each other when there are new ones; not before the first reading, which waits."""
         gpus = [gpu for gpu in self._gpus.values() if gpu.handle is not None]
-        present = frozenset(gpu.known.uuid for gpu in gpus)
+        present = frozenset(gpu.identity.uuid for gpu in gpus)
         if self._linked is None or present <= self._linked:
             self._linked = self._linked or frozenset()
             return
@@ -262,13 +259,13 @@ class NvidiaProbe:
         for pairs_of_gpu in self._patience.map(partial(self._links_of, gpus), gpus):
             pairs |= pairs_of_gpu or {}
         for uuid, links in links_by_gpu(pairs, present).items():
-            self._gpus[uuid].known = self._gpus[uuid].known._replace(links=links)
+            self._gpus[uuid].identity = self._gpus[uuid].identity._replace(links=links)
 
     def _links_of(self, gpus: Sequence[Gpu], gpu: Gpu) -> dict[tuple[str, str], str | None]:
-        """Return how a GPU reaches those after it: a link is the same in both directions."""
-        uuid, answer = gpu.known.uuid, self._source.answer
-        others = gpus[gpus.index(gpu) + 1 :]
-        return {(uuid, other.known.uuid): link(answer, uuid, gpu.handle, other.handle) for other in others}
+        """Return how a GPU reaches the ones after it: a link is the same in both directions."""
+        uuid = gpu.identity.uuid
+        peers = gpus[gpus.index(gpu) + 1 :]
+        return {(uuid, peer.identity.uuid): link(self._source, uuid, gpu.handle, peer.handle) for peer in peers}
 
     def _watch_for_xids(self) -> None:
         if self._watch:
@@ -277,32 +274,30 @@ class NvidiaProbe:
             self._no_xids = self._watch.watch(self.nvml, handles)
 
     def _find_all(self, slots: range | list[int]) -> None:
-        """Ask each slot for its GPU; those known already and not lost stay as they are."""
+        """Ask each slot for its GPU; a GPU that is already listed and not lost stays as it is."""
         placed: set[str] = set()
         for slot, result in zip(slots, self._patience.map(self._find, slots), strict=True):
             backoff = self._unseen[slot][1] if slot in self._unseen else Backoff(self._clock)
             if result is None:
                 result = replace(_HANGS, metric=f"gpu {slot}")
             kind = "device_lost"
-            known = None if isinstance(result, Unavailable) else self._gpus.get(result.known.uuid)
-            if not isinstance(result, Unavailable) and known is not None and known.handle is not None:
-                again = result.known.uuid in placed or (slot in self._unseen and slot != known.known.slot)
-                if known.is_beside(result, again):
-                    reason = _DUPLICATE.format(known.known.uuid, known.place, result.place)
-                    result, kind = (
-                        Unavailable(f"gpu {slot}", "failing", reason, "update the NVIDIA driver"),
-                        "device_duplicate",
-                    )
+            listed = None if isinstance(result, Unavailable) else self._gpus.get(result.identity.uuid)
+            if not isinstance(result, Unavailable) and listed is not None and listed.handle is not None:
+                again = result.identity.uuid in placed or (slot in self._unseen and slot != listed.identity.slot)
+                if listed.is_beside(result, again):
+                    reason = _DUPLICATE.format(listed.identity.uuid, listed.place, result.place)
+                    result = Unavailable(f"gpu {slot}", "failing", reason, "update the NVIDIA driver")
+                    kind = "device_duplicate"
             if isinstance(result, Unavailable):
-                if slot not in self._unseen and not any(gpu.known.slot == slot for gpu in self._gpus.values()):
+                if slot not in self._unseen and not any(gpu.identity.slot == slot for gpu in self._gpus.values()):
                     self._events.append(DriverEvent(None, kind, f"{result.metric}: {result.reason}"))
                 backoff.failed()
                 self._unseen[slot] = result, backoff
                 continue
             self._unseen.pop(slot, None)
-            placed.add(result.known.uuid)
-            if known is None or known.handle is None:
-                self._gpus[result.known.uuid] = result
+            placed.add(result.identity.uuid)
+            if listed is None or listed.handle is None:
+                self._gpus[result.identity.uuid] = result
 
     def _find(self, slot: int) -> Gpu | Unavailable:
         try:

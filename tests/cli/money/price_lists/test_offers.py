@@ -5,7 +5,6 @@ import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -20,6 +19,7 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, PricesChanged
+from pertoken.window.inventory import KnownDevice, KnownHost
 from tests.price_lists import all_pages, row, served
 from tests.values import new_store, set_price
 
@@ -71,8 +71,10 @@ def test_an_imported_price_counts_from_now_on_and_reaches_rules_and_detected_ins
     h100 = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5")
     assert market.offers_at(h100)[0].nano_usd_per_device_hour == 6 * 10**9
     assert market.offers_at(replace(h100, region="us-east-9"))[0].source == "our contract"
-    row = SimpleNamespace(kind="gpu", name="NVIDIA H100 80GB HBM3", uuid="GPU-0", host_id=1)
-    host = SimpleNamespace(cloud="aws", instance_type="p5.48xlarge", region="us-east-1", purchase="on_demand")
+    row = KnownDevice._make([None] * len(KnownDevice._fields))
+    row = row._replace(kind="gpu", name="NVIDIA H100 80GB HBM3", uuid="GPU-0", host_id=1)
+    host = KnownHost._make([None] * len(KnownHost._fields))
+    host = host._replace(cloud="aws", instance_type="p5.48xlarge", region="us-east-1", purchase="on_demand")
     prices = detected_prices([row], {1: host}, market, date(2026, 11, 22))["GPU-0"]
     *listed, imported = [(price.nano_usd_per_device_hour, price.from_ts >= NOW) for price in prices]
     assert set(listed) == {(6_880_000_000, False)} and imported == (6_000_000_000, True)
