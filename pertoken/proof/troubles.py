@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, Trouble, TroubleKind
@@ -40,26 +39,16 @@ _OBJECTIVES = (
 """Objective, field of a deployment's line, and name."""
 
 
-class StoredAlert(NamedTuple):
-    """An alert that holds or held a moment ago."""
-
-    name: str
-    target: str
-    state: str
-    body: str
-    """Its figure, value and limit, as JSON."""
-
-
 def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_of: int | None = None) -> FleetReport:
     """Return a report with the troubles at its end, the most urgent first.
 
     Raises StoreError. Troubles cover the last `WINDOW_S` seconds, independent of the report's window. `as_of`: past
     time of the report; alerts are left out then, because only their present states are stored.
     """
-    alerts: list[StoredAlert] = []
+    alerts: Sequence[repository.AlertRow] = ()
     if store.advice is not None and as_of is None:
         with store.read("advice") as connection:
-            alerts = [StoredAlert(row.name, row.target, row.state, row.body) for row in repository.alerts(connection)]
+            alerts = repository.alerts(connection)
     same = report.window_s == WINDOW_S
     recent = report if same else fleet_report(store, WINDOW_S, report.now_ts, dated=as_of is not None)
     lines = list(troubles(recent, standing_verdicts(store, as_of), objectives, alerts))
@@ -67,7 +56,7 @@ def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_
 
 
 def troubles(
-    report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[StoredAlert] = ()
+    report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[repository.AlertRow] = ()
 ) -> tuple[Trouble, ...]:
     """Return the troubles at the end of a report: by kind, and of one kind the dearest first.
 
@@ -202,13 +191,13 @@ def _lost_prices(report: FleetReport) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.UNPRICED, target, reason, command, lost.nano_usd_per_hour)
 
 
-def _is_shown(row: StoredAlert) -> bool:
+def _is_shown(row: repository.AlertRow) -> bool:
     """Return whether a firing alert repeats a trouble: a default one, but for that on the budget."""
     default = DEFAULTS.get(row.name)
     return default is not None and row.name != BUDGET and json.loads(row.body)["figure"] == default.when.figure
 
 
-def _alert(row: StoredAlert) -> Trouble:
+def _alert(row: repository.AlertRow) -> Trouble:
     body = json.loads(row.body)
     figure = FIGURES.get(body["figure"])
     unit = f" {figure.unit}" if figure else ""
