@@ -81,7 +81,7 @@ def holds(variant: Variant, present: Fleet) -> bool:
 
 def are_set(edits: Iterable[Edit], present: Fleet) -> bool:
     """Return whether the deployments of edits run with all of them."""
-    return all(_holds_field(edit, present) for edit in edits)
+    return all(_value(edit, present) == (True, edit.after) for edit in edits)
 
 
 def epoch_fleet(row: KnownEpoch, inventory: Inventory, market: Market, settings: Settings) -> Fleet:
@@ -132,10 +132,6 @@ def _holds(edit: Edit, variant: Variant, present: Fleet) -> bool:
         return wanted is not None and (len(service.deployments) if service else 0) == wanted
     if edit.field == "running":
         return int(edit.target) not in present.deployment_of
-    return _holds_field(edit, present)
-
-
-def _holds_field(edit: Edit, present: Fleet) -> bool:
     return _value(edit, present) == (True, edit.after)
 
 

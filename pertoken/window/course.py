@@ -23,7 +23,7 @@ from pertoken.window.energy import device_energy_mj
 from pertoken.window.inventory import Inventory, KnownDevice, KnownEpoch
 from pertoken.window.measured import with_busy_bounds
 from pertoken.window.reading import Window
-from pertoken.window.series import GroupedRows, Needed, observe, quantile
+from pertoken.window.series import Counts, GroupedRows, Needed, histogram, observe, quantile
 
 SLICES_S = (60, 120, 300, 900, 3600)
 MAX_SLICES = 100
@@ -200,18 +200,14 @@ def _sliced(name: str, members: Sequence[Columns], slices: _Slices) -> Values:
 
 
 def _latencies(rows: Iterable[HistogramSlice], slices: _Slices) -> Iterator[tuple[str, Values]]:
-    histograms: dict[tuple[str, int], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
-    for slice_ts, metric, text, bucket, total in rows:
+    parts: dict[tuple[str, int], list[tuple[str, Counts]]] = defaultdict(list)
+    for slice_ts, metric, upper_bounds, bucket, total in rows:
         if (number := slices.number(slice_ts)) is not None:
-            bounds = tuple(map(float, filter(None, text.split(","))))
-            histograms[metric, number].setdefault(bounds, [0] * (len(bounds) + 1))[bucket] += total
+            parts[metric, number].append((upper_bounds, [(bucket, total)]))
     for name, metric in LATENCIES.items():
+        histograms = [histogram(parts.get((metric, number), ())) for number in range(slices.count)]
         for label, q in QUANTILES.items():
-            values = (histograms.get((metric, number)) for number in range(slices.count))
-            yield (
-                f"{name}_{label}",
-                tuple(None if histogram is None else quantile(histogram, q) for histogram in values),
-            )
+            yield f"{name}_{label}", tuple(quantile(counts, q) for counts in histograms)
 
 
 def _cap_w(inventory: Inventory, deployments: Iterable[int]) -> float | None:

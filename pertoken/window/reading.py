@@ -173,7 +173,7 @@ class Window:
 
     def pieces(self, cuts: Iterable[int]) -> tuple[Piece, ...]:
         """Return the segments between two cuts each, and their busy time of worker ranks."""
-        return tuple((pieces, following(self._connection, pieces, self.inventory)) for pieces in self._stretches(cuts))
+        return tuple((pieces, following(self._connection, pieces, self.inventory)) for pieces in self._segments(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
         """Query the sums of each piece; within `pipelined` the server works while Python does."""
@@ -197,7 +197,7 @@ class Window:
         """Yield the buckets of all epochs between two cuts each."""
         from pertoken.window.columns import columns
 
-        for pieces in self._stretches(cuts):
+        for pieces in self._segments(cuts):
             yield ServedBuckets(
                 pieces[0].begin,
                 pieces[0].begin > pieces[0].start,
@@ -211,7 +211,7 @@ class Window:
         """Yield `PRESENT` of the buckets of all devices between two cuts each."""
         from pertoken.window.columns import columns
 
-        for pieces in self._stretches(cuts):
+        for pieces in self._segments(cuts):
             yield columns(PRESENT, buckets(self._connection, "device", pieces, PRESENT))
 
     def tenant_tokens(self) -> TenantCounts:
@@ -222,7 +222,7 @@ class Window:
 
     def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Sequence[tuple[int, int, int]]]]:
         """Yield (first, last, rows of `buckets.device_time`) between two cuts each."""
-        for pieces in self._stretches(cuts):
+        for pieces in self._segments(cuts):
             yield pieces[0].begin, pieces[-1].until, device_time(self._connection, pieces)
 
     def tokens(self) -> Sequence[tuple[int, int | None, int | None, int]]:
@@ -394,7 +394,7 @@ class Window:
 
         groups: dict[tuple[int, str], dict[str, Ints]] = {}
         metrics, upper_bounds = tuple(HISTOGRAMS), histogram_sets(self._connection)
-        pieces = self._stretches(range(self.start // DAY * DAY + DAY, self.end, DAY))
+        pieces = self._segments(range(self.start // DAY * DAY + DAY, self.end, DAY))
         for done, piece in enumerate(pieces):
             progress("reading histograms", done / len(pieces))
             rows = histogram_buckets(self._connection, piece, metrics, tuple(upper_bounds))
@@ -404,10 +404,10 @@ class Window:
         return {key: tuple(by_bounds.items()) for key, by_bounds in groups.items()}
 
     def _hours(self) -> Segments:
-        (segments,) = self._stretches(())
+        (segments,) = self._segments(())
         return segments
 
-    def _stretches(self, cuts: Iterable[int]) -> tuple[Segments, ...]:
+    def _segments(self, cuts: Iterable[int]) -> tuple[Segments, ...]:
         """Return the buckets between two cuts each; hours without minutes are divided by time."""
         cuts = tuple(cuts)
         divided = divided_hours(self.start, self.end, cuts, under_way=self._whole_hour)

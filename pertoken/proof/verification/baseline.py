@@ -245,14 +245,11 @@ class Fit:
     def _levels(self) -> slice:
         return slice(1 + self._grid.covariates.shape[1], -1)
 
-    def _by_phase(self, values: Floats) -> Floats:
-        return np.bincount(self._phase, values, self._phases).astype(np.float64)
-
     def baseline(self, cost: Floats) -> Baseline:
         """Return the coefficients for the costs of all buckets of the grid."""
         y = cost[self._base]
         beta = self._inverse @ (self._mx.T @ y)
-        phases = self._shrunk * self._by_phase(y - self._x @ beta)
+        phases = self._shrunk * np.bincount(self._phase, y - self._x @ beta, self._phases)
         return Baseline(beta[1 : self._levels.start], float(beta[-1]), phases, float(beta[0]), beta[self._levels])
 
     def predicted(self, fitted: Baseline, mask: Mask) -> Floats:

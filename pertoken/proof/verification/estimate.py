@@ -198,8 +198,8 @@ def siblings(hours: Sequence[HourlyOutcomes], within: Windows, method: Method = 
     total = np.array([sibling.excess for sibling in used]).sum(axis=0)
     any_known: Mask = np.logical_or.reduce(known_masks, axis=0)
     excess = np.where(any_known, total / np.maximum(known_masks.sum(axis=0), 1), 0.0)
-    own_excess, own_known = _own_excess(within.grid.without(Covariate.UPTIME), within.base)
-    weight = _shared(own_excess, excess, own_known & any_known, within.grid.cycle)
+    own_excess = _excess(within.grid.without(Covariate.UPTIME), within.base, within.base)
+    weight = _shared(own_excess, excess, within.base & any_known, within.grid.cycle)
     if weight == 0:
         return replace(NONE, dropped=dropped)
     shift = np.mean([sibling.shift.log_ratio for sibling in used])
@@ -213,11 +213,12 @@ def _is_confirmed(sibling: Sibling, siblings: Sequence[Sibling]) -> bool:
     return 2 * sum(map(sibling.agrees, peers)) >= len(peers)
 
 
-def _own_excess(grid: Grid, base: Mask) -> tuple[Floats, Mask]:
+def _excess(grid: Grid, base: Mask, buckets: Mask) -> Floats:
+    """Return the cost in some buckets over the expectation of a baseline without a drift; 0 in others."""
     _, fit = noise_of(grid, grid.cost, base, drifts=False)
     excess = np.zeros(len(grid))
-    excess[base] = grid.cost[base] - fit.predicted(fit.baseline(grid.cost), base)
-    return excess, base
+    excess[buckets] = grid.cost[buckets] - fit.predicted(fit.baseline(grid.cost), buckets)
+    return excess
 
 
 def _sibling(hours: HourlyOutcomes, within: Windows) -> Sibling | None:
@@ -227,9 +228,7 @@ def _sibling(hours: HourlyOutcomes, within: Windows) -> Sibling | None:
     base_mask, after_mask = within.base & grid.known, within.after & grid.known
     if base_mask.sum() < MIN_SHARED * within.base.sum() or after_mask.sum() < MIN_SHARED * within.after.sum():
         return None
-    _, fit = noise_of(grid, grid.cost, base_mask, drifts=False)
-    excess = np.zeros(len(grid))
-    excess[grid.known] = grid.cost[grid.known] - fit.predicted(fit.baseline(grid.cost), grid.known)
+    excess = _excess(grid, base_mask, grid.known)
     known_after = after_mask if after_mask.any() else base_mask  # before anything is changed there is no shift
     return Sibling(excess, grid.known, Estimator(grid, grid.cost, base_mask).effect(base_mask, known_after))
 

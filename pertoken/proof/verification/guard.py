@@ -95,7 +95,7 @@ class Guard:
     @property
     def sentence(self) -> str:
         """Changed signals as text: `outputs are terser: mean length of outputs 212 → 96.1`."""
-        figures = ", ".join(_figures(change) for change in self.alarms)
+        figures = ", ".join(f"{change.label} {' → '.join(change.figures)}" for change in self.alarms)
         return f"{self.name}: {figures}" + ("; their quality was checked" if self.checked else "")
 
     @property
@@ -114,10 +114,6 @@ class Guard:
         if length is None:
             return "outputs are of another kind"
         return "outputs are longer" if length.after > length.before else "outputs are terser"
-
-
-def _figures(change: SignalChange) -> str:
-    return f"{change.label} {' → '.join(change.figures)}"
 
 
 def _share(above: str, *names: str) -> Callable[[OutputCounts], Floats | None]:
