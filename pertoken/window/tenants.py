@@ -14,23 +14,12 @@ from urllib.parse import urlsplit
 from sqlalchemy import Connection
 
 from pertoken.metrics import TENANT_TOKENS
-from pertoken.store.query.buckets import gateways, tenant_counters
+from pertoken.store.query.buckets import Gateway, gateways, tenant_counters
 from pertoken.store.query.rollups import Segments, scaled
 from pertoken.store.schema.telemetry import HOUR
 
 MAX_DIFFERENCE = 0.1
 """Share by which the counts of one process may differ: agents miss pages, and read them at other seconds."""
-
-
-class Gateway(NamedTuple):
-    """A gateway as one host reads it."""
-
-    engine_id: int
-    host_id: int
-    base_url: str
-    kind: str = "litellm"
-    life: int | None = None
-    """Id of its process by the start time on its page; None where its page has none."""
 
 
 def one_gateway(gateways: Iterable[Gateway], tokens: Mapping[tuple[int, int], int]) -> list[list[Gateway]]:
@@ -160,7 +149,7 @@ def read_tenants(connection: Connection, segments: Segments) -> TenantCounts:
     for _, row in rows:
         tokens[row.engine_id, row.ts // HOUR] += int(row.delta)
     several = len({engine_id for engine_id, _ in tokens}) > 1
-    groups = one_gateway([Gateway(*row) for row in gateways(connection)], tokens) if several else []
+    groups = one_gateway(gateways(connection), tokens) if several else []
     dropped = counted_twice(groups, tokens)
     counts: dict[tuple[int, str | None, Tenant], Counter[str]] = defaultdict(Counter)
     without_cached: set[tuple[int, str | None, Tenant]] = set()
