@@ -90,7 +90,7 @@ class Moved:
     why: str
 
 
-class Changes(TypedDict, total=False):
+class MoveFields(TypedDict, total=False):
     """Other fields of a recommendation that change with a move."""
 
     reason: str
@@ -114,7 +114,7 @@ def commands(state: State) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **changes: Unpack[Changes]) -> Moved:
+def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **changes: Unpack[MoveFields]) -> Moved:
     """Make one move of the table, with other fields that change. Raises IllegalMove with the possible moves."""
     move = _BY_CODE[code]
     if recommendation.state not in move.before:
@@ -151,7 +151,7 @@ def accept(
 ) -> Sequence[Moved]:
     """Accept a variant, the best one if none is named; its estimate is frozen. Raises BadInput."""
     chosen = None if recommendation.state is not State.OPEN else _variant(recommendation, variant)
-    changes: Changes = {} if chosen is None else {"variant": chosen.key, "estimate": chosen, "unconfirmed": None}
+    changes: MoveFields = {} if chosen is None else {"variant": chosen.key, "estimate": chosen, "unconfirmed": None}
     return (moved(recommendation, "accepted", why or "accepted", now_ts, **changes),)
 
 
