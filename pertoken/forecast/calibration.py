@@ -228,8 +228,7 @@ class Ratio:
     """Uncertainty left by the measurement and errors of the model, before any conformal widening."""
     table_log_ratio: Array
     """Log-ratio without calibration."""
-    before: Steady
-    after: Steady
+    present: Steady
 
 
 def ratio(
@@ -247,19 +246,16 @@ def ratio(
     `points`: operating points that `posterior` rests on, which bound how far it may move the ratio (`MAX_SHIFT`).
     """
     shift = rows_times(posterior.mean, prior.groups)
-    slow_before, slow_after = (
-        steady(candidates_before, table, running[0], shift),
-        steady(after, table, running[1], shift),
-    )
-    slope_here, slope_there = (rows_times(end.shares, prior.groups.T) for end in (slow_before, slow_after))
-    change = slope_there - slope_here
+    present = steady(candidates_before, table, running[0], shift)
+    proposed = steady(after, table, running[1], shift)
+    change = rows_times(proposed.shares, prior.groups.T) - rows_times(present.shares, prior.groups.T)
     left_open = (change[:, :, None] * posterior.covariance * change[:, None, :]).sum(axis=(1, 2))
     uncalibrated = np.log(steady(after, table, running[1]).tok_s / steady(candidates_before, table, running[0]).tok_s)
-    calibrated = np.log(slow_after.tok_s / slow_before.tok_s)
+    calibrated = np.log(proposed.tok_s / present.tok_s)
     farthest = MAX_SHIFT * np.asarray(points)
     log_ratio = uncalibrated + np.clip(calibrated - uncalibrated, -farthest, farthest)
     variance = np.maximum(left_open, 0.0) + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
-    return Ratio(log_ratio, np.sqrt(variance), uncalibrated, slow_before, slow_after)
+    return Ratio(log_ratio, np.sqrt(variance), uncalibrated, present)
 
 
 ERROR_SD = 0.5
@@ -356,7 +352,7 @@ Z95 = 1.6448536269514722
 class Realised:
     """One change of a deployment that was verified."""
 
-    before: tuple[tuple[str, Any], ...]
+    old_values: tuple[tuple[str, Any], ...]
     """Fields of the deployment that changed, with their values before."""
     ratio: tuple[float, float, float]
     """Device-seconds per token now over those before at like load, 90 % interval: low, likely, high."""
@@ -365,7 +361,7 @@ class Realised:
 
     def ran(self, deployment: Deployment) -> Deployment:
         """Return the deployment as it ran before."""
-        return replace(deployment, **dict(self.before))
+        return replace(deployment, **dict(self.old_values))
 
     def slower_before(self, deployment: Deployment) -> float:
         """Return the measured seconds per token of one sequence before over those now."""
@@ -381,7 +377,7 @@ class Realised:
     def words(self) -> str:
         """The measurement, for people."""
         low, likely, high = (value - 1 for value in self.ratio)
-        changed = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in self.before)
+        changed = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in self.old_values)
         return f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) device time per token since it ran with {changed}"
 
 

@@ -261,7 +261,7 @@ def _compared(
         for change, calibration in zip(comparisons, carried_over, strict=True)
     ]
     log_ratios = ratios.log_ratio + missed_before - missed_after
-    token_s = slowed(ratios.before, np.exp(missed_before)).token_s
+    token_s = slowed(ratios.present, np.exp(missed_before)).token_s
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = measured_kinds(comparisons[index].present, comparisons[index].to, market)

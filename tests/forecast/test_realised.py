@@ -63,7 +63,7 @@ def test_deployments_without_a_receipt_are_as_they_were_beside_one_with_it() -> 
 
 
 def test_a_configuration_that_the_model_does_not_know_is_left_out() -> None:
-    strange = replace(SLIGHT, before=(("weight_dtype", "ternary"),))
+    strange = replace(SLIGHT, old_values=(("weight_dtype", "ternary"),))
     (alone,), (known,) = calibrated(MEASURED), calibrated(replace(MEASURED, realised=(strange,)))
     assert known == alone and known.receipts == ()
 
@@ -78,4 +78,4 @@ def test_a_calibration_names_the_receipts_it_rests_on() -> None:
 
 def test_fewer_devices_before_took_longer_for_the_same_device_time() -> None:
     two = replace(NOW, tp=2)
-    assert math.isclose(replace(SLIGHT, before=(("tp", 1),), ratio=(1, 1, 1)).slower_before(two), 2.0)
+    assert math.isclose(replace(SLIGHT, old_values=(("tp", 1),), ratio=(1, 1, 1)).slower_before(two), 2.0)

@@ -88,7 +88,7 @@ def test_unproven_and_later_changed_results_and_those_of_other_fields_calibrate_
     fleet = seen(where).fleet
     key = fleet.deployments[0].deployment_id
     (change,) = realised_by([verdict(key)], fleet)[key]
-    assert change.before == (("weight_dtype", "fp8"),) and change.ratio == (1.08, 1.10, 1.12)
+    assert change.old_values == (("weight_dtype", "fp8"),) and change.ratio == (1.08, 1.10, 1.12)
     (edit,) = verdict(key).edits
     for other in (
         verdict(key, judgement=Judgement(Result.INCONCLUSIVE, (-0.3, 0.1, 0.5), "too wide")),
