@@ -95,7 +95,6 @@ _OWN_PROCESSES = (
     "tests/advisor/rules/test_check.py",
     "tests/advisor/test_run.py",
     "tests/advisor/test_forks.py",
-    "tests/advisor/whole",
     "tests/advisor/worker",
     "tests/fuzz",
 )
