@@ -1,4 +1,4 @@
-"""What an assistant is answered. The server's library takes 90 MB, which each worker of the tests would load."""
+"""Answers to an assistant. The library of the server takes 90 MB, which each worker of the tests would load."""
 
 from __future__ import annotations
 
