@@ -146,7 +146,7 @@ def seed(
     return where
 
 
-MAX_RECORDED = 16
+MAX_RECORDED = 48
 _recorded: dict[str, Mapping[str, bytes]] = {}
 """Files of the scenarios that were recorded last: tests that begin with the same one copy it."""
 
@@ -296,7 +296,7 @@ def _minute(
         devices=tuple(devices),
         engines=(engine,),
         deployments=(deployment,),
-        epochs=(epoch,),
+        epochs=(epoch,) if n == 1 else (),
         samples=tuple(samples),
         bucket_sets={bucket_set_id(bounds): bounds for _, bounds, _, _ in observed},
     )

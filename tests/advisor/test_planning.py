@@ -39,6 +39,7 @@ from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
 from tests.advisor.gathered import source_of
+from tests.examples import examples
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.test_rule import DOC
 
@@ -111,7 +112,7 @@ MOVES = {"move-accelerator", "leave-host", "smaller-instance", "use-spot", "chan
 def test_plans_of_random_fleets_at_half_the_traffic_name_each_step_that_falls_away_with_its_reason() -> None:
     sources = [source for source in installed(Settings()) if source.name not in MOVES]
     without_step = 0
-    for present in islice(random_fleets(Random(45)), 12):
+    for present in islice(random_fleets(Random(45)), examples(20)):
         rows = advice_of(sources, present)[0]
         halved = WhatIf(traffic=0.5).present(present)
         fresh = advice_of(sources, halved)[0]
@@ -129,7 +130,7 @@ def test_plans_of_random_fleets_at_half_the_traffic_name_each_step_that_falls_aw
 def test_the_saving_of_a_row_is_that_of_the_plan_which_holds_only_that_row() -> None:
     sources = [source for source in installed(Settings()) if source.name != "leave-host"]
     compared = 0
-    for present in islice(random_fleets(Random(43)), 6):
+    for present in islice(random_fleets(Random(43)), examples(12)):
         for row in advice_of(sources, present)[0]:
             if row.best is None or row.best.saving is None:
                 continue

@@ -18,7 +18,6 @@ from pertoken.config import Settings
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.reports.exporters import Dollars
-from pertoken.reports.mcp_server import Replies
 from pertoken.store.central.functions import MAX_ROWS_OF_HOST, UNTIMED
 from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import locate
@@ -179,6 +178,8 @@ def test_values_that_nothing_can_have_are_named_as_their_hosts_and_blind_nobody(
 
 
 def test_the_exporter_and_the_mcp_server_name_the_host(fleet: Attacked) -> None:
+    from pertoken.reports.mcp_server import Replies
+
     fleet.ship(t.host, region="\x1b]0;owned\x07", purchase="stolen")
     server = locate(fleet.url)
     assert re.search(r'pertoken_row_faults{host="bad"} [1-9]', Dollars(server, Settings()).page())
