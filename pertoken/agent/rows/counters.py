@@ -174,14 +174,14 @@ def advance(
             fell.append(name)
             peak = kept_peaks.pop(name, Peak(state.value, 0))
             # Else it starts again, or is back from a jump to where it may well have come meanwhile.
-            if lives and not 0 <= value - peak.value <= _most(name, elapsed_s):
+            if lives and not 0 <= value - peak.value <= _max_increase(name, elapsed_s):
                 kept_peaks[name] = peak.after(value - state.value)
         else:
             delta = value - state.value
             if name in kept_peaks and state.value < kept_peaks[name].value <= value:
                 passed.append(name)
                 delta = max(0, delta - kept_peaks.pop(name).fallen)
-        if delta and delta > _most(name, elapsed_s):
+        if delta and delta > _max_increase(name, elapsed_s):
             implausible.append(f"{name} increased by {delta} in {elapsed_s:.0f} s, more than a server can count")
             delta = None
             if state is not None and not restarted:
@@ -303,7 +303,7 @@ def bucket_totals(
     return totals
 
 
-def _most(series: str, elapsed_s: float) -> float:
+def _max_increase(series: str, elapsed_s: float) -> float:
     """Return by how much a series can have increased between two readings."""
     max_per_s = MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
     return max_per_s * (elapsed_s + _MARGIN_S)

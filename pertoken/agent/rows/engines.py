@@ -47,7 +47,7 @@ class EngineStep:
     deployment: DeploymentRow | None
     reading: EngineReading
     span: Span
-    at: Moment
+    moment: Moment
     """When it was read: its row reaches to it."""
     usable: bool
     filed: bool = True
