@@ -54,7 +54,7 @@ class Diff:
             changes[change.kind, change.target].append(change)
         return changes
 
-    def knobs(self, deployment_id: int) -> dict[str, tuple[Any, Any]]:
+    def knobs(self, deployment_id: int) -> dict[str, tuple[object, object]]:
         """Return the knobs of a deployment that change, as `{knob: (before, after)}`."""
         return {name: pair for name, pair in self.of("deployment", deployment_id).items() if name in knobs()}
 
@@ -198,12 +198,12 @@ def _deployment_changes(pairs: Iterable[tuple[Deployment, Deployment]]) -> Itera
         values = _compared()(present), _compared()(proposed)
         if values != compared:
             compared, changed = values, [(name, attrgetter(name)) for name in _changed(present, proposed)]
-        for name, value in changed:
-            yield Change("deployment", present.deployment_id, name, value(present), value(proposed))
+        for name, value_of in changed:
+            yield Change("deployment", present.deployment_id, name, value_of(present), value_of(proposed))
         for name in ("device_ids", "serves", "restart"):
-            before, after = getattr(present, name), getattr(proposed, name)
-            if before is not after and before != after:
-                yield Change("deployment", present.deployment_id, name, before, after)
+            value, new_value = getattr(present, name), getattr(proposed, name)
+            if value is not new_value and value != new_value:
+                yield Change("deployment", present.deployment_id, name, value, new_value)
 
 
 @cache

@@ -226,19 +226,19 @@ class Fleet:
 
     def deployment(self, deployment_id: int) -> Deployment:
         """Return a deployment by id. Raises InvalidEdit if it is not part of this fleet."""
-        return _found(self.deployment_of.get(deployment_id), f"deployment {deployment_id}")
+        return _required(self.deployment_of.get(deployment_id), f"deployment {deployment_id}")
 
     def service(self, name: str) -> Service:
         """Return a service by name. Raises InvalidEdit if it is not part of this fleet."""
-        return _found(self.service_of.get(name), f"service {name!r}")
+        return _required(self.service_of.get(name), f"service {name!r}")
 
     def device(self, device_id: int) -> Device:
         """Return a device by its id or the id of one of its partitions. Raises InvalidEdit if there is none."""
-        return _found(self._device_of.get(device_id), f"device {device_id}")
+        return _required(self._device_of.get(device_id), f"device {device_id}")
 
     def host(self, host_id: int) -> Host:
         """Return a host by id. Raises InvalidEdit if it is not part of this fleet."""
-        return _found(self._host_of.get(host_id), f"host {host_id}")
+        return _required(self._host_of.get(host_id), f"host {host_id}")
 
     def devices_on(self, host: Host) -> Sequence[Device]:
         """Return the devices of a host that are part of this fleet."""
@@ -412,7 +412,7 @@ def deployments_unlike(fleet: Fleet, reference: Fleet) -> tuple[Deployment, ...]
     return tuple({e.deployment_id: e for e in listed if present.get(e.deployment_id) is not e}.values())
 
 
-def _found(part: T | None, name: str) -> T:
+def _required(part: T | None, name: str) -> T:
     if part is None:
         raise InvalidEdit(f"{name} is not part of this fleet")
     return part
