@@ -213,7 +213,7 @@ def advance(
             f"{min(unidentified)} was last read by an older pertoken, and its process cannot be identified: "
             "what it counted since is unknown"
         )
-    elif not lives and unseen_s and _has_counted(states, deltas) and _may_have_restarted(values, unseen_s):
+    elif not lives and unseen_s and any(map(deltas.get, states)) and _may_have_restarted(values, unseen_s):
         reason = f"not seen for {unseen_s:.0f} s, and nothing reveals whether it was restarted meanwhile"
         may_have_restarted = True
     return Advance(
@@ -307,10 +307,6 @@ def _max_increase(series: str, elapsed_s: float) -> float:
     """Return by how much a series can have increased between two readings."""
     max_per_s = MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
     return max_per_s * (elapsed_s + _MARGIN_S)
-
-
-def _has_counted(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
-    return any(name in states and delta for name, delta in deltas.items())
 
 
 def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:
