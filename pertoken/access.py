@@ -32,10 +32,6 @@ class Access:
     server_name: str | None = None
     """Name its certificate is made out to, where that is not the URL's host."""
 
-    def covers(self, url: str) -> bool:
-        """Return whether `url` is this base URL or lies below it."""
-        return url == self.url or url.startswith(f"{self.url}/")
-
     def token(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """Return the bearer token as it is now; None if none is asked for.
 
@@ -67,9 +63,10 @@ def authorization(access: Access) -> Mapping[str, str]:
 
 
 def access_of(url: str, accesses: Iterable[Access]) -> Access:
-    """Return the access of the longest base URL that covers `url`, the first of equal ones; without credentials if none
-    does."""
-    return max((access for access in accesses if access.covers(url)), key=lambda row: len(row.url), default=Access(url))
+    """Return the access of the longest base URL at or above `url`, the first of equal ones; else one without
+    credentials."""
+    covering = (access for access in accesses if url == access.url or url.startswith(f"{access.url}/"))
+    return max(covering, key=lambda access: len(access.url), default=Access(url))
 
 
 def read_access(rows: object) -> tuple[Access, ...]:

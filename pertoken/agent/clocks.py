@@ -95,15 +95,11 @@ MIN_TOLD_MS = 1_000
 """Steps shorter than this are no event: a clock that is slewed moves so."""
 
 
-def _wall_ms() -> int:
-    return round(time.time() * 1000)
-
-
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """The clocks of this host, in milliseconds."""
 
-    wall_ms: Callable[[], int] = _wall_ms
+    wall_ms: Callable[[], int] = lambda: round(time.time() * 1000)
     """Unix time as it is set."""
     since_boot_ms: Callable[[], int] = since_boot_ms
     """Time since boot, time suspended included."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
@@ -50,18 +50,7 @@ from pertoken.agent.host.processes import (
 from pertoken.agent.readings import Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape import Limits, ScrapeError
 from pertoken.agent.workers import Workers
-from pertoken.catalog.knobs import (
-    executor_argument,
-    follows_argument,
-    model_argument,
-    names_port,
-    port_argument,
-    rendezvous_argument,
-    socket_argument,
-    tls_argument,
-    variable_argument,
-    variables,
-)
+from pertoken.catalog import knobs
 from pertoken.printable import short
 
 _WORKER = "ray::RayWorkerWrapper"
@@ -121,7 +110,7 @@ def with_ray_workers(endpoints: Iterable[Endpoint], host: HostProcesses) -> tupl
 def _node(host: HostProcesses) -> tuple[Process | None, str | None]:
     """Return the Ray node of this host, and the address of its cluster; nothing where there are several."""
     nodes = [process for process in host.processes.values() if invocation(process.argv)[0] == "raylet"]
-    return (nodes[0], rendezvous_argument("ray", nodes[0].argv)) if len(nodes) == 1 else (None, None)
+    return (nodes[0], knobs.rendezvous_argument("ray", nodes[0].argv)) if len(nodes) == 1 else (None, None)
 
 
 def _workers(host: HostProcesses) -> tuple[int, ...]:
@@ -131,7 +120,7 @@ def _workers(host: HostProcesses) -> tuple[int, ...]:
 
 def _starts_by_ray(processes: Mapping[int, Process], endpoint: Endpoint) -> bool:
     root = processes.get(endpoint.pid) if endpoint.pid is not None else None
-    return root is not None and executor_argument("vllm", root.argv) == "ray"
+    return root is not None and knobs.executor_argument("vllm", root.argv) == "ray"
 
 
 def _is_here(address: str, own_ips: frozenset[str]) -> bool:
@@ -180,7 +169,7 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, previous: Iterabl
             claimed.update({root.pid} if topology.children is Children.SERVERS else host.group(root.pid))
             unavailable += _servers_missing(host, adapter, root, topology, found_servers)
         for server in found_servers:
-            endpoint = _of_server(host, adapter, server, endpoint_by_process, identify_kind)
+            endpoint = _server_endpoint(host, adapter, server, endpoint_by_process, identify_kind)
             led.update(() if adapter.shared else server.pids)  # also before it answers
             if isinstance(endpoint, Endpoint):
                 endpoints.append(endpoint)
@@ -197,7 +186,9 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, previous: Iterabl
         hidden += len(process.listening) if libraries is None else 0
         for adapter in ADAPTERS.values():
             if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
-                address = _asked(process.listening, adapter.kind, process, endpoint_by_process, identify_kind)
+                address = _identified_address(
+                    process.listening, adapter.kind, process, endpoint_by_process, identify_kind
+                )
                 if address is not None:
                     group = host.group(process.pid)
                     endpoints.append(with_process(_listener(adapter.kind, address, host, group), process, group))
@@ -278,7 +269,7 @@ def _shown(process: Process) -> str:
     return f"`{short(invocation(process.argv)[0])}` (pid {process.pid})"
 
 
-def _of_server(
+def _server_endpoint(
     host: HostProcesses,
     adapter: Adapter,
     server: Server,
@@ -286,30 +277,30 @@ def _of_server(
     identify_kind: IdentifyKind,
 ) -> Endpoint | Unavailable:
     kind, root, argv = adapter.kind, server.process, server.argv
-    if follows_argument(kind, argv):
+    if knobs.follows_argument(kind, argv):
         return _following(kind, server)
     listening = [address for pid in server.pids for address in host.processes[pid].listening]
-    environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
-    variable = variable_argument(kind, "port", environment) or ""
-    names = server.port is not None or names_port(kind, argv)
-    named = server.port or (int(variable) if variable.isdecimal() and not names else port_argument(kind, argv))
+    environment = host.environment(root.pid, (*knobs.variables(kind), *POD_VARIABLES))
+    variable = knobs.variable_argument(kind, "port", environment) or ""
+    names = server.port is not None or knobs.names_port(kind, argv)
+    named = server.port or (int(variable) if variable.isdecimal() and not names else knobs.port_argument(kind, argv))
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
-        address = _asked([address] if address else [], kind, root, endpoint_by_process, identify_kind)
+        address = _identified_address([address] if address else [], kind, root, endpoint_by_process, identify_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
         # The others are its ranks' own: one that names its port answers there, or not yet.
         others = [] if names or variable else listening
-        address = _asked(others or hidden, kind, root, endpoint_by_process, identify_kind)
+        address = _identified_address(others or hidden, kind, root, endpoint_by_process, identify_kind)
     if address is not None:
-        empty = _listener(kind, address, host, server.pids, tls_argument(kind, argv))
+        empty = _listener(kind, address, host, server.pids, knobs.tls_argument(kind, argv))
         endpoint = explained(with_process(empty, root, server.pids, argv, environment), server.reason)
         return in_pod(endpoint, environment, host)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
         reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
         return Unavailable(kind, "failing", reason, None if named else adapter.metrics_off)
-    if path := socket_argument(kind, argv):
+    if path := knobs.socket_argument(kind, argv):
         reason = f"{kind} (pid {root.pid}) answers at the socket {path} alone, which is not read"
         return Unavailable(kind, "missing", reason, "start it with --port in place of --uds")
     return Unavailable(
@@ -322,7 +313,7 @@ def _of_server(
 
 def _following(kind: str, server: Server) -> Endpoint | Unavailable:
     root = server.process
-    address, model = rendezvous_argument(kind, root.argv), model_argument(kind, root.argv)
+    address, model = knobs.rendezvous_argument(kind, root.argv), knobs.model_argument(kind, root.argv)
     if address is None or model is None:
         return Unavailable(
             kind,
@@ -333,7 +324,7 @@ def _following(kind: str, server: Server) -> Endpoint | Unavailable:
     return with_process(empty, root, server.pids, root.argv)
 
 
-def _asked(
+def _identified_address(
     addresses: Iterable[Address],
     kind: str,
     process: Process,
@@ -341,7 +332,7 @@ def _asked(
     identify_kind: IdentifyKind,
 ) -> Address | None:
     old = endpoint_by_process.get((process.pid, process.start_ms))
-    tls = tls_argument(kind, process.argv)
+    tls = knobs.tls_argument(kind, process.argv)
     candidates = sorted(set(addresses), key=lambda address: (address.port, address.ip))
     for address in candidates:
         if old is not None and (old.kind, old.base_url) == (kind, _url(address, tls)):
@@ -448,7 +439,8 @@ class Watch:
         self._urls, self._find, self._limits, self._clock = tuple(urls), find, limits, clock
         self._silent: dict[str, float] = {}
         """Ports that let us wait -> when to ask them again."""
-        self._endpoints = tuple(_under(self._urls, find, endpoints))
+        self.endpoints = tuple(_allowed_endpoints(self._urls, find, endpoints))
+        """The servers at the last look."""
         self._engines: dict[str, _Engine] = {}
         """By base URL."""
         self._awaited: set[_Engine] = set()
@@ -460,11 +452,6 @@ class Watch:
         self._looking = threading.Lock()
         self._listed, self._looked = threading.Event(), threading.Event()
         self.unavailable: tuple[Unavailable, ...] = ()
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        """The servers there were at the last look."""
-        return self._endpoints
 
     def start_look(self) -> None:
         """Look for servers in the background, unless a look is under way."""
@@ -495,12 +482,12 @@ class Watch:
             processes = _once(host_processes)
             endpoints, unavailable = self._servers(processes, final=False)
             if self._questions.wait(0):
-                self._endpoints = endpoints
+                self.endpoints = endpoints
                 self._listed.set()
                 self._questions.wait(LOOK_WAIT_S)
                 endpoints, unavailable = self._servers(processes, final=True)
                 self._questions.forget()
-            self._endpoints, self.unavailable = endpoints, unavailable
+            self.endpoints, self.unavailable = endpoints, unavailable
             return endpoints
 
     def _servers(
@@ -516,14 +503,15 @@ class Watch:
                 endpoints.setdefault(endpoint.base_url, endpoint)
 
         if self._find:
-            seen = discover(processes(), self._kind, self._endpoints)
+            seen = discover(processes(), self._kind, self.endpoints)
             endpoints = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
             unavailable += seen.unavailable
-        endpoint_by_url = {endpoint.base_url: endpoint for endpoint in self._endpoints}
+        endpoint_by_url = {endpoint.base_url: endpoint for endpoint in self.endpoints}
         for url in self._urls:
             if url in endpoints:
                 continue
-            if url in endpoint_by_url and self._reads_well(url) and _goes_on(endpoint_by_url[url]):
+            engine = self._engines.get(url)
+            if url in endpoint_by_url and engine is not None and engine.reads_well and _is_alive(endpoint_by_url[url]):
                 add(endpoint_by_url[url])
                 continue
             answer = self._questions.answer(f"setting {url}", lambda url=url: self._detect(url, processes))  # type: ignore[misc]
@@ -535,8 +523,8 @@ class Watch:
                 unavailable.append(
                     Unavailable(f"engine {url}", "failing", f"{url}: still asked what it is", REMEDIES["timeout"])
                 )
-        for endpoint in self._endpoints:
-            if endpoint.base_url in self._urls if endpoint.pid is None else _goes_on(endpoint):
+        for endpoint in self.endpoints:
+            if endpoint.base_url in self._urls if endpoint.pid is None else _is_alive(endpoint):
                 add(endpoint)
         return tuple(endpoints.values()), tuple(unavailable)
 
@@ -560,10 +548,6 @@ class Watch:
             self._silent[url] = self._clock() + ASK_AGAIN_S
         return kind or ""
 
-    def _reads_well(self, url: str) -> bool:
-        engine = self._engines.get(url)
-        return engine is not None and engine.reads_well
-
     def start_read(self, *, latencies: bool = True, patience_s: float = READ_WAIT_S) -> None:
         """Begin to read every server that is not being read. Without `latencies` histograms are left for another time.
 
@@ -572,7 +556,7 @@ class Watch:
         self._ticks += 1
         engines: dict[str, _Engine] = {}
         self._awaited = set()
-        for endpoint in self._endpoints:
+        for endpoint in self.endpoints:
             url = endpoint.base_url
             engine = engines[url] = self._engines.get(url) or _Engine(EngineReader(endpoint, self._limits), endpoint)
             if engine.under_way:
@@ -584,7 +568,7 @@ class Watch:
             engine.under_way = True
             if engine.took_s < patience_s:
                 self._awaited.add(engine)
-            self._readers.submit(engine.call(self._ticks, latencies, self._done))
+            self._readers.submit(partial(engine.read, self._ticks, latencies, self._done))
         self._engines = engines
 
     def wait_read(self, seconds: float) -> None:
@@ -635,27 +619,23 @@ class _Engine:
     result: tuple[int, int, tuple[EngineReading, ...]] | None = None
     """Not taken yet: the tick that began to read, the time since boot (ms) at which it was read, and the readings."""
 
-    def call(self, tick: int, latencies: bool, done: SimpleQueue[_Engine]) -> Callable[[], None]:
-        """Return the call that reads it in another thread, and puts it into `done`."""
-
-        def read() -> None:
-            started = time.monotonic()
-            try:
-                readings = self.reader.read(latencies=latencies)
-                self.failed = False
-            except Exception as error:
-                if not self.failed:
-                    log.exception("%s could not be read", self.reader.endpoint.base_url)
-                self.failed = True
-                readings = self.reader.failed(error)
-            ended = time.monotonic()
-            self.reads_well = not any(reading.fault for reading in readings)
-            self.took_s = ended - started
-            self.result = tick, since_boot_ms(), readings
-            self.under_way = False
-            done.put(self)
-
-        return read
+    def read(self, tick: int, latencies: bool, done: SimpleQueue[_Engine]) -> None:
+        """Read it, in another thread, and put it into `done`."""
+        started = time.monotonic()
+        try:
+            readings = self.reader.read(latencies=latencies)
+            self.failed = False
+        except Exception as error:
+            if not self.failed:
+                log.exception("%s could not be read", self.reader.endpoint.base_url)
+            self.failed = True
+            readings = self.reader.failed(error)
+        ended = time.monotonic()
+        self.reads_well = not any(reading.fault for reading in readings)
+        self.took_s = ended - started
+        self.result = tick, since_boot_ms(), readings
+        self.under_way = False
+        done.put(self)
 
     def take(self, tick: int, fresh_ms: float) -> tuple[EngineReading, ...]:
         """Return the readings since the last call, or that they are late.
@@ -699,7 +679,7 @@ def _once(call: Callable[[], HostProcesses]) -> Callable[[], HostProcesses]:
     return shared
 
 
-def _under(urls: Iterable[str], find: bool, endpoints: Iterable[Endpoint]) -> Iterable[Endpoint]:
+def _allowed_endpoints(urls: Iterable[str], find: bool, endpoints: Iterable[Endpoint]) -> Iterable[Endpoint]:
     """Return the endpoints that these settings may find too."""
     for endpoint in endpoints:
         if find and endpoint.found_by == "process":
@@ -720,6 +700,6 @@ def _same_server(first: Endpoint, second: Endpoint) -> bool:
     return same_way or (first.certain and second.certain)
 
 
-def _goes_on(endpoint: Endpoint) -> bool:
+def _is_alive(endpoint: Endpoint) -> bool:
     """Return whether its process lives, if it is one of this host that can be seen."""
     return endpoint.pid is None or start_ms(endpoint.pid) == endpoint.process_start_ms

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
@@ -57,16 +57,6 @@ class Look:
     plug: PlugReading | None = None
 
 
-@contextmanager
-def looking(settings: Settings) -> Iterator[Looker]:
-    """A sampler and a watch for a few looks, ended afterwards."""
-    looker = Looker(settings)
-    try:
-        yield looker
-    finally:
-        looker.close()
-
-
 class Looker:
     """Reads devices, host and engines as the daemon does, for as long as it is open."""
 
@@ -98,7 +88,7 @@ class Looker:
 
 def measure(settings: Settings) -> tuple[Look, Tick]:
     """Two looks `APART_S` apart: the second, and the tick the daemon would have stored of both."""
-    with looking(settings) as looker:
+    with closing(Looker(settings)) as looker:
         first = looker.look()
         time.sleep(ONCE_APART_S)
         second = looker.look()
@@ -185,7 +175,7 @@ class Finding:
 def examine(settings: Settings) -> tuple[Finding, ...]:
     """Look at everything once; every fault is a finding. Raises BadInput for an address that names no database."""
     where = locate(settings.db, settings.advice)
-    with looking(settings) as looker:
+    with closing(Looker(settings)) as looker:
         looker.look()
         time.sleep(APART_S)
         look = looker.look()  # rates need two readings

@@ -87,15 +87,15 @@ class Totals:
         with self._lock:
             for sample in tick.samples:
                 if isinstance(sample, DeploymentSample) and sample.epoch_id in epochs:
-                    self._serve(sample, epochs[sample.epoch_id], gauges)
+                    self._add_deployment(sample, epochs[sample.epoch_id], gauges)
                 elif isinstance(sample, DeviceSample) and sample.device_id in devices:
-                    self._draw(sample, devices[sample.device_id], gauges)
+                    self._add_device(sample, devices[sample.device_id], gauges)
                 elif isinstance(sample, HostSample):
-                    self._stand(sample, host, gauges)
+                    self._add_host(sample, host, gauges)
             gauges["pertoken_tick_timestamp_seconds"][(host,)] = tick.ts
             self._gauges = dict(gauges)
 
-    def _serve(self, sample: DeploymentSample, labels: Labels, gauges: dict[str, dict[Labels, float]]) -> None:
+    def _add_deployment(self, sample: DeploymentSample, labels: Labels, gauges: dict[str, dict[Labels, float]]) -> None:
         for column, (name, scale, _) in COUNTERS.items():
             value = getattr(sample, column)
             if value is not None:
@@ -105,7 +105,7 @@ class Totals:
             if value is not None:
                 gauges[name][labels] = gauges[name].get(labels, 0.0) + value / scale
 
-    def _draw(self, sample: DeviceSample, labels: Labels, gauges: dict[str, dict[Labels, float]]) -> None:
+    def _add_device(self, sample: DeviceSample, labels: Labels, gauges: dict[str, dict[Labels, float]]) -> None:
         energy_mj = sample.energy_counter_mj if sample.energy_counter_mj is not None else sample.energy_integral_mj
         if energy_mj is not None:
             self._counts[ENERGY][labels] += energy_mj / 1000
@@ -114,7 +114,7 @@ class Totals:
             if value is not None:
                 gauges[name][labels] = value / scale
 
-    def _stand(self, sample: HostSample, host: tuple[str, str], gauges: dict[str, dict[Labels, float]]) -> None:
+    def _add_host(self, sample: HostSample, host: tuple[str, str], gauges: dict[str, dict[Labels, float]]) -> None:
         if sample.memory_used_bytes is not None:
             gauges["pertoken_host_memory_used_bytes"][(host,)] = sample.memory_used_bytes
         if sample.plug_mj is not None:

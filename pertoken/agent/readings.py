@@ -143,15 +143,15 @@ class HostReading:
     boot_id: str | None
     boot_ms: int
     os: str
-    cpu_name: str | None
-    cpu_count: int | None
-    memory_bytes: int | None
-    cpu_util_1e4: int | None
+    cpu_name: str | None = None
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+    cpu_util_1e4: int | None = None
     """Since the reading before; None for the first."""
-    load_1e2: int | None
-    memory_used_bytes: int | None
-    network_rx_bytes: int | None
-    network_tx_bytes: int | None
+    load_1e2: int | None = None
+    memory_used_bytes: int | None = None
+    network_rx_bytes: int | None = None
+    network_tx_bytes: int | None = None
     memory_traffic_bytes: int | None = None
     """To and from memory, by all CPUs, since a while ago."""
 
@@ -453,8 +453,8 @@ def bounded(probe: ProbeReading, previous: Mapping[str, DeviceReading]) -> Probe
     for device in probe.devices:
         same = devices.get(device.uuid)
         if same is not None:
-            reason = _SHARED_UUID.format(device.uuid, _place(same), _place(device))
-            unavailable.append(Unavailable(f"{DUPLICATE}{_place(device)}", "failing", reason, "update the driver"))
+            reason = _SHARED_UUID.format(device.uuid, _location(same), _location(device))
+            unavailable.append(Unavailable(f"{DUPLICATE}{_location(device)}", "failing", reason, "update the driver"))
             continue
         devices[device.uuid] = _bounded(device, previous.get(device.uuid))
     host_unavailable = _HOST.refused(probe.host)
@@ -525,6 +525,6 @@ def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceRead
     )
 
 
-def _place(device: DeviceReading) -> str:
+def _location(device: DeviceReading) -> str:
     """Return where a device is, for people: its bus id, else its slot."""
     return device.pci_bus_id or f"slot {device.slot}"

@@ -133,7 +133,7 @@ class Patience:
         waiting = [item for item in items if item not in hung]
         while waiting and len(self.hung) < MAX_HUNG:
             batch = _Batch(function, waiting)
-            self._give(batch)
+            self._submit(batch)
             done = self._wait(batch)
             answers |= zip(waiting, batch.answers[:done], strict=False)
             if batch.error:
@@ -151,7 +151,7 @@ class Patience:
         for thread in threads:
             thread.join()
 
-    def _give(self, batch: _Batch[Item, Result]) -> None:
+    def _submit(self, batch: _Batch[Item, Result]) -> None:
         if self._queue is None:
             self._queue = SimpleQueue()
             self._thread = threading.Thread(target=_run_all, args=(self._queue,), name=self._name, daemon=True)

@@ -242,23 +242,19 @@ class Deployment:
 
     def knob_changes(self, other: Deployment) -> dict[str, tuple[Any, Any]]:
         """Return the knobs that differ, as `{knob: (here, there)}`, in the order of the knob table."""
-        own, others = _knobs(self), _knobs(other)
-        if own == others:
+        values, other_values = _values()(self), _values()(other)
+        if values == other_values:
             return {}
         # Edits leave most knobs as they are: these are passed over without a step of Python for each.
-        places = compress(range(len(own)), map(is_not, own, others))
+        positions = compress(range(len(values)), map(is_not, values, other_values))
         names = tuple(knobs())
-        return {names[at]: (own[at], others[at]) for at in places if own[at] != others[at]}
+        return {names[n]: (values[n], other_values[n]) for n in positions if values[n] != other_values[n]}
 
 
 @cache
-def _getter() -> Callable[[Deployment], tuple[object, ...]]:
+def _values() -> Callable[[Deployment], tuple[object, ...]]:
+    """Return the getter of the knobs of a deployment, in the order of the knob table."""
     return attrgetter(*knobs())
-
-
-def _knobs(deployment: Deployment) -> tuple[object, ...]:
-    """Return the knobs of a deployment, in the order of the knob table."""
-    return _getter()(deployment)
 
 
 _TEXT = re.compile(r"(\S+) ([^\s/]+)/([^\s/]+)")

@@ -54,7 +54,7 @@ class Diff:
             changes[change.kind, change.target].append(change)
         return changes
 
-    def knobs(self, deployment_id: int) -> dict[str, tuple[Any, Any]]:
+    def knobs(self, deployment_id: int) -> dict[str, tuple[object, object]]:
         """Return the knobs of a deployment that change, as `{knob: (before, after)}`."""
         return {name: pair for name, pair in self.of("deployment", deployment_id).items() if name in knobs()}
 
@@ -135,16 +135,16 @@ def _refuse_impossible(present: Fleet, after: Fleet) -> None:
     if len(after.services) != len(present.services) or any(
         service.name not in present.service_of for service in edited
     ):
-        _refuse_other("services", set(present.service_of), {service.name for service in after.services})
+        _refuse_different("services", set(present.service_of), {service.name for service in after.services})
     if present.devices is after.devices and present.hosts is after.hosts:
         return
     if present.devices != after.devices or present.hosts != after.hosts:
-        _refuse_other("devices on hosts that stay", _devices(present, after), _devices(after, after))
+        _refuse_different("devices on hosts that stay", _devices(present, after), _devices(after, after))
     if added := {host.host_id for host in after.hosts} - {host.host_id for host in present.hosts}:
         raise InvalidEdit(f"the proposal has hosts that the fleet has not: {sorted(added)}")
 
 
-def _refuse_other(what: str, known_names: set[str], new_names: set[str]) -> None:
+def _refuse_different(what: str, known_names: set[str], new_names: set[str]) -> None:
     if known_names != new_names:
         raise InvalidEdit(f"the proposal has other {what} than the fleet: {', '.join(sorted(known_names ^ new_names))}")
 
@@ -158,10 +158,10 @@ def _changes(present_fleet: Fleet, after: Fleet) -> Iterator[Change]:
     services = {service.name: service for service in services_unlike(after, present_fleet)}
     changed = [service for service in present_fleet.services if service.name in services]
     for service in changed:
-        yield from _of_service(service, services[service.name])
+        yield from _service_changes(service, services[service.name])
     deployments = {deployment.deployment_id: deployment for deployment in deployments_unlike(after, present_fleet)}
     present = {deployment.deployment_id: deployment for service in changed for deployment in service.deployments}
-    yield from _of_deployments(
+    yield from _deployment_changes(
         (deployment, deployments[deployment_id])
         for deployment_id, deployment in present.items()
         if deployment_id in deployments
@@ -177,7 +177,7 @@ def _changes(present_fleet: Fleet, after: Fleet) -> Iterator[Change]:
         yield Change("fleet", 0, "commitments", present_fleet.commitments, after.commitments)
 
 
-def _of_service(service: Service, to: Service) -> Iterator[Change]:
+def _service_changes(service: Service, to: Service) -> Iterator[Change]:
     for name in ("replicas", "schedule", "min_replicas", "spare_replicas", "isolation", "slo", "labels"):
         if getattr(service, name) != getattr(to, name):
             yield Change("service", service.name, name, getattr(service, name), getattr(to, name))
@@ -187,7 +187,7 @@ def _of_service(service: Service, to: Service) -> Iterator[Change]:
             yield Change("service", service.name, f"demand.{field.name}", present, proposed)
 
 
-def _of_deployments(pairs: Iterable[tuple[Deployment, Deployment]]) -> Iterator[Change]:
+def _deployment_changes(pairs: Iterable[tuple[Deployment, Deployment]]) -> Iterator[Change]:
     """Return the changes of deployments, of each before and after.
 
     Replicas change alike as a rule: the knobs and the placement of one are then not compared again.
@@ -198,12 +198,12 @@ def _of_deployments(pairs: Iterable[tuple[Deployment, Deployment]]) -> Iterator[
         values = _compared()(present), _compared()(proposed)
         if values != compared:
             compared, changed = values, [(name, attrgetter(name)) for name in _changed(present, proposed)]
-        for name, value in changed:
-            yield Change("deployment", present.deployment_id, name, value(present), value(proposed))
+        for name, value_of in changed:
+            yield Change("deployment", present.deployment_id, name, value_of(present), value_of(proposed))
         for name in ("device_ids", "serves", "restart"):
-            before, after = getattr(present, name), getattr(proposed, name)
-            if before is not after and before != after:
-                yield Change("deployment", present.deployment_id, name, before, after)
+            value, new_value = getattr(present, name), getattr(proposed, name)
+            if value is not new_value and value != new_value:
+                yield Change("deployment", present.deployment_id, name, value, new_value)
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations, count
+from typing import TypeVar
 
 from pertoken.state.deployment import Commitment, Deployment, Placement
 from pertoken.state.knobs import InvalidEdit
@@ -19,6 +20,7 @@ MAX_PARTITIONS = 8
 LINKS = ("nvlink", "pcie_switch", "pcie_host", "cross_socket", "network")
 """How two devices reach each other, fastest first: directly, below one PCIe switch, through the host bridge or NUMA
 node they share, from one CPU socket to another, from host to host."""
+T = TypeVar("T")
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/-]{0,31}")
 
 
@@ -224,31 +226,19 @@ class Fleet:
 
     def deployment(self, deployment_id: int) -> Deployment:
         """Return a deployment by id. Raises InvalidEdit if it is not part of this fleet."""
-        deployment = self.deployment_of.get(deployment_id)
-        if deployment is None:
-            raise InvalidEdit(f"deployment {deployment_id} is not part of this fleet")
-        return deployment
+        return _required(self.deployment_of.get(deployment_id), f"deployment {deployment_id}")
 
     def service(self, name: str) -> Service:
         """Return a service by name. Raises InvalidEdit if it is not part of this fleet."""
-        service = self.service_of.get(name)
-        if service is None:
-            raise InvalidEdit(f"service {name!r} is not part of this fleet")
-        return service
+        return _required(self.service_of.get(name), f"service {name!r}")
 
     def device(self, device_id: int) -> Device:
         """Return a device by its id or the id of one of its partitions. Raises InvalidEdit if there is none."""
-        device = self._device_of.get(device_id)
-        if device is None:
-            raise InvalidEdit(f"device {device_id} is not part of this fleet")
-        return device
+        return _required(self._device_of.get(device_id), f"device {device_id}")
 
     def host(self, host_id: int) -> Host:
         """Return a host by id. Raises InvalidEdit if it is not part of this fleet."""
-        host = self._host_of.get(host_id)
-        if host is None:
-            raise InvalidEdit(f"host {host_id} is not part of this fleet")
-        return host
+        return _required(self._host_of.get(host_id), f"host {host_id}")
 
     def devices_on(self, host: Host) -> Sequence[Device]:
         """Return the devices of a host that are part of this fleet."""
@@ -292,7 +282,7 @@ class Fleet:
             return edited
         if isinstance(edited, Deployment):
             self.deployment(edited.deployment_id)
-            return self._of(self._others_with({edited.deployment_id: edited}))
+            return self._with_services(self._others_with({edited.deployment_id: edited}))
         present = self.service(edited.name)
         ids = {deployment.deployment_id for deployment in present.deployments}
         if ids != {deployment.deployment_id for deployment in edited.deployments}:
@@ -301,7 +291,7 @@ class Fleet:
                 "number of replicas, fleet.replace or fleet.merge for other deployments"
             )
         changed = {deployment.deployment_id: deployment for deployment in edited.deployments}
-        fleet = self._of({**self._others_with(changed), edited.name: edited})
+        fleet = self._with_services({**self._others_with(changed), edited.name: edited})
         if len(edited.deployments) != len(ids):
             fleet._refuse_twice()
         return fleet
@@ -311,7 +301,7 @@ class Fleet:
 
         Raises InvalidEdit if `now` is not part of the fleet, or nothing replaces it.
         """
-        self._same(now)
+        self._refuse_edited(now)
         if not to:
             raise InvalidEdit(
                 f"nothing replaces {now.name}: use scaled_to(n) for fewer replicas, or merge it into another"
@@ -330,7 +320,7 @@ class Fleet:
             if more:
                 service = edited[name]
                 edited[name] = replace(service, deployments=(*service.deployments, *more))
-        return self._of(edited)
+        return self._with_services(edited)
 
     def merge(self, deployments: Iterable[Deployment], into: Deployment) -> Fleet:
         """Return this fleet with one new deployment in place of several; it serves all their services.
@@ -339,7 +329,7 @@ class Fleet:
         """
         merged = tuple(deployments)
         for deployment in merged:
-            self._same(deployment)
+            self._refuse_edited(deployment)
         if len({deployment.deployment_id for deployment in merged}) < 2:
             raise InvalidEdit("a merge takes two or more different deployments")
         gone = {deployment.deployment_id for deployment in merged}
@@ -349,7 +339,7 @@ class Fleet:
         for service in map(self.service, names):
             remaining = [deployment for deployment in service.deployments if deployment.deployment_id not in gone]
             edited[service.name] = replace(service, deployments=(*remaining, made))
-        return self._of(edited)
+        return self._with_services(edited)
 
     def release(self, host: Host | int) -> Fleet:
         """Return this fleet without a host and its devices.
@@ -388,7 +378,7 @@ class Fleet:
         """Return this fleet with one more commitment."""
         return replace(self, commitments=(*self.commitments, commitment))
 
-    def _same(self, deployment: Deployment) -> None:
+    def _refuse_edited(self, deployment: Deployment) -> None:
         if self.deployment(deployment.deployment_id) != deployment:
             name = deployment.name
             raise InvalidEdit(f"{name} was edited before it was named: name the deployment as the fleet has it")
@@ -396,9 +386,9 @@ class Fleet:
     def _others_with(self, changed: dict[int, Deployment]) -> dict[str, Service]:
         """Return the services that list changed deployments, with these, by name."""
         names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
-        return {name: _with(self.service_of[name], changed) for name in names}
+        return {name: _with_deployments(self.service_of[name], changed) for name in names}
 
-    def _of(self, edited: Mapping[str, Service]) -> Fleet:
+    def _with_services(self, edited: Mapping[str, Service]) -> Fleet:
         """Return this fleet with edited services, by their names."""
         return replace(self, services=tuple(edited.get(service.name, service) for service in self.services))
 
@@ -422,6 +412,12 @@ def deployments_unlike(fleet: Fleet, reference: Fleet) -> tuple[Deployment, ...]
     return tuple({e.deployment_id: e for e in listed if present.get(e.deployment_id) is not e}.values())
 
 
+def _required(part: T | None, name: str) -> T:
+    if part is None:
+        raise InvalidEdit(f"{name} is not part of this fleet")
+    return part
+
+
 def _refuse_duplicates(what: str, ids: Sequence[int | str]) -> None:
     if len(set(ids)) == len(ids):
         return
@@ -432,7 +428,7 @@ def _refuse_duplicates(what: str, ids: Sequence[int | str]) -> None:
         seen.add(subject_id)
 
 
-def _with(service: Service, changed: dict[int, Deployment]) -> Service:
+def _with_deployments(service: Service, changed: dict[int, Deployment]) -> Service:
     """Return the service itself where nothing of it changed: the same value need not be compared."""
     if all(changed.get(deployment.deployment_id, deployment) is deployment for deployment in service.deployments):
         return service

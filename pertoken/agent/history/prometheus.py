@@ -46,14 +46,6 @@ class Steps:
         """The last instant."""
         return self.start + (self.count - 1) * self.step_s
 
-    def halves(self) -> tuple[Steps, Steps]:
-        """Return the first and the second half. Raises ValueError for a single step."""
-        half = self.count // 2
-        if not half:
-            raise ValueError("a single step has no halves")
-        later = Steps(self.start + half * self.step_s, self.count - half, self.step_s)
-        return Steps(self.start, half, self.step_s), later
-
 
 class PrometheusApi:
     """One Prometheus server (or one that speaks its API: Thanos, Mimir, VictoriaMetrics)."""
@@ -79,8 +71,10 @@ class PrometheusApi:
 
     def _by_halves(self, query: str, steps: Steps) -> list[Series]:
         """Return the series of a range that is asked for in two."""
-        first, second = steps.halves()
-        return _joined(first.count, self.ranges(query, first), second.count, self.ranges(query, second))
+        half = steps.count // 2
+        first = Steps(steps.start, half, steps.step_s)
+        second = Steps(steps.start + half * steps.step_s, steps.count - half, steps.step_s)
+        return _joined(half, self.ranges(query, first), second.count, self.ranges(query, second))
 
     def _read(self, query: str, steps: Steps) -> Iterator[Series]:
         parameters = urlencode({"query": query, "start": steps.start, "end": steps.end, "step": steps.step_s})
@@ -134,7 +128,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSeries:
+class ExportedMetric:
     """A value of a `DeviceReading`, and where an exporter has it: the first name that is there is taken."""
 
     reading: str
@@ -156,7 +150,7 @@ class Exporter:
     """Label that holds the UUID."""
     uuid_prefix: str
     """Text before the label's UUID in that of the driver."""
-    series: tuple[DeviceSeries, ...]
+    series: tuple[ExportedMetric, ...]
     memory: tuple[str, ...]
     """Series that add up to the memory of a device, in units of `memory_scale` bytes."""
     memory_scale: int
@@ -192,22 +186,22 @@ DCGM = Exporter(
     memory=("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED"),
     memory_scale=_MIB,
     series=(
-        DeviceSeries("util_1e4", ("DCGM_FI_DEV_GPU_UTIL",), RATIO / 100),
-        DeviceSeries("memory_used_bytes", ("DCGM_FI_DEV_FB_USED",), _MIB),
-        DeviceSeries("power_mw", ("DCGM_FI_DEV_POWER_USAGE",), 1000, of_card=True),
-        DeviceSeries("energy_mj", ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), of_card=True),
-        DeviceSeries("sm_clock_mhz", ("DCGM_FI_DEV_SM_CLOCK",), of_card=True),
-        DeviceSeries("memory_clock_mhz", ("DCGM_FI_DEV_MEM_CLOCK",), of_card=True),
-        DeviceSeries("temperature_c", ("DCGM_FI_DEV_GPU_TEMP",), of_card=True),
-        DeviceSeries(
+        ExportedMetric("util_1e4", ("DCGM_FI_DEV_GPU_UTIL",), RATIO / 100),
+        ExportedMetric("memory_used_bytes", ("DCGM_FI_DEV_FB_USED",), _MIB),
+        ExportedMetric("power_mw", ("DCGM_FI_DEV_POWER_USAGE",), 1000, of_card=True),
+        ExportedMetric("energy_mj", ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), of_card=True),
+        ExportedMetric("sm_clock_mhz", ("DCGM_FI_DEV_SM_CLOCK",), of_card=True),
+        ExportedMetric("memory_clock_mhz", ("DCGM_FI_DEV_MEM_CLOCK",), of_card=True),
+        ExportedMetric("temperature_c", ("DCGM_FI_DEV_GPU_TEMP",), of_card=True),
+        ExportedMetric(
             "throttle_reasons", ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"), of_card=True
         ),
-        DeviceSeries("sm_active_1e4", ("DCGM_FI_PROF_SM_ACTIVE",), RATIO),
-        DeviceSeries("sm_occupancy_1e4", ("DCGM_FI_PROF_SM_OCCUPANCY",), RATIO),
-        DeviceSeries("tensor_active_1e4", ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",), RATIO),
-        DeviceSeries("dram_active_1e4", ("DCGM_FI_PROF_DRAM_ACTIVE",), RATIO),
-        DeviceSeries("nvlink_rx_mib_s", ("DCGM_FI_PROF_NVLINK_RX_BYTES",), 1 / _MIB),
-        DeviceSeries("nvlink_tx_mib_s", ("DCGM_FI_PROF_NVLINK_TX_BYTES",), 1 / _MIB),
+        ExportedMetric("sm_active_1e4", ("DCGM_FI_PROF_SM_ACTIVE",), RATIO),
+        ExportedMetric("sm_occupancy_1e4", ("DCGM_FI_PROF_SM_OCCUPANCY",), RATIO),
+        ExportedMetric("tensor_active_1e4", ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",), RATIO),
+        ExportedMetric("dram_active_1e4", ("DCGM_FI_PROF_DRAM_ACTIVE",), RATIO),
+        ExportedMetric("nvlink_rx_mib_s", ("DCGM_FI_PROF_NVLINK_RX_BYTES",), 1 / _MIB),
+        ExportedMetric("nvlink_tx_mib_s", ("DCGM_FI_PROF_NVLINK_TX_BYTES",), 1 / _MIB),
     ),
 )
 NVIDIA_GPU_EXPORTER = Exporter(
@@ -221,12 +215,12 @@ NVIDIA_GPU_EXPORTER = Exporter(
     memory_scale=1,
     info="nvidia_smi_gpu_info",
     series=(
-        DeviceSeries("util_1e4", ("nvidia_smi_utilization_gpu_ratio",), RATIO),
-        DeviceSeries("memory_used_bytes", ("nvidia_smi_memory_used_bytes",)),
-        DeviceSeries("power_mw", ("nvidia_smi_power_draw_watts",), 1000),
-        DeviceSeries("sm_clock_mhz", ("nvidia_smi_clocks_current_sm_clock_hz",), 1e-6),
-        DeviceSeries("memory_clock_mhz", ("nvidia_smi_clocks_current_memory_clock_hz",), 1e-6),
-        DeviceSeries("temperature_c", ("nvidia_smi_temperature_gpu",)),
+        ExportedMetric("util_1e4", ("nvidia_smi_utilization_gpu_ratio",), RATIO),
+        ExportedMetric("memory_used_bytes", ("nvidia_smi_memory_used_bytes",)),
+        ExportedMetric("power_mw", ("nvidia_smi_power_draw_watts",), 1000),
+        ExportedMetric("sm_clock_mhz", ("nvidia_smi_clocks_current_sm_clock_hz",), 1e-6),
+        ExportedMetric("memory_clock_mhz", ("nvidia_smi_clocks_current_memory_clock_hz",), 1e-6),
+        ExportedMetric("temperature_c", ("nvidia_smi_temperature_gpu",)),
     ),
 )
 EXPORTERS: Mapping[str, Exporter] = {exporter.kind: exporter for exporter in (DCGM, NVIDIA_GPU_EXPORTER)}

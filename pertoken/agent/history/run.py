@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START
 from pertoken.agent.gateways import LITELLM, SpendLog
 from pertoken.agent.history.prometheus import EXPORTERS, MAX_POINTS, Steps, is_same_pod
@@ -85,14 +86,9 @@ class ImportedHost:
     memory_bytes: dict[str, int] = field(default_factory=dict)
     """Of each device, as first seen: a card does not change it."""
 
-    @property
-    def host_id(self) -> int:
-        """Its id: of its name, and of no agent's host."""
-        return host_id_of_name(self.name)
-
 
 def host_id_of_name(name: str) -> int:
-    """Return the id of the imported host of that name."""
+    """Return the id of the imported host of that name, which no agent's host has."""
     return stable_id("host", IMPORTED_MACHINE + name)
 
 
@@ -191,7 +187,7 @@ def _engine(host: ImportedHost, engine: EngineSeries, pid: int, step: int) -> It
 
 
 def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Iterator[EngineReading]:
-    adapter = engine.adapter
+    adapter = ADAPTERS[engine.kind]
     models = adapter.models(page)
     identity = adapter.identify(lambda _: None, page)
     started = page.gauge(PROCESS_START)
@@ -288,14 +284,6 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Seque
         boot_id=None,
         boot_ms=0,
         os="",
-        cpu_name=None,
-        cpu_count=None,
-        memory_bytes=None,
-        cpu_util_1e4=None,
-        load_1e2=None,
-        memory_used_bytes=None,
-        network_rx_bytes=None,
-        network_tx_bytes=None,
     )
     return bounded(ProbeReading(reading, tuple(devices), tuple(unavailable)), previous_devices)
 

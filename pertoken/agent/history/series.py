@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter
+from pertoken.agent.engines.adapters.adapter import PROCESS_START
 from pertoken.agent.history.prometheus import (
     EXPORTERS,
     HOST_LABELS,
@@ -78,11 +78,6 @@ class EngineSeries:
             return {}
         namespace, _, pod = self.pod.rpartition("/")
         return {WORKLOAD: str(workload_of_pod(namespace or None, pod))}
-
-    @property
-    def adapter(self) -> Adapter:
-        """The table of its engine."""
-        return ADAPTERS[self.kind]
 
     @property
     def first(self) -> int | None:

@@ -396,7 +396,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
         else (),
         events=tuple(chain.from_iterable(events)),
     )
-    kept = _kept(
+    kept = _next_state(
         tick_state, readings, tick, moment, engines, gateways, epochs, unavailable, capabilities, owners.gpu, baseline
     )
     return tick, replace(kept, conditions=conditions)
@@ -441,7 +441,7 @@ def _epochs(
             if allocation.owner == step.engine.engine_id and device not in sliced
         )
         # One that just restarted beside others has not used the CPUs yet: it runs where it ran.
-        job = _only(jobs.get(device) for device in device_ids)
+        job = _common_value(jobs.get(device) for device in device_ids)
         spread = len(device_ids or (previous.device_ids if previous else ()))
         epochs[deployment_id] = follow(
             previous,
@@ -455,7 +455,7 @@ def _epochs(
             device_ids=tuple(device_ids),
             restarted=step.restarted,
             ts=ts,
-            driver_version=_only(drivers.get(device) for device in device_ids),
+            driver_version=_common_value(drivers.get(device) for device in device_ids),
         )
     return epochs
 
@@ -468,7 +468,7 @@ def _jobs(devices: Sequence[DeviceStep], jobs_by_gpu: Mapping[str, str]) -> dict
     return {device_id: job for device_id, job in jobs.items() if job is not None}
 
 
-def _only(values: Iterable[str | None]) -> str | None:
+def _common_value(values: Iterable[str | None]) -> str | None:
     """Return the one value that all devices with a value have; None where they differ."""
     distinct = set(values) - {None}
     return distinct.pop() if len(distinct) == 1 else None
@@ -563,7 +563,7 @@ def _capabilities(
     return capabilities
 
 
-def _kept(
+def _next_state(
     tick_state: TickState,
     readings: Readings,
     tick: Tick,
@@ -578,7 +578,7 @@ def _kept(
 ) -> TickState:
     row_ends, row_ts = dict(tick_state.row_ends), dict(tick_state.row_ts)
     owners = {owner: moment for owner in (tick.host.host_id, *(device.device_id for device in tick.devices))}
-    owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
+    owners |= {step.deployment.deployment_id: step.moment for step in engines if step.deployment and step.filed}
     for owner, read_moment in owners.items():
         # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
         if not baseline:
@@ -589,7 +589,7 @@ def _kept(
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if not step.gone}
     newest_ts = tick_state.newest_ts or 0
-    taken = {step.engine.engine_id: step.at for step in engines if step.counts_taken}
+    taken = {step.engine.engine_id: step.moment for step in engines if step.counts_taken}
     taken |= {step.engine.engine_id: moment for step in gateways}
     return replace(
         tick_state,
@@ -600,8 +600,8 @@ def _kept(
         row_ends=row_ends,
         row_ts=row_ts,
         probe=readings.probe,
-        counters=_counted(tick_state.counters, tick, buckets=False),
-        buckets=_counted(tick_state.buckets, tick, buckets=True),
+        counters=_states_after(tick_state.counters, tick, buckets=False),
+        buckets=_states_after(tick_state.buckets, tick, buckets=True),
         pages={**tick_state.pages, **taken},
         epochs={**tick_state.epochs, **epochs},
         unavailable=unavailable,
@@ -615,7 +615,7 @@ def _kept(
     )
 
 
-def _counted(
+def _states_after(
     states_by_owner: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
 ) -> Mapping[int, Mapping[str, CounterState]]:
     """Return the states of counters, or of buckets, after a tick by owner; the same mapping where none moved."""

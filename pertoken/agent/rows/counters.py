@@ -174,14 +174,14 @@ def advance(
             fell.append(name)
             peak = kept_peaks.pop(name, Peak(state.value, 0))
             # Else it starts again, or is back from a jump to where it may well have come meanwhile.
-            if lives and not 0 <= value - peak.value <= _most(name, elapsed_s):
+            if lives and not 0 <= value - peak.value <= _max_increase(name, elapsed_s):
                 kept_peaks[name] = peak.after(value - state.value)
         else:
             delta = value - state.value
             if name in kept_peaks and state.value < kept_peaks[name].value <= value:
                 passed.append(name)
                 delta = max(0, delta - kept_peaks.pop(name).fallen)
-        if delta and delta > _most(name, elapsed_s):
+        if delta and delta > _max_increase(name, elapsed_s):
             implausible.append(f"{name} increased by {delta} in {elapsed_s:.0f} s, more than a server can count")
             delta = None
             if state is not None and not restarted:
@@ -213,7 +213,7 @@ def advance(
             f"{min(unidentified)} was last read by an older pertoken, and its process cannot be identified: "
             "what it counted since is unknown"
         )
-    elif not lives and unseen_s and _has_counted(states, deltas) and _may_have_restarted(values, unseen_s):
+    elif not lives and unseen_s and any(map(deltas.get, states)) and _may_have_restarted(values, unseen_s):
         reason = f"not seen for {unseen_s:.0f} s, and nothing reveals whether it was restarted meanwhile"
         may_have_restarted = True
     return Advance(
@@ -303,14 +303,10 @@ def bucket_totals(
     return totals
 
 
-def _most(series: str, elapsed_s: float) -> float:
+def _max_increase(series: str, elapsed_s: float) -> float:
     """Return by how much a series can have increased between two readings."""
     max_per_s = MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
     return max_per_s * (elapsed_s + _MARGIN_S)
-
-
-def _has_counted(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
-    return any(name in states and delta for name, delta in deltas.items())
 
 
 def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:

@@ -132,7 +132,9 @@ def host_sample(
 
     def moved(counter: str, max_per_s: int) -> int | None:
         bytes_before = getattr(previous, counter) if previous is not None else None
-        return _increase(bytes_before, getattr(host, counter), max_per_s * max(span.duration_ms, 1000) // 1000)
+        return _plausible_increase(
+            bytes_before, getattr(host, counter), max_per_s * max(span.duration_ms, 1000) // 1000
+        )
 
     return HostSample(
         host_id=host_id_of(probe),
@@ -200,7 +202,7 @@ def _sampled(reading: DeviceReading, previous: DeviceReading | None, used: Energ
     values = list(_read(reading))
     values[_ENERGY_AT : _ENERGY_AT + 2] = used.counter_mj, used.integral_mj
     for position, name in _COUNTERS:
-        values[position] = _more(getattr(previous, name) if previous else None, values[position])
+        values[position] = _counter_increase(getattr(previous, name) if previous else None, values[position])
     return values
 
 
@@ -282,14 +284,14 @@ def _energy_condition(
     return (previous,) if previous is not None and used.counter_mj is None else ()
 
 
-def _more(previous: int | None, present: int | None) -> int | None:
+def _counter_increase(previous: int | None, present: int | None) -> int | None:
     """Return the increase of a counter; a driver that was loaded again counts from 0."""
     if previous is None or present is None:
         return None
     return present - previous if present >= previous else present
 
 
-def _increase(previous: int | None, present: int | None, limit: int) -> int | None:
+def _plausible_increase(previous: int | None, present: int | None, limit: int) -> int | None:
     """Return the increase of a counter; None where it fell, or rose by more than can be."""
     if previous is None or present is None or not 0 <= present - previous <= limit:
         return None

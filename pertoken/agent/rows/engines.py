@@ -47,7 +47,7 @@ class EngineStep:
     deployment: DeploymentRow | None
     reading: EngineReading
     span: Span
-    at: Moment
+    moment: Moment
     """When it was read: its row reaches to it."""
     usable: bool
     filed: bool = True
@@ -268,6 +268,7 @@ def engine_step(
     if reading.gauges.get("awake") == 0 and span.observed_ms:
         counted["asleep_ms"] = span.observed_ms
     counted |= load(tick_state, reading, engine, moment)
+    events, conditions = _messages(engine, previous, advance)
     return EngineStep(
         engine,
         deployment,
@@ -289,8 +290,8 @@ def engine_step(
         states=(*advance.moved, *peaks_now),
         forgotten=(*((engine_id, series) for series in advance.forgotten), *peaks_gone),
         unavailable=reading.unavailable,
-        events=_events(engine, previous, advance),
-        conditions=_conditions(engine, advance.reason),
+        events=events,
+        conditions=conditions,
     )
 
 
@@ -424,22 +425,17 @@ def _deployment(engine: EngineRow, reading: EngineReading, previous: EngineReadi
     )
 
 
-def _events(engine: EngineRow, previous: EngineReading | None, advance: counters.Advance) -> tuple[Event, ...]:
+def _messages(
+    engine: EngineRow, previous: EngineReading | None, advance: counters.Advance
+) -> tuple[tuple[Event, ...], tuple[Condition, ...]]:
+    name, engine_id = f"{engine.kind} at {engine.base_url}", engine.engine_id
     if advance.reason == _IN_TURN:
-        return ()
+        begins = f"{name}: {_IN_TURN}"
+        return (), (Condition(engine_id, "engine", "engine_restarted", "in turn", begins),)
     if advance.reason:
         kind = "engine_restarted" if advance.restarted else "engine_counter"
-        return (Event(kind, f"{engine.kind} at {engine.base_url}: {advance.reason}", engine.engine_id),)
-    if previous is None:
-        return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
-    return ()
-
-
-def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
-    if reason != _IN_TURN:
-        return ()
-    begins = f"{engine.kind} at {engine.base_url}: {reason}"
-    return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
+        return (Event(kind, f"{name}: {advance.reason}", engine_id),), ()
+    return (Event("engine_found", f"{name} found", engine_id),) if previous is None else (), ()
 
 
 def _unfinished(tick_state: TickState, engine_id: int) -> Busy:

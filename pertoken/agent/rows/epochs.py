@@ -98,13 +98,13 @@ def engine_id_of(host_id: int, endpoint: Endpoint, stored: Mapping[int, str]) ->
     which = () if endpoint.model is None else (endpoint.model,)
     if endpoint.port is not None:
         by_port = stable_id("engine", host_id, endpoint.kind, endpoint.port, *which)
-        if _place(endpoint.base_url) == _place(stored.get(by_port, "http://127.0.0.1")):
+        if _host_and_path(endpoint.base_url) == _host_and_path(stored.get(by_port, "http://127.0.0.1")):
             return by_port
     return stable_id("engine", host_id, endpoint.kind, endpoint.base_url, *which)
 
 
 @lru_cache(256)
-def _place(base_url: str) -> tuple[str, str]:
+def _host_and_path(base_url: str) -> tuple[str, str]:
     """Return host and path of a URL: the difference between two engines on one port."""
     parts = urlsplit(base_url)
     host = parts.hostname or ""

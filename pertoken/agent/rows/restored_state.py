@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pertoken.agent.clocks import RecordedClock
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.readings import ProbeReading
-from pertoken.agent.rows import counters as life_ids
-from pertoken.agent.rows.counters import boot_life, is_bucket
+from pertoken.agent.rows.counters import boot_life, is_bucket, page_life, process_life
 from pertoken.agent.rows.devices import ENERGY, host_id_of
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.store.schema.rows import CounterState
@@ -61,7 +60,7 @@ def restored(
 
     `starts_ms`: starts of the engines' processes seen now, since boot; `wall_ms`, `since_boot_ms`: the clocks now.
     """
-    host_id, life = host_id_of(probe), life_ids.boot_life(probe.host.boot_id)
+    host_id, life = host_id_of(probe), boot_life(probe.host.boot_id)
     counters: dict[int, dict[str, CounterState]] = {}
     buckets: dict[int, dict[str, CounterState]] = {}
     for state in _with_lives(stored, probe, starts_ms):
@@ -128,13 +127,13 @@ def _identified(
     assert start_ms is not None
     life = None
     if start_ms < 0:
-        life = life_ids.page_life(-start_ms)
+        life = page_life(-start_ms)
     elif state.series == ENERGY:
-        life = life_ids.boot_life(stored_boot_id)
+        life = boot_life(stored_boot_id)
     elif stored_boot_id is not None and stored_boot_id != boot_id:
-        life = life_ids.process_life(stored_boot_id, start_ms)  # none of this boot
+        life = process_life(stored_boot_id, start_ms)  # none of this boot
     elif stored_boot_ms is not None:
         own_ms = start_ms - stored_boot_ms
         same = next((start_ms for start_ms in starts_ms if abs(start_ms - own_ms) <= _SAME_START_MS), None)
-        life = life_ids.process_life(boot_id, same)
+        life = process_life(boot_id, same)
     return replace(state, life=life)  # with its old start, so that it is stored again

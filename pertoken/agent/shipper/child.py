@@ -225,8 +225,7 @@ class Shipper:
                 )
             return
         self._differed[key] = stretch.local_sum
-        for start in range(0, len(stretch.rows), ROWS):
-            part = stretch.rows[start : start + ROWS]
+        for part in _parts(stretch.rows):
             self._send(session, Batch({stretch.table: part}, self._acked, again=True))
 
     def _answer(self, session: Session, state: LocalState) -> None:
