@@ -173,7 +173,6 @@ def own_server(
     from pertoken.costs.prices.stored import Ownership, ownership
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository
 
     settings, where = database.located()
     if stated["usd_per_kwh"] is None:
@@ -188,7 +187,7 @@ def own_server(
     minute_ts = int(time.time()) // 60 * 60
     terms_by_host = ownership(price_store(where))
     from_ts = minute_ts if host in terms_by_host else 0
-    with AdviceRepository(where).writing() as connection:
+    with repository.AdviceRepository(where).writing() as connection:
         repository.add_owned(
             connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=minute_ts, set_by=getpass.getuser()
         )
@@ -214,7 +213,6 @@ def put(
     from pertoken.costs.repricing import read_prices
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository, PricesChanged
 
     selector = selector.strip()
     if not identity(selector):
@@ -223,7 +221,7 @@ def put(
     stated_ts = None if start is None else price_lists.start_ts(start, now_ts)
     _, where = database.located()
     upgrade(where, "advice")
-    advice = AdviceRepository(where)
+    advice = repository.AdviceRepository(where)
     while True:
         prices = read_prices(where, now_ts)
         if nano is None and not any(
@@ -264,7 +262,7 @@ def put(
                     until_ts=until_ts,
                     entered=None if entered is None else entered.stored,
                 )
-        except PricesChanged:
+        except repository.PricesChanged:
             echo("Another person changed prices meanwhile; starting again.", err=True)
         else:
             break
@@ -337,7 +335,6 @@ def put_discount(
     from pertoken.costs.repricing import read_prices
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository, PricesChanged
 
     name = provider.strip().lower()
     now_ts = int(time.time())
@@ -362,7 +359,7 @@ def put_discount(
         present, proposed = read_prices(where, now_ts), read_prices(where, now_ts, (discount,))
         _confirm_past(where, present.book, proposed.book, from_ts, now_ts, yes or start in (None, "now"))
         try:
-            with AdviceRepository(where).writing() as connection:
+            with repository.AdviceRepository(where).writing() as connection:
                 repository.add_discount(
                     connection,
                     read_seq=seq,
@@ -374,7 +371,7 @@ def put_discount(
                     set_by=discount.set_by,
                     note=note,
                 )
-        except PricesChanged:
+        except repository.PricesChanged:
             echo("Another person changed discounts meanwhile; starting again.", err=True)
         else:
             return
