@@ -224,9 +224,8 @@ def put(
     advice = repository.AdviceRepository(where)
     while True:
         prices = read_prices(where, now_ts)
-        if nano is None and not any(
-            earlier.nano_usd_per_device_hour is not None for earlier in prices.book.of_selector(selector)
-        ):
+        earlier_prices = [earlier.nano_usd_per_device_hour for earlier in prices.book.of_selector(selector)]
+        if nano is None and not any(earlier is not None for earlier in earlier_prices):
             set_for = ", ".join(dict.fromkeys(earlier.selector for earlier in prices.book.prices)) or "nothing"
             raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
         from_ts = stated_ts
@@ -266,7 +265,7 @@ def put(
             echo("Another person changed prices meanwhile; starting again.", err=True)
         else:
             break
-    _after(prices, price, now_ts)
+    _after(prices, price, after, now_ts)
     if stated_ts is None and from_ts:
         echo("Costs before that stay as they are; `--from ever` would change them, after showing how.")
 
@@ -298,10 +297,9 @@ def _confirm_past(
         confirm("Change the cost of past hours?", unasked, "nothing was set")
 
 
-def _after(prices: Prices, price: Price, now_ts: int) -> None:
-    """Print devices of this selector to which another price applies, and later prices of the selector."""
+def _after(prices: Prices, price: Price, book: PriceBook, now_ts: int) -> None:
+    """Print devices of this selector to which another price of the book applies, and later prices of the selector."""
     then = max(now_ts, price.from_ts)
-    book = prices.having(price)
     others: dict[str, list[Priced]] = {}
     for device in prices.named(price.selector):
         applied = book.at(device, then)
