@@ -145,8 +145,10 @@ def _facts(market: Market) -> Facts:
         "flops": lambda name, dtype: _listed(device(name).peak_flops(dtype), name),
         "owned": lambda term: terms()[term].value,
         "watts": lambda name: _listed(device(name).tdp_w, name),
-        "usd_per_hour": lambda provider, instance, region, purchase="on_demand": _usd(
-            market, provider, instance, region, purchase
+        "usd_per_hour": lambda provider, instance, region, purchase="on_demand": next(
+            offer.nano_usd_per_hour / NANO_USD
+            for offer in reversed(market.all_offers)
+            if offer.key == (provider, instance, region, purchase)
         ),
         "usd_per_mtok": lambda provider, name: next(
             offer.input / NANO_USD for offer in market.token_offers(model(name)) if offer.provider == provider
@@ -207,11 +209,6 @@ def _rented_usd_per_hour(
     low, likely, high = rented.nano_usd_per_hour
     ends = (likely if low is None else low, likely, likely if high is None else high)
     return Uncertain((ends[0] / NANO_USD, ends[1] / NANO_USD, ends[2] / NANO_USD), rented.tier.name)
-
-
-def _usd(market: Market, provider: str, instance: str, region: str, purchase: str) -> float:
-    key = provider, instance, region, purchase
-    return next(offer.nano_usd_per_hour / NANO_USD for offer in reversed(market.all_offers) if offer.key == key)
 
 
 def _listed(fact: T | None, name: str) -> T:

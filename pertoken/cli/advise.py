@@ -275,7 +275,7 @@ def _run(
 ) -> AdviseRun:
     """Run every rule, and store the advice unless the moment is in the past. Raises BadInput for another
     configuration."""
-    from pertoken.advisor.rules.discovery import find_rules, unknown_options
+    from pertoken.advisor.rules.discovery import find_rules, source_of, unknown_options
     from pertoken.advisor.run import advise as run
     from pertoken.advisor.run import keep_advice
     from pertoken.costs.fleet import objectives
@@ -297,7 +297,7 @@ def _run(
     with store.hold("advice") as held:
         market = market_of(held, settings.market_provider, settings.market_region)
     plugins = find_rules(settings, rule_files)
-    sources = rule_sources(plugins, settings, "advise")
+    sources = [source_of(plugin, settings) for plugin in loadable(plugins, "advise")]
     with _progress(READING_PHASES + 2 * len(sources) + WINDOWS + 1) as progress:
         advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
     names = (*(rule.name for rule in plugins), *(rule.name for rule in advice.run.rules))
@@ -318,16 +318,14 @@ def _run(
     return AdviseRun(report, advice, verdicts, gates, _broken(rule_files, advice))
 
 
-def rule_sources(plugins: Sequence[Plugin], settings: Settings, command: str) -> list[Source]:
-    """Return the sources of rules that are allowed or faulty; print the faults to standard error."""
-    from pertoken.advisor.rules.discovery import Permission, source_of
+def loadable(plugins: Sequence[Plugin], command: str) -> list[Plugin]:
+    """Return the plugins that are allowed or faulty, which the run reports; print the faults to standard error."""
+    from pertoken.advisor.rules.discovery import Permission
 
     for plugin in plugins:
         if plugin.fault:
             echo(f"pertoken {command}: {plugin.fault}", err=True)
-    return [
-        source_of(plugin, settings) for plugin in plugins if plugin.fault or plugin.permission is Permission.ALLOWED
-    ]
+    return [plugin for plugin in plugins if plugin.fault or plugin.permission is Permission.ALLOWED]
 
 
 @contextlib.contextmanager

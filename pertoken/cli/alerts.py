@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import time
 from datetime import UTC, datetime
@@ -94,6 +93,8 @@ def _unevaluated(where: StoreLocation) -> str | None:
 @db_option
 def test(database: Database, name: str) -> None:
     """Send a test event of the alert NAME to each of its destinations; exit 1 if one fails."""
+    import logging
+
     from pertoken.reports.alerts import alerts_of, send_test, sender
 
     settings = database.settings()

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.lake import BY as LAKE_BY
-from pertoken.cli.lake import DUCKDB, is_lake, print_costs
+from pertoken.cli import lake
 from pertoken.cli.options import (
     AsOf,
     Database,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 BILL_BY = ("tenant", "team", "model", "gpu", *BASES)
 """Keys that can group the lines of a bill, beside `label:NAME`."""
-LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "service"))
+LAKE_ONLY = tuple(name for name in lake.BY if name not in (*BILL_BY, "host", "service"))
 
 
 @click.command(short_help="Print what a million tokens cost, by model, tenant, host or GPU.")
@@ -55,7 +54,7 @@ LAKE_ONLY = tuple(name for name in LAKE_BY if name not in (*BILL_BY, "host", "se
 )
 @click.option(
     "--by",
-    type=GroupingType(list(dict.fromkeys([*BILL_BY, "host", "service", *LAKE_BY]))),
+    type=GroupingType(list(dict.fromkeys([*BILL_BY, "host", "service", *lake.BY]))),
     help="Group by this, or by label:NAME of pods, instead of by model and hour.",
 )
 @click.option(
@@ -107,13 +106,13 @@ def costs(
     Each --fail-on is a gate over these hours: exit 0 if none is true, 1 if one is, 3 if one cannot be measured. The
     JSON is then an object with `lines` and `gates`.
     """
-    if is_lake(database.db):
-        if figures or fail_on or (by is not None and by not in LAKE_BY and not is_basis(by)):
+    if lake.is_lake(database.db):
+        if figures or fail_on or (by is not None and by not in lake.BY and not is_basis(by)):
             raise click.UsageError(
-                f"a lake is grouped by {', '.join(LAKE_BY)} and other owners, without --figures and --fail-on"
+                f"a lake is grouped by {', '.join(lake.BY)} and other owners, without --figures and --fail-on"
             )
         settings_of(database.config_file)
-        return print_costs(str(database.db), by, n, moment, engine or DUCKDB, as_json=as_json, as_csv=as_csv)
+        return lake.print_costs(str(database.db), by, n, moment, engine or lake.DUCKDB, as_json=as_json, as_csv=as_csv)
     if engine is not None or by in LAKE_ONLY:
         raise click.UsageError(f"--engine, and --by {', '.join(LAKE_ONLY)}, are for a lake: --db lake:URL")
     if figures and as_csv:

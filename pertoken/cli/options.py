@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -186,6 +185,8 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 
 def echo_json(values: object) -> None:
     """Print values as JSON, with amounts in US dollars and, beside them, in the currency of the settings."""
+    import json  # the agent, which prints none, starts without it
+
     echo(json.dumps(beside(values), indent=2))
 
 

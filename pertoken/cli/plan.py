@@ -114,8 +114,8 @@ def _planned(request: Planned, limits: Limits, same_settings: bool) -> Plan:
     Advice of other settings than the plan's is not used.
     """
     from pertoken.advisor.planning import plan_of_advice, plan_of_rules
-    from pertoken.advisor.rules.discovery import find_rules
-    from pertoken.cli.advise import rule_sources
+    from pertoken.advisor.rules.discovery import find_rules, source_of
+    from pertoken.cli.advise import loadable
 
     with Progress("Planning") as progress:
 
@@ -128,7 +128,7 @@ def _planned(request: Planned, limits: Limits, same_settings: bool) -> Plan:
         if rows:
             return plan_of_advice(request, rows, limits, show)
         progress.clear()
-        sources = rule_sources(find_rules(request.settings), request.settings, "plan")
+        sources = [source_of(plugin, request.settings) for plugin in loadable(find_rules(request.settings), "plan")]
         return plan_of_rules(request, sources, limits, show)
 
 

@@ -150,7 +150,7 @@ def advice_sheet(
     with_keys: bool = True,
     advice: Iterable[Recommendation] = (),
 ) -> Sheet:
-    """Return the details of a recommendation in the order of `answers`, then its evidence and its commands.
+    """Return the details of a recommendation: what, how much and at which risk, then its evidence and its commands.
 
     The `computed` sections follow the evidence. Sections without content are left out. `with_keys`: the state has the
     keys of the decisions that are possible. `advice`: all of the database, in which a change of the same target may be

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.costs.report.lines import FleetReport, Trouble
 from pertoken.printable import natural_key
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pertoken.proof.track_record import Record
 
 
+T = TypeVar("T", int, float)
 NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
 """States without a proposal, in the order they are listed."""
 _UNPRICED = "not priced"
@@ -145,12 +146,10 @@ def mtok_words(report: FleetReport, row: Recommendation) -> str:
     one of them is unknown.
     """
     variant = row.chosen
-    ids = (
-        {row.deployment_id, *(int(edit.target) for edit in variant.edits if edit.kind == "deployment")}
-        if variant
-        else set()
-    )
-    lines = [line for line in report.deployments if line.deployment_id in ids or _serves(row, line.model)]
+    edits = variant.edits if variant else ()
+    ids = {row.deployment_id, *(int(edit.target) for edit in edits if edit.kind == "deployment")}
+    service = row.target_key if row.target_kind == "service" else None
+    lines = [line for line in report.deployments if line.deployment_id in ids or line.model == service]
     priced = [(line.nano_usd, line.nano_usd_per_mtok, line.nano_usd_per_hour) for line in lines]
     if variant is None or not lines or not all(usd and mtok and hour for usd, mtok, hour in priced):
         return ""
@@ -162,10 +161,6 @@ def mtok_words(report: FleetReport, row: Recommendation) -> str:
     price_before = sum(usd or 0 for usd, _, _ in priced) / sum((usd or 0) / (mtok or 1) for usd, mtok, _ in priced)
     price_after = price_before * (monthly - bankable_likely) / monthly * monthly / (monthly + capacity_likely)
     return f"{amount(round(price_before))} → ≈{amount(round(price_after))}"
-
-
-def _serves(row: Recommendation, model: str) -> bool:
-    return row.target_kind == "service" and row.target_key == model
 
 
 def record_words(record: Record | None) -> str:
@@ -208,21 +203,8 @@ def _promised(row: Recommendation) -> str:
     return _money(row, money)
 
 
-def _until(row: Recommendation) -> str:
-    return "" if row.until_ts is None else format_utc(row.until_ts).partition(" ")[0]
-
-
-def _likely(money: Money | None) -> int | None:
-    return None if money is None else money[1]
-
-
-def _ratio(row: Recommendation) -> tuple[float, float, float] | None:
-    return row.best.throughput_ratio if row.best else None
-
-
-def _middle(row: Recommendation) -> float | None:
-    ratio = _ratio(row)
-    return None if ratio is None else ratio[1]
+def _likely(figure: tuple[T, T, T] | None) -> T | None:
+    return None if figure is None else figure[1]
 
 
 def open_columns(
@@ -236,6 +218,9 @@ def open_columns(
 
     def record(row: Recommendation) -> str:
         return record_words(record_by_rule[row.rule_id]) if row.rule_id in record_by_rule else ""
+
+    def ratio(row: Recommendation) -> tuple[float, float, float] | None:
+        return row.best.throughput_ratio if row.best else None
 
     def per_mtok(row: Recommendation) -> str:
         return "" if report is None else mtok_words(report, row)
@@ -254,7 +239,7 @@ def open_columns(
         Column("effort", lambda row: EFFORTS.get(row.best.effort, "") if row.best else "", 10),
         Column("record", record, 7),
         Column("forecast", lambda row: row.best.tier.short if row.best and row.best.tier else "", 5),
-        Column("throughput", lambda row: ratio_range(_ratio(row)), 11, _middle),
+        Column("throughput", lambda row: ratio_range(ratio(row)), 11, lambda row: _likely(ratio(row))),
     )
 
 
@@ -269,7 +254,7 @@ PAY_MORE_COLUMNS: tuple[Column[Recommendation], ...] = (
 DECIDED_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("change", lambda row: literal(row.change), 0, min_cells=16, keep_start=True),
     Column("state", lambda row: row.state.label, 1),
-    Column("until", _until, 3),
+    Column("until", lambda row: "" if row.until_ts is None else format_utc(row.until_ts).partition(" ")[0], 3),
     Column("bankable $/month", lambda row: _money(row, bankable(row)), 2, lambda row: _likely(bankable(row))),
     Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
     Column("capacity $/month", lambda row: _money(row, capacity(row)), 5, lambda row: _likely(capacity(row))),

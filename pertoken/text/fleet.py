@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.costs.ledger import BillTotal
@@ -112,9 +111,13 @@ def deployment_columns(
 ) -> tuple[Column[DeploymentLine], ...]:
     """Return the columns of deployments; state and seen are empty for fresh and fully observed lines."""
     window, stale = format_duration(report.window_s), staleness(report, older_s)
+
+    def state(line: DeploymentLine) -> str:
+        return ", ".join(filter(None, ("fault" if line.fault else "", age(stale, line, older_s))))
+
     columns: tuple[Column[DeploymentLine], ...] = (
         Column("model", lambda line: literal(line.model), 0, min_cells=11, keep_end=True),
-        Column("state", lambda line: _state(stale, line, older_s), 2),
+        Column("state", state, 2),
         Column(headline().caption, headline_price, 1, price),
         Column("seen", _seen, 2),
         present("tok/s", 3, format_count, lambda line: line.generated_tok_s_now, stale),
@@ -146,15 +149,22 @@ def device_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = Fa
     """Return the columns of devices; with `last`, a stale line keeps the figures of its last reading."""
     stale = staleness(report, older_s)
     silent = _never if last else stale
+
+    def activity(stored: str) -> Callable[[DeviceLine], float | None]:
+        return lambda line: line.values.get(stored)
+
+    def users(line: DeviceLine) -> str:
+        return UNKNOWN if line.held_by is None else literal(", ".join(line.held_by)) or "nothing"
+
     columns: tuple[Column[DeviceLine], ...] = (
         Column("device", lambda line: literal(label(line)), 0, min_cells=14, keep_end=True),
         Column("state", lambda line: age(stale, line, older_s), 2),
         present("util", 3, percent, lambda line: line.util, silent),
-        *(present(heading, 7, percent, partial(_value, stored), silent) for stored, heading in ACTIVITY.items()),
+        *(present(heading, 7, percent, activity(stored), silent) for stored, heading in ACTIVITY.items()),
         present("power", 4, watts, lambda line: line.power_w, silent),
         fresh("memory", 6, _memory, lambda line: line.memory_used_bytes, silent),
         present("$/hour", 1, usd_per_hour, lambda line: line.nano_usd_per_hour, silent),
-        Column("used by", _used_by, 5, min_cells=13, keep_end=True),
+        Column("used by", users, 5, min_cells=13, keep_end=True),
         Column("host", lambda line: literal(line.host), 1, min_cells=14),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
@@ -199,14 +209,6 @@ def age(stale: Callable[[Line], bool], line: Line, older_s: float) -> str:
     return "stale, never read" if line.age_s is None else f"stale {format_duration(line.age_s + older_s)}"
 
 
-def _value(stored: str, line: DeviceLine) -> float | None:
-    return line.values.get(stored)
-
-
-def _state(stale: Callable[[Line], bool], line: DeploymentLine, older_s: float) -> str:
-    return ", ".join(filter(None, ("fault" if line.fault else "", age(stale, line, older_s))))
-
-
 def _never(_: Line) -> bool:
     return False
 
@@ -221,10 +223,6 @@ def _queue(line: DeploymentLine) -> str:
     if line.running_now is None and line.waiting_now is None:
         return UNKNOWN
     return f"{number(line.running_now)}/{number(line.waiting_now)}"
-
-
-def _used_by(line: DeviceLine) -> str:
-    return UNKNOWN if line.held_by is None else literal(", ".join(line.held_by)) or "nothing"
 
 
 def _memory(line: DeviceLine | HostLine) -> str:

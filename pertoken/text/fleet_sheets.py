@@ -17,7 +17,7 @@ from pertoken.costs.report.lines import (
     Trouble,
     TroubleKind,
 )
-from pertoken.metrics import ENGINE_COUNTERS, HEADLINES, EngineMetric, RollUp, label_of, rolled
+from pertoken.metrics import ENGINE_COUNTERS, HEADLINES, RollUp, label_of, rolled
 from pertoken.text.amounts import amount, bounded, caption, headline
 from pertoken.text.columns import Column, L, table
 from pertoken.text.fleet import busy_share, device_columns, headline_price, host_columns, label, staleness
@@ -122,11 +122,11 @@ def _gaps(missing: Iterable[MissingMetric]) -> tuple[Fact, ...]:
     owners: dict[tuple[str, str], list[str]] = {}
     for gap in missing:
         owners.setdefault((gap.metric, gap_reason(gap)), []).append(gap.owner)
-    return tuple((literal(f"{_together(names)}: {label_of(metric)}"), why) for (metric, why), names in owners.items())
-
-
-def _together(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    facts = []
+    for (metric, why), names in owners.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        facts.append((literal(f"{names[0]}{more}: {label_of(metric)}"), why))
+    return tuple(facts)
 
 
 def gap_reason(gap: MissingMetric) -> str:
@@ -209,13 +209,13 @@ def _counted(counts: EngineCounts, *, busy_is_bound: bool) -> tuple[Fact, ...]:
         ("acceptance length", f"{accepted:.2f} tokens per step" if accepted is not None else ""),
         ("MFU while busy", _utilization(counts.mfu, busy_is_bound=busy_is_bound)),
         ("MBU while busy", _utilization(counts.mbu, busy_is_bound=busy_is_bound)),
-        *((ENGINE_COUNTERS[name].label, _increase(ENGINE_COUNTERS[name], n)) for name, n in counts.counted if n),
+        *(
+            (metric.label, format_duration(n / 1000) if metric.unit == "ms" else format_count(n))
+            for metric, n in ((ENGINE_COUNTERS[name], n) for name, n in counts.counted)
+            if n
+        ),
     )
     return tuple((name, text) for name, text in facts if text)
-
-
-def _increase(metric: EngineMetric, n: int) -> str:
-    return format_duration(n / 1000) if metric.unit == "ms" else format_count(n)
 
 
 def _utilization(share: float | None, *, busy_is_bound: bool) -> str:
@@ -258,12 +258,13 @@ def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) ->
 
 def host_sheet(report: FleetReport, line: HostLine, older_s: float = 0.0) -> Sheet:
     """Return the details of a host and its agent."""
+    traffic = line.memory_traffic_bytes_s
     return sheet(
         Section(
             literal(line.name),
             (
                 *_facts(host_columns(report, last=True), line, {"host"}),
-                *_known(("memory traffic of the CPUs", bytes_per_s, line.memory_traffic_bytes_s)),
+                *(() if traffic is None else (("memory traffic of the CPUs", bytes_per_s(traffic)),)),
             ),
         ),
         Section("Agent", (("reads every", format_duration(line.interval_s)),)),
@@ -335,11 +336,6 @@ def _measured(line: DeviceLine, *, ratios: bool) -> tuple[Fact, ...]:
         for metric in rolled(RollUp.GAUGE)
         if (metric.unit == "ratio") is ratios and (value := line.values.get(metric.stored)) is not None
     )
-
-
-def _known(*facts: tuple[str, Callable[[float], str], float | None]) -> tuple[Fact, ...]:
-    """Return the facts (label, format, value) that have a value."""
-    return tuple((label, format_value(value)) for label, format_value, value in facts if value is not None)
 
 
 def _price(line: DeviceLine) -> tuple[str, ...]:

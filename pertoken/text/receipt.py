@@ -9,7 +9,6 @@ from pertoken.proof.receipt import NanoUsd, Receipt, ReleaseFigures, ServiceLeve
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.guard import SPECS, Guard
 from pertoken.proof.verification.question import Covariate
-from pertoken.proof.verification.verify import Span
 from pertoken.units import format_usd, format_utc
 
 _MEANINGS = {
@@ -48,7 +47,7 @@ def to_markdown(receipt: Receipt) -> str:
         _head(receipt),
         _saving(receipt),
         _service(receipt),
-        *_outputs(receipt),
+        *(() if receipt.finding.guard is None else (_guard(receipt.finding.guard),)),
         _method(receipt),
         _foot(receipt),
     )
@@ -137,11 +136,6 @@ def _service(receipt: Receipt) -> Iterator[str]:
     yield kept[receipt.objectives_kept] or "Whether the objectives are kept is not known."
 
 
-def _outputs(receipt: Receipt) -> Iterator[Iterator[str]]:
-    if (guard := receipt.finding.guard) is not None:
-        yield _guard(guard)
-
-
 def _guard(guard: Guard) -> Iterator[str]:
     yield "## Outputs"
     yield ""
@@ -160,7 +154,8 @@ def _method(receipt: Receipt) -> Iterator[str]:
     yield ""
     for label, span in (("before", finding.before), ("after", finding.after)):
         if span is not None:
-            yield f"- {label}: {_span(span)}"
+            times = f"{format_utc(span.start)} to {format_utc(span.end)}"
+            yield f"- {label}: {times}, {span.hours} of {span.expected} hours used"
     if finding.before is not None:
         matched = [label for covariate, label in _COVARIATES.items() if covariate not in finding.not_matched]
         yield f"- hours are made alike in hour of the week, {', '.join(matched)}"
@@ -208,7 +203,3 @@ def _usd(label: str, usd: NanoUsd) -> str:
 def _measured(level: ServiceLevel, name: str, unit: str) -> str:
     value = getattr(level, name)
     return "–" if value is None else f"{value:.3g} {unit}"
-
-
-def _span(span: Span) -> str:
-    return f"{format_utc(span.start)} to {format_utc(span.end)}, {span.hours} of {span.expected} hours used"

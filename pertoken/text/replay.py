@@ -23,7 +23,7 @@ _LINE, _EVENT, _SHOWN = "─", "┴", "●"
 class Moment:
     """The instant that is shown, and the stretch that it can move in. Times are epoch seconds, whole minutes."""
 
-    at: int | None
+    chosen_ts: int | None
     """None: the newest time."""
     end_ts: int
     """The newest time."""
@@ -32,8 +32,8 @@ class Moment:
 
     @property
     def shown_ts(self) -> int:
-        """The instant that is shown: `at`, or the newest time."""
-        return self.end_ts if self.at is None else self.at
+        """The instant that is shown: `chosen_ts`, or the newest time."""
+        return self.end_ts if self.chosen_ts is None else self.chosen_ts
 
     @property
     def first(self) -> int | None:
@@ -60,7 +60,7 @@ class Moment:
     @property
     def event_after(self) -> int | None:
         """Time of the next event; None if there is none."""
-        return min((ts for ts in self._events() if self.at is not None and self.at < ts <= self.end_ts), default=None)
+        return min((ts for ts in self._events() if self.shown_ts < ts <= self.end_ts), default=None)
 
     def _events(self) -> list[int]:
         first = self.first or 0
@@ -73,7 +73,7 @@ def cannot_replay(action: str, moment: Moment) -> str | None:
         return "Nothing is recorded yet: there is no past to show."
     if action == "earlier" and moment.shown_ts <= moment.first:
         return f"{format_utc(moment.first)} is the first recorded time."
-    if action in ("later", "event_after", "now") and moment.at is None:
+    if action in ("later", "event_after", "now") and moment.chosen_ts is None:
         return with_keys("This is the newest time: press {earlier} to step back.")
     if action == "event_before" and moment.event_before is None:
         return "No event is stored before this time."

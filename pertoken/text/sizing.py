@@ -75,6 +75,9 @@ def _objectives(slo: Slo) -> str:
 def _columns(sizing: Sizing) -> tuple[Column[Rented | Serverless], ...]:
     workload = sizing.workload
 
+    def memory(choice: Rented | Serverless) -> str:
+        return f"{choice.fit.weights_bytes / choice.fit.usable_bytes:.0%}" if isinstance(choice, Rented) else ""
+
     def likely(choice: Rented | Serverless) -> float:
         return choice.nano_usd_per_mtok(workload)[1]
 
@@ -83,7 +86,7 @@ def _columns(sizing: Sizing) -> tuple[Column[Rented | Serverless], ...]:
         Column("interval", lambda choice: _interval(choice.nano_usd_per_mtok(workload)), 2),
         Column("runs on", _runs_on, 1, min_cells=18),
         Column("format", lambda choice: choice.deployment.weight_dtype or "" if isinstance(choice, Rented) else "", 1),
-        Column("mem", _memory, 4, lambda choice: 0.0),
+        Column("mem", memory, 4, lambda choice: 0.0),
         Column(
             "SLO", lambda choice: ("sure" if choice.sure else "likely") if isinstance(choice, Rented) else UNKNOWN, 1
         ),
@@ -98,20 +101,14 @@ def _interval(bounds: Bounds) -> str:
 
 
 def _runs_on(choice: Rented | Serverless) -> str:
-    return (
-        "API, by the token"
-        if isinstance(choice, Serverless)
-        else f"{choice.replicas[1]} × {_devices(choice.deployment)}"
-    )
+    if isinstance(choice, Serverless):
+        return "API, by the token"
+    return f"{choice.replicas[1]} × {_devices(choice.deployment)}"
 
 
 def _devices(deployment: Deployment) -> str:
     ranks = deployment.tp or 1
     return f"{deployment.accelerator}" if ranks == 1 else f"{ranks} {deployment.accelerator}"
-
-
-def _memory(choice: Rented | Serverless) -> str:
-    return f"{choice.fit.weights_bytes / choice.fit.usable_bytes:.0%}" if isinstance(choice, Rented) else ""
 
 
 def _price_of(choice: Rented | Serverless) -> str:
@@ -147,7 +144,8 @@ def _detail(best: Rented, sizing: Sizing, today: date, stale_after_days: int, ce
         ("flags", " ".join(flag.removeprefix("set ") for flag in flags.apply)),
         *(("", step) for step in flags.manual),
     )
-    return [f"Cheapest on devices, weights in {best.deployment.weight_dtype}", *_listed(facts, cells)]
+    lines = [line for label, text in facts for line in wrapped(text, cells, f"  {label:<{INDENT - 2}}")]
+    return [f"Cheapest on devices, weights in {best.deployment.weight_dtype}", *lines]
 
 
 def _latency(ttft: Bounds, tpot: Bounds) -> str:
@@ -216,7 +214,3 @@ def _notes(sizing: Sizing, shown: Sequence[Rented | Serverless]) -> list[str]:
 
 def _reasons(sizing: Sizing) -> str:
     return "; ".join(f"{n} {'layout' if n == 1 else 'layouts'} ({literal(why)})" for why, n in sizing.left_out.items())
-
-
-def _listed(facts: Sequence[tuple[str, str]], cells: int) -> list[str]:
-    return [line for label, text in facts for line in wrapped(text, cells, f"  {label:<{INDENT - 2}}")]

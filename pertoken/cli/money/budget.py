@@ -88,10 +88,9 @@ def _note(where: StoreLocation, spend: MonthSpend, limit: int, reached: Sequence
     """Store the thresholds that are reached, each once a month and owner. Raises StoreError."""
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository
 
     upgrade(where, "advice")
-    with AdviceRepository(where).writing() as connection:
+    with repository.AdviceRepository(where).writing() as connection:
         for alert in reached:
             repository.add_budget_alert(
                 connection,

@@ -415,14 +415,13 @@ def _write(database: Database, read: Callable[[Market, date], OfferList], yes: b
     from pertoken.costs.prices.stored import offers_imported
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository, PricesChanged
 
     _, where = database.located()
     minute_ts = int(time.time()) // 60 * 60
     today = datetime.fromtimestamp(minute_ts, UTC).date()
     upgrade(where, "advice")  # refuses an unusable database before a list is fetched
     newest = read(load_market(), today)
-    advice = AdviceRepository(where)
+    advice = repository.AdviceRepository(where)
     while True:
         imported = offers_imported(price_store(where))
         market = load_market().having(imported)
@@ -440,7 +439,7 @@ def _write(database: Database, read: Callable[[Market, date], OfferList], yes: b
         try:
             with advice.writing() as connection:
                 repository.add_offers(connection, rows, read_seq=len(imported))
-        except PricesChanged:
+        except repository.PricesChanged:
             echo("Another person imported prices meanwhile; starting again.", err=True)
             continue
         echo(f"{len(rows)} offers written. Past costs stay as they are: changed prices count from now on.")

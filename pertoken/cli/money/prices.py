@@ -173,7 +173,6 @@ def own_server(
     from pertoken.costs.prices.stored import Ownership, ownership
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository
 
     settings, where = database.located()
     if stated["usd_per_kwh"] is None:
@@ -188,7 +187,7 @@ def own_server(
     minute_ts = int(time.time()) // 60 * 60
     terms_by_host = ownership(price_store(where))
     from_ts = minute_ts if host in terms_by_host else 0
-    with AdviceRepository(where).writing() as connection:
+    with repository.AdviceRepository(where).writing() as connection:
         repository.add_owned(
             connection, host=host, terms=owned.text, from_ts=from_ts, set_ts=minute_ts, set_by=getpass.getuser()
         )
@@ -214,7 +213,6 @@ def put(
     from pertoken.costs.repricing import read_prices
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository, PricesChanged
 
     selector = selector.strip()
     if not identity(selector):
@@ -223,12 +221,11 @@ def put(
     stated_ts = None if start is None else price_lists.start_ts(start, now_ts)
     _, where = database.located()
     upgrade(where, "advice")
-    advice = AdviceRepository(where)
+    advice = repository.AdviceRepository(where)
     while True:
         prices = read_prices(where, now_ts)
-        if nano is None and not any(
-            earlier.nano_usd_per_device_hour is not None for earlier in prices.book.of_selector(selector)
-        ):
+        earlier_prices = [earlier.nano_usd_per_device_hour for earlier in prices.book.of_selector(selector)]
+        if nano is None and not any(earlier is not None for earlier in earlier_prices):
             set_for = ", ".join(dict.fromkeys(earlier.selector for earlier in prices.book.prices)) or "nothing"
             raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
         from_ts = stated_ts
@@ -264,11 +261,11 @@ def put(
                     until_ts=until_ts,
                     entered=None if entered is None else entered.stored,
                 )
-        except PricesChanged:
+        except repository.PricesChanged:
             echo("Another person changed prices meanwhile; starting again.", err=True)
         else:
             break
-    _after(prices, price, now_ts)
+    _after(prices, price, after, now_ts)
     if stated_ts is None and from_ts:
         echo("Costs before that stay as they are; `--from ever` would change them, after showing how.")
 
@@ -300,10 +297,9 @@ def _confirm_past(
         confirm("Change the cost of past hours?", unasked, "nothing was set")
 
 
-def _after(prices: Prices, price: Price, now_ts: int) -> None:
-    """Print devices of this selector to which another price applies, and later prices of the selector."""
+def _after(prices: Prices, price: Price, book: PriceBook, now_ts: int) -> None:
+    """Print devices of this selector to which another price of the book applies, and later prices of the selector."""
     then = max(now_ts, price.from_ts)
-    book = prices.having(price)
     others: dict[str, list[Priced]] = {}
     for device in prices.named(price.selector):
         applied = book.at(device, then)
@@ -337,7 +333,6 @@ def put_discount(
     from pertoken.costs.repricing import read_prices
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository, PricesChanged
 
     name = provider.strip().lower()
     now_ts = int(time.time())
@@ -362,7 +357,7 @@ def put_discount(
         present, proposed = read_prices(where, now_ts), read_prices(where, now_ts, (discount,))
         _confirm_past(where, present.book, proposed.book, from_ts, now_ts, yes or start in (None, "now"))
         try:
-            with AdviceRepository(where).writing() as connection:
+            with repository.AdviceRepository(where).writing() as connection:
                 repository.add_discount(
                     connection,
                     read_seq=seq,
@@ -374,7 +369,7 @@ def put_discount(
                     set_by=discount.set_by,
                     note=note,
                 )
-        except PricesChanged:
+        except repository.PricesChanged:
             echo("Another person changed discounts meanwhile; starting again.", err=True)
         else:
             return

@@ -78,7 +78,6 @@ def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool
     from pertoken.costs.repricing import read_prices, repriced
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.repository import AdviceRepository
 
     upgrade(where, "advice")
     stored_prices = read_prices(where, now_ts)
@@ -101,7 +100,7 @@ def _store(where: StoreLocation, prices: Sequence[Price], now_ts: int, yes: bool
             "the cost of past hours would change, as shown: nothing was stored; pass --yes to do it",
             "nothing was stored",
         )
-    with AdviceRepository(where).writing() as connection:
+    with repository.AdviceRepository(where).writing() as connection:
         for read_seq, price in enumerate(prices, stored_prices.seq):
             repository.add_price(
                 connection,

@@ -199,7 +199,7 @@ class Child:
         if self._ended_s is None or self._ended_s < self._started_s:
             self._ends = 1 if now_s - self._started_s >= SETTLED_S else self._ends + 1
             self._ended_s, self._why = now_s, why
-            self._close_input()
+            self.leave()
         if now_s - self._ended_s >= self._pause_s:
             self._process = self._start()
 
@@ -218,7 +218,8 @@ class Child:
 
     def leave(self) -> None:
         """Make it end by closing its standard input."""
-        self._close_input()
+        if self._process.stdin:
+            self._process.stdin.close()
 
     def wait(self) -> None:
         """Wait for its end after `leave`. Raises PertokenError if it does not end."""
@@ -245,10 +246,6 @@ class Child:
                 stderr=log,
                 start_new_session=True,  # ctrl+c goes to the screens; children end with their standard input
             )
-
-    def _close_input(self) -> None:
-        if self._process.stdin:
-            self._process.stdin.close()
 
 
 class OtherAgent:
