@@ -23,10 +23,16 @@ from pertoken.advisor.changes.title import (
     title,
     touches,
 )
-from pertoken.advisor.checks import Candidate, candidate, full_batch_factor, held, held_again
-from pertoken.advisor.checks import notes as published_notes
-from pertoken.advisor.checks import published_refusal as refusal_by_facts
-from pertoken.advisor.checks import refusal as refusal_by_settings
+from pertoken.advisor.checks import (
+    Candidate,
+    candidate,
+    full_batch_factor,
+    held,
+    held_again,
+    published_notes,
+    refusal_by_facts,
+    refusal_by_settings,
+)
 from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.child import Inputs
