@@ -119,7 +119,8 @@ def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market:
     same_devices = proposed.devices is present.devices
     fleet = present if same_devices else proposed
     for deployment in deployments_unlike(proposed, present) if same_devices else proposed.deployments:
-        if set(deployment.device_ids) - fleet.device_ids - fleet.partition_of.keys():
+        ids = deployment.device_ids
+        if not all(device_id in fleet.device_ids or device_id in fleet.partition_of for device_id in ids):
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
     services = services_unlike(proposed, present)
     names = _listed_by(present, services)

@@ -61,7 +61,6 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.window.figures import TICK_S, Progress, no_progress, ticking
 from pertoken.window.reading import DAY, Window
 
-
 MIN_SHARD = 100
 """Minimum deployments of a shard: a smaller one costs more in processes than it saves."""
 
