@@ -177,7 +177,7 @@ class Source:
     """The distribution or the file: consecutive sources with the same group share a worker."""
     load: Callable[[], Iterable[Loaded]]
     """Import it in a worker; any error is an error of the plugin."""
-    own: bool = False
+    is_built_in: bool = False
     """Whether it is code of this program, which the conformity suite tests: its rules change nothing of each other."""
 
 
