@@ -83,8 +83,6 @@ class TargetOutcome:
 class Proposed:
     """Proposals of a rule for one target, validated and not yet priced."""
 
-    target: Target
-    """Target of the rule's call."""
     candidates: Sequence[tuple[Candidate, Target]]
     """Distinct candidates, each with its own target."""
     by_target: Mapping[Target, TargetOutcome]
@@ -159,7 +157,7 @@ class Pricing:
             by_target[call_target].refusals.append(
                 Refusal("no-reason", "the rule yielded neither a proposal nor a reason")
             )
-        return Proposed(call_target, proposals, by_target)
+        return Proposed(proposals, by_target)
 
     def prepare(self, together: Iterable[Proposed]) -> None:
         """Forecast the proposals of several targets in one batch, which is faster than one by one.

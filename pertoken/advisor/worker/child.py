@@ -223,13 +223,8 @@ class Confinement:
     """Why a process that a rule starts could outlive it or signal others; None where it could not."""
 
     @property
-    def confined(self) -> bool:
-        """Whether rules had no network and could write only to a temporary folder."""
-        return self.network is None and self.files is None
-
-    @property
     def label(self) -> str:
-        """`confined`, or `not confined` with the reasons."""
+        """`confined` without network and with a temporary folder only, else `not confined` with the reasons."""
         reasons = [f"{what}: {why}" for what, why in (("network", self.network), ("files", self.files)) if why]
         return f"not confined ({'; '.join(reasons)})" if reasons else "confined"
 
