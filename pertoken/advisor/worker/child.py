@@ -436,11 +436,8 @@ def _signal(number: int) -> str:
 def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> None:
     os.setpgid(0, 0)
     confined = confine(folder)
-    if confined.processes is not None and shared is not None:
-        confined = Confinement(confined.network, confined.files, f"{shared}; {confined.processes}")
-    else:
-        confined = Confinement(confined.network, confined.files)
-    send(PIPE, confined=[confined.network, confined.files, confined.processes])
+    processes = f"{shared}; {confined.processes}" if shared is not None and confined.processes is not None else None
+    send(PIPE, confined=[confined.network, confined.files, processes])
     _limit(limits)
     sys.dont_write_bytecode = True
     os.environ["TMPDIR"] = tempfile.tempdir = folder
