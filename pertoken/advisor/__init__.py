@@ -11,6 +11,6 @@ Front door:
 - `advisor.service`: `serve`, periodic runs as a job of the scheduler.
 
 The path of a proposal: a worker sends each value that a rule yields as a difference from the present fleet. `candidate`
-builds the changed fleet and validates the change (`possible`). `pricing` prices the difference and describes it
-(`title`, `commands`, `nature`). An error on this path becomes a FAILED row of that rule.
+builds the changed fleet and validates the change. `pricing` prices the difference and describes it with
+`changes.title` and `changes.commands`. An error on this path becomes a FAILED row of that rule.
 """

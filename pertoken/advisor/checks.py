@@ -1,6 +1,6 @@
 """Validation of a proposal: possible edits, permission by settings, service objectives and published facts.
 
-Front door: `candidate`, `refusal`, `held_again`, `published_refusal`, `notes`.
+Front door: `candidate`, `refusal_by_settings`, `refusal_by_facts`, `held`, `held_again`, `published_notes`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market:
     same_devices = proposed.devices is present.devices
     fleet = present if same_devices else proposed
     for deployment in deployments_unlike(proposed, present) if same_devices else proposed.deployments:
-        if set(deployment.device_ids) - fleet.device_ids - fleet.partition_of.keys():
+        ids = deployment.device_ids
+        if not all(device_id in fleet.device_ids or device_id in fleet.partition_of for device_id in ids):
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
     services = services_unlike(proposed, present)
     names = _listed_by(present, services)
@@ -306,7 +307,7 @@ _TO_ELSEWHERE = ("provider", "region", "instance_type", "accelerator", "devices_
 """Fields of a placement by which a service runs on other instances; so does one on spot instances or at an API."""
 
 
-def refusal(difference: Diff, present: Fleet, proposed: Fleet, forbidden: Iterable[str]) -> Refusal | None:
+def refusal_by_settings(difference: Diff, present: Fleet, proposed: Fleet, forbidden: Iterable[str]) -> Refusal | None:
     """Return why settings refuse a proposal; None if they permit it.
 
     `forbidden` is `advisor.forbid`; each service of the fleet has its own list too.
@@ -502,7 +503,7 @@ def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str |
     return "; ".join(held) or None
 
 
-def published_refusal(present: Fleet, proposed: Fleet, market: Market, *, accepted: bool = False) -> Refusal | None:
+def refusal_by_facts(present: Fleet, proposed: Fleet, market: Market, *, accepted: bool = False) -> Refusal | None:
     """Return why published facts refuse a proposal of any rule; None if they do not.
 
     Running combinations of engine, format and accelerator are accepted: only a changed one is checked.
@@ -521,7 +522,7 @@ def published_refusal(present: Fleet, proposed: Fleet, market: Market, *, accept
     return None
 
 
-def notes(present: Fleet, proposed: Fleet, market: Market) -> tuple[str, ...]:
+def published_notes(present: Fleet, proposed: Fleet, market: Market) -> tuple[str, ...]:
     """Return the published evaluation and licence of other models, and the evaluation of weights in fewer bits."""
     lines: dict[str, None] = {}
     for deployment in deployments_unlike(proposed, present):

@@ -147,7 +147,12 @@ def present(
             stored_prices = Bill(both, connection, window).prices
             owned, probed = ownership(both), probe_points(both, inventory, now_ts)
             verified = () if dated else proven_verdicts(both)
-        prices = _assuming(assumed, stored_prices, inventory)
+        whole_devices = {
+            device_id: Priced(row.kind, row.name, row.uuid)
+            for device_id, row in inventory.devices.items()
+            if row.parent_id is None
+        }
+        prices = _assuming(assumed, stored_prices, whole_devices.values())
         named_prices = PriceBook((*stored_prices.prices, *(replace(price, seq=MAX_SEQ) for price in assumed)))
         seen = window.evidence(market, progress)
         readers = {
@@ -170,14 +175,14 @@ def present(
     deployments = ticking(
         present_fleet.deployments, len(present_fleet.deployments), "reading the evidence of deployments", progress
     )
-    alone = {
+    by_deployment = {
         deployment.deployment_id: seen.of_deployments([deployment.deployment_id]).with_points(
             probed.get(deployment.deployment_id, ())
         )
         for deployment in deployments
     }
-    together = {
-        service.name: alone[service.deployments[0].deployment_id]
+    by_service = {
+        service.name: by_deployment[service.deployments[0].deployment_id]
         if len(service.deployments) == 1
         else seen.of_deployments([replica.deployment_id for replica in service.deployments])
         for service in ticking(
@@ -185,11 +190,6 @@ def present(
         )
     }
     devices = ticking(inventory.devices, len(inventory.devices), "reading the evidence of devices", progress)
-    whole_devices = {
-        device_id: Priced(row.kind, row.name, row.uuid)
-        for device_id, row in inventory.devices.items()
-        if row.parent_id is None
-    }
     prices_in_force = {
         device_id: price
         for device_id, device in whole_devices.items()
@@ -203,8 +203,8 @@ def present(
         forecasts=Forecasts(realised_by(verified, present_fleet)),
         market=extended_market,
         now_ts=now_ts,
-        deployments=alone,
-        services=together,
+        deployments=by_deployment,
+        services=by_service,
         devices={device_id: seen.of_devices((device_id,)) for device_id in devices},
         nano_usd_per_hour={device: _nano_usd_per_hour(device, inventory, prices) for device in inventory.devices},
         listed={device_id: price.note for device_id, price in listed.items() if price.note is not None},
@@ -289,11 +289,10 @@ class _LazyMeasured(Mapping[SubjectKey, Evidence]):
         return len(self._subjects)
 
 
-def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory) -> PriceBook:
+def _assuming(assumed: Sequence[Price], prices: PriceBook, devices: Collection[Priced]) -> PriceBook:
     """Return prices with the assumed ones for the devices that they name. Raises BadInput for an unknown device."""
     assumed_by_uuid: dict[str, Price] = {}
     for price in assumed:
-        devices = [Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None]
         named = [device for device in devices if rank(price.selector, device)]
         if not named and not accelerators(price.selector):
             names = ", ".join(sorted({device.name for device in devices})) or "none"

@@ -23,10 +23,16 @@ from pertoken.advisor.changes.title import (
     title,
     touches,
 )
-from pertoken.advisor.checks import Candidate, candidate, full_batch_factor, held, held_again
-from pertoken.advisor.checks import notes as published_notes
-from pertoken.advisor.checks import published_refusal as refusal_by_facts
-from pertoken.advisor.checks import refusal as refusal_by_settings
+from pertoken.advisor.checks import (
+    Candidate,
+    candidate,
+    full_batch_factor,
+    held,
+    held_again,
+    published_notes,
+    refusal_by_facts,
+    refusal_by_settings,
+)
 from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.child import Inputs
@@ -77,8 +83,6 @@ class TargetOutcome:
 class Proposed:
     """Proposals of a rule for one target, validated and not yet priced."""
 
-    target: Target
-    """Target of the rule's call."""
     candidates: Sequence[tuple[Candidate, Target]]
     """Distinct candidates, each with its own target."""
     by_target: Mapping[Target, TargetOutcome]
@@ -153,7 +157,7 @@ class Pricing:
             by_target[call_target].refusals.append(
                 Refusal("no-reason", "the rule yielded neither a proposal nor a reason")
             )
-        return Proposed(call_target, proposals, by_target)
+        return Proposed(proposals, by_target)
 
     def prepare(self, together: Iterable[Proposed]) -> None:
         """Forecast the proposals of several targets in one batch, which is faster than one by one.

@@ -61,70 +61,6 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.window.figures import TICK_S, Progress, no_progress, ticking
 from pertoken.window.reading import DAY, Window
 
-
-def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Recommendation]:
-    """Return open advice for each host that saves money if all of its services leave together."""
-    best, present = best_by_service(departures), gathered.fleet
-    services_by_host = {host: names for host in present.hosts if len(names := services_on(present, host)) > 1}
-    rows, combined = [], set[frozenset[str]]()
-    for host, names in services_by_host.items():
-        if names in combined or not names <= best.keys():
-            continue
-        combined.add(names)
-        rows += _rows([best[name] for name in sorted(names)], host, gathered)
-    return rows
-
-
-def _rows(parts: Iterable[Departure], host: Host, gathered: Present) -> list[Recommendation]:
-    """Return the open recommendation to leave a host; none if it saves nothing or is refused."""
-    pricing = Pricing(gathered)
-    try:
-        sent = encoded(_together(parts, host, gathered), gathered.fleet)
-    except InvalidEdit:  # two services move one deployment to different places
-        return []
-    proposed = pricing.proposed(LEAVE_HOST, None, [sent])
-    pricing.prepare([proposed])
-    (priced,) = pricing.priced([proposed])
-    if isinstance(priced, Exception):
-        raise priced
-    pricing.prepare_shown([priced])
-    return [
-        Recommendation(
-            recommendation_id=identity(LEAVE_HOST, target.kind, target.key),
-            rule_id=LEAVE_HOST,
-            state=State.OPEN,
-            title=outcome.variants[0].title,
-            target=target.label,
-            target_kind=target.kind,
-            target_key=target.key,
-            variants=tuple(outcome.variants),
-            window_s=gathered.window_s,
-            created_ts=gathered.context.now_ts,
-            updated_ts=gathered.context.now_ts,
-        )
-        for target, outcome in pricing.outcomes(priced).items()
-        if outcome.variants and not outcome.variants[0].pays_more
-    ]
-
-
-def _together(parts: Iterable[Departure], host: Host, gathered: Present) -> Proposal:
-    """Return the proposal of all parts, which releases the host. Raises InvalidEdit if they contradict each other."""
-    after, market, proposals = gathered.fleet, gathered.context.market, []
-    for part in parts:
-        possible = candidate(gathered.fleet, json.loads(part.proposal), None, market)
-        assert possible is not None
-        after = after.edit(possible.after.service(part.service))
-        proposals.append(possible.proposal)
-    return propose(
-        after.release(host),
-        risk=max((proposal.risk or "availability" for proposal in proposals), key=RISKS.index),
-        effort="high",
-        requires=dict.fromkeys(rule_id for proposal in proposals for rule_id in proposal.requires),
-        excludes=dict.fromkeys(rule_id for proposal in proposals for rule_id in proposal.excludes),
-        against=dict.fromkeys(sentence for proposal in proposals for sentence in proposal.against),
-    )
-
-
 MIN_SHARD = 100
 """Minimum deployments of a shard: a smaller one costs more in processes than it saves."""
 
@@ -427,6 +363,70 @@ def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recom
         output=plugin.output,
         created_ts=now_ts,
         updated_ts=now_ts,
+    )
+
+
+# -- hosts that several services leave together ---------------------------------------------------------------------
+def leave_hosts(departures: Iterable[Departure], gathered: Present) -> list[Recommendation]:
+    """Return open advice for each host that saves money if all of its services leave together."""
+    best, present = best_by_service(departures), gathered.fleet
+    services_by_host = {host: names for host in present.hosts if len(names := services_on(present, host)) > 1}
+    rows, combined = [], set[frozenset[str]]()
+    for host, names in services_by_host.items():
+        if names in combined or not names <= best.keys():
+            continue
+        combined.add(names)
+        rows += _rows([best[name] for name in sorted(names)], host, gathered)
+    return rows
+
+
+def _rows(parts: Iterable[Departure], host: Host, gathered: Present) -> list[Recommendation]:
+    """Return the open recommendation to leave a host; none if it saves nothing or is refused."""
+    pricing = Pricing(gathered)
+    try:
+        sent = encoded(_together(parts, host, gathered), gathered.fleet)
+    except InvalidEdit:  # two services move one deployment to different places
+        return []
+    proposed = pricing.proposed(LEAVE_HOST, None, [sent])
+    pricing.prepare([proposed])
+    (priced,) = pricing.priced([proposed])
+    if isinstance(priced, Exception):
+        raise priced
+    pricing.prepare_shown([priced])
+    return [
+        Recommendation(
+            recommendation_id=identity(LEAVE_HOST, target.kind, target.key),
+            rule_id=LEAVE_HOST,
+            state=State.OPEN,
+            title=outcome.variants[0].title,
+            target=target.label,
+            target_kind=target.kind,
+            target_key=target.key,
+            variants=tuple(outcome.variants),
+            window_s=gathered.window_s,
+            created_ts=gathered.context.now_ts,
+            updated_ts=gathered.context.now_ts,
+        )
+        for target, outcome in pricing.outcomes(priced).items()
+        if outcome.variants and not outcome.variants[0].pays_more
+    ]
+
+
+def _together(parts: Iterable[Departure], host: Host, gathered: Present) -> Proposal:
+    """Return the proposal of all parts, which releases the host. Raises InvalidEdit if they contradict each other."""
+    after, market, proposals = gathered.fleet, gathered.context.market, []
+    for part in parts:
+        possible = candidate(gathered.fleet, json.loads(part.proposal), None, market)
+        assert possible is not None
+        after = after.edit(possible.after.service(part.service))
+        proposals.append(possible.proposal)
+    return propose(
+        after.release(host),
+        risk=max((proposal.risk or "availability" for proposal in proposals), key=RISKS.index),
+        effort="high",
+        requires=dict.fromkeys(rule_id for proposal in proposals for rule_id in proposal.requires),
+        excludes=dict.fromkeys(rule_id for proposal in proposals for rule_id in proposal.excludes),
+        against=dict.fromkeys(sentence for proposal in proposals for sentence in proposal.against),
     )
 
 

@@ -119,7 +119,7 @@ RULES = (
 
 
 def rows_of(rules: Sequence[Rule], shards: int, *, ours: bool) -> tuple[Recommendation, ...]:
-    sources = [replace(source_of(rule), own=ours) for rule in rules]
+    sources = [replace(source_of(rule), is_built_in=ours) for rule in rules]
     rows, record = advice_of(sources, gathered(*services(5)), Limits(call_s=5.0), shards=shards)
     assert [rule.name for rule in record.rules] == [rule.rule_id for rule in rules]
     return rows

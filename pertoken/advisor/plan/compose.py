@@ -60,18 +60,17 @@ def _can_follow(problem: Problem, made: Chosen, index: int) -> bool:
 def step_after(states: States, gathered: Present, applied: Chosen, index: int, spend: int) -> Step:
     """Return a lever as the step after the levers of `applied`; `spend`: the likely bill before it."""
     lever, chosen = states.levers[index], applied | {index}
-    before, after = states.worth([applied, chosen])
-    assert before is not None and after is not None
-    bankable = _less(after.net, before.net)
+    earlier, combined = states.worth([applied, chosen])
+    assert earlier is not None and combined is not None
+    bankable = _less(combined.net, earlier.net)
     price, applied_price = states.price(chosen), states.price(applied) if applied else Estimate()
     present = _left(states.composed(applied), applied_price)
     proposed = _left(states.composed(chosen), applied_price)
     # Start from the running replicas: pricing decided whether the step changes their number.
     named = {touched.removeprefix("service:") for touched in lever.touches}
     present = replace(present, services=tuple(replace(service, replicas=None) for service in present.services))
-    proposed = replace(
-        proposed, services=tuple(e if e.name in named else replace(e, replicas=None) for e in proposed.services)
-    )
+    services = (service if service.name in named else replace(service, replicas=None) for service in proposed.services)
+    proposed = replace(proposed, services=tuple(services))
     resized = {
         service.name: (len(service.deployments), len(service.deployments) - gone)
         for service in present.services
@@ -99,7 +98,7 @@ def step_after(states: States, gathered: Present, applied: Chosen, index: int, s
         spend_before=spend,
         spend_after=spend - bankable[LIKELY],
         bankable=bankable,
-        capacity=_less(after.capacity, before.capacity),
+        capacity=_less(combined.capacity, earlier.capacity),
         slo=price.slo,
         headroom=_headroom(price.latency),
         replicas=next(iter(resized.values()), None),

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.advisor.changes.title import DEMAND, shown, with_unit
-from pertoken.advisor.checks import Candidate, candidate, refusal
+from pertoken.advisor.checks import Candidate, candidate, refusal_by_settings
 from pertoken.advisor.plan.plan import EFFORTS, LeftOut, Limits
 from pertoken.advisor.present import Present
 from pertoken.errors import BadInput
@@ -160,7 +160,7 @@ def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Lim
         return f"it does not apply any more: {error}"
     if change is None:
         return "it runs already"
-    refused = refusal(change.diff, base, change.after, gathered.forbidden)
+    refused = refusal_by_settings(change.diff, base, change.after, gathered.forbidden)
     return refused.reason if refused is not None else Lever(base, row, variant, change)
 
 

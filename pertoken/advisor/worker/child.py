@@ -177,7 +177,7 @@ class Source:
     """The distribution or the file: consecutive sources with the same group share a worker."""
     load: Callable[[], Iterable[Loaded]]
     """Import it in a worker; any error is an error of the plugin."""
-    own: bool = False
+    is_built_in: bool = False
     """Whether it is code of this program, which the conformity suite tests: its rules change nothing of each other."""
 
 
@@ -223,13 +223,8 @@ class Confinement:
     """Why a process that a rule starts could outlive it or signal others; None where it could not."""
 
     @property
-    def confined(self) -> bool:
-        """Whether rules had no network and could write only to a temporary folder."""
-        return self.network is None and self.files is None
-
-    @property
     def label(self) -> str:
-        """`confined`, or `not confined` with the reasons."""
+        """`confined` without network and with a temporary folder only, else `not confined` with the reasons."""
         reasons = [f"{what}: {why}" for what, why in (("network", self.network), ("files", self.files)) if why]
         return f"not confined ({'; '.join(reasons)})" if reasons else "confined"
 
@@ -441,11 +436,8 @@ def _signal(number: int) -> str:
 def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> None:
     os.setpgid(0, 0)
     confined = confine(folder)
-    if confined.processes is not None and shared is not None:
-        confined = Confinement(confined.network, confined.files, f"{shared}; {confined.processes}")
-    else:
-        confined = Confinement(confined.network, confined.files)
-    send(PIPE, confined=[confined.network, confined.files, confined.processes])
+    processes = f"{shared}; {confined.processes}" if shared is not None and confined.processes is not None else None
+    send(PIPE, confined=[confined.network, confined.files, processes])
     _limit(limits)
     sys.dont_write_bytecode = True
     os.environ["TMPDIR"] = tempfile.tempdir = folder

@@ -162,7 +162,7 @@ def _run_group(
 
     Rules of this program run together. If one of them ends its process, each runs in a process of its own instead.
     """
-    together = all(source.own for source in sources)
+    together = all(source.is_built_in for source in sources)
     worker = Worker(sources, inputs, limits, progress, together=together)
     runs = worker.run()
     return Worker(sources, inputs, limits, progress, together=False).run() if together and worker.ended_early else runs

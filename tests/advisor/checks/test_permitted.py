@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.checks import refusal
+from pertoken.advisor.checks import refusal_by_settings
 from pertoken.proof.recommendation import State
 from pertoken.rule import Commitment, Fleet, Placement, Service, asleep, times, to
 from pertoken.state.diff import diff
@@ -32,7 +32,7 @@ def refused(edit: Edit, fleet: Fleet | None = None, fleet_wide: tuple[str, ...] 
     """Return code and reason with which the settings of the first service refuse an edit; None if they permit it."""
     before = with_settings(fleet or replicas(2), **settings)
     after = before.edit(edit(before, before.services[0]))
-    reason = refusal(diff(before, after), before, after, fleet_wide)
+    reason = refusal_by_settings(diff(before, after), before, after, fleet_wide)
     return None if reason is None else (reason.code, reason.reason)
 
 
@@ -178,7 +178,7 @@ def test_isolation_binds_each_built_in_rule_that_shares_or_moves_in_each_regime(
         isolated = replace(regime.fleet, services=tuple(replace(s, isolation="tenant") for s in regime.fleet.services))
         for rule in BUILT_IN:
             for proposed in run(rule, regime).proposals:
-                if refusal(proposed.diff, isolated, regime.fleet.edit(proposed.state), ()) is not None:
+                if refusal_by_settings(proposed.diff, isolated, regime.fleet.edit(proposed.state), ()) is not None:
                     binds.add(rule.rule_id)
                     continue
                 permitted[rule.rule_id] |= {change.field for change in proposed.diff.changes}

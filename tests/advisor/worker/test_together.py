@@ -31,7 +31,7 @@ def processes(n: int) -> list[Rule]:
 
 
 def run(rules: Sequence[Rule], *, ours: bool = True, limits: Limits = LIMITS) -> dict[str, list[Recommendation]]:
-    sources: list[Source] = [replace(source_of(rule), own=ours) for rule in rules]
+    sources: list[Source] = [replace(source_of(rule), is_built_in=ours) for rule in rules]
     rows, record = advice_of(sources, GATHERED, limits)
     assert [rule.name for rule in record.rules] == [rule.rule_id for rule in rules]
     assert len({rule.confinement for rule in record.rules}) == 1
@@ -46,16 +46,16 @@ def test_only_rules_of_this_program_share_a_process() -> None:
     rules = processes(3)
     assert len(pids(run(rules))) == 1
     assert len(pids(run(rules, ours=False))) == 3
-    by_own = {place.name: source_of_place(place, Settings()).own for place in installed()}
+    by_own = {place.name: source_of_place(place, Settings()).is_built_in for place in installed()}
     assert by_own.pop("batch-limit") and all(by_own.values())
 
 
 def test_a_distribution_with_the_name_of_this_program_is_not_of_this_program() -> None:
     place = next(place for place in installed() if place.name == "batch-limit")
-    assert source_of_place(place, Settings()).own
+    assert source_of_place(place, Settings()).is_built_in
     for module in ("pertoken_plugins.batch_limit", "theirs"):
         entry_point = EntryPoint(place.name, module, GROUP)
-        assert not source_of_place(replace(place, entry_point=entry_point), Settings()).own
+        assert not source_of_place(replace(place, entry_point=entry_point), Settings()).is_built_in
 
 
 def test_an_error_of_one_rule_is_its_own_row_and_the_others_go_on() -> None:

@@ -87,7 +87,7 @@ def confinement() -> child.Confinement:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_plugin_that_breaks_is_one_row_and_changes_no_other_advice(name: str, hostile: Callable[[str], Path]) -> None:
-    if name in CONFINED and not (confinement().confined and confinement().processes is None):
+    if name in CONFINED and not (confinement().label == "confined" and confinement().processes is None):
         pytest.skip(f"this kernel does not confine: {confinement()}")
     text, reason = BROKEN[name]
     advised_rows = advice(hostile(text))
