@@ -154,8 +154,8 @@ def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
     for row in table().of(engine):
         if row.type == "ranks" and row.knob in knobs:
             tp, dp = (knobs.get(size, absent.get(size)) for size in ("tp", "dp"))
-            known = isinstance(tp, int) and isinstance(dp, int)
-            knobs[row.knob] = (tp * dp if known else None) if knobs[row.knob] else 1  # type: ignore[operator]
+            is_sized = isinstance(tp, int) and isinstance(dp, int)
+            knobs[row.knob] = (tp * dp if is_sized else None) if knobs[row.knob] else 1  # type: ignore[operator]
     unclear = _undetermined(engine, options, knobs)
     beside = {UNDETERMINED: unclear} if unclear else {}
     return {knob: value for knob, value in knobs.items() if value is not None} | beside
@@ -168,9 +168,9 @@ def _layout(engine: str, options: _Options, knobs: Mapping[str, object]) -> dict
         if row.engine != table().same.get(engine, engine) or row.knob in sizes or not _set(options, row.flags):
             continue
         if row.per is not None:
-            whole, parts = knobs.get(row.knob), knobs.get(row.per, 1)
-            fits = isinstance(whole, int) and isinstance(parts, int) and whole % parts == 0
-            sizes[row.knob] = whole // parts if fits else None  # type: ignore[operator]
+            product, parts = knobs.get(row.knob), knobs.get(row.per, 1)
+            fits = isinstance(product, int) and isinstance(parts, int) and product % parts == 0
+            sizes[row.knob] = product // parts if fits else None  # type: ignore[operator]
         elif row.size_flags:
             if _last(options, row.flags) == "0" or _set(options, row.unless):  # a first rank may lead all of them
                 continue
@@ -208,8 +208,8 @@ def merged(knobs: Mapping[str, object], newer: Mapping[str, object]) -> dict[str
     """Return knobs of two sources, the newer first; one is undetermined only where neither source knows it."""
     both = {**knobs, **newer}
     unclear = {*undetermined(knobs), *undetermined(newer)} - both.keys()
-    known = {name: value for name, value in both.items() if name != UNDETERMINED}
-    return known | ({UNDETERMINED: " ".join(sorted(unclear))} if unclear else {})
+    values = {name: value for name, value in both.items() if name != UNDETERMINED}
+    return values | ({UNDETERMINED: " ".join(sorted(unclear))} if unclear else {})
 
 
 def undetermined(knobs: Mapping[str, object]) -> tuple[str, ...]:
@@ -254,8 +254,8 @@ def read_words(engine: str, reported: Mapping[str, str | None]) -> dict[str, obj
     knobs: dict[str, object] = {knob: read_word(engine, knob, text) for knob, text in words.items()}
     rows = {row.knob: row for row in table().of(engine) if row.knob in words}
     unclear = [knob for knob, row in rows.items() if knobs[knob] is None and words[knob] not in row.auto]
-    known = {knob: value for knob, value in knobs.items() if value is not None}
-    return {**known, UNDETERMINED: " ".join(sorted(unclear))} if unclear else known
+    values = {knob: value for knob, value in knobs.items() if value is not None}
+    return {**values, UNDETERMINED: " ".join(sorted(unclear))} if unclear else values
 
 
 def read_word(engine: str, knob: str, text: str) -> str | None:

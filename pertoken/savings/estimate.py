@@ -291,13 +291,13 @@ def _marked(priced: Estimate, present: Fleet, after: Fleet, difference: Diff, co
 def prepare(present: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
     """Forecast what several proposals change side by side, ahead of `estimate` of each: it takes a part of the time."""
     services = {service.name: service for service in present.services}
-    asked = [
+    service_questions = [
         questions(services[service.name], service, context)
         for after in proposed
         for service in services_unlike(after, present)
         if service.name in services
     ]
-    context.forecasts.prepare(asked, context.market)
+    context.forecasts.prepare(service_questions, context.market)
 
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:

@@ -155,10 +155,10 @@ def read_invoice(path: Path) -> Invoice:
         raise BadInput(f"{path}: holds no line")
     invoice_format = format_of({name for row in flat[:100] for name in row})
     if invoice_format is None:
-        known = "; ".join(
+        format_columns = "; ".join(
             f"{known_format.title}: {', '.join(known_format.needs).replace('|', ' or ')}" for known_format in formats()
         )
-        raise BadInput(f"{path}: is none of the known formats, by their columns: {known}")
+        raise BadInput(f"{path}: is none of the known formats, by their columns: {format_columns}")
     lines, allocated, wrong, split = list[InvoiceLine](), list[InvoiceLine](), [], 0
     for n, row in enumerate(flat, 1):
         if invoice_format.split and _text(row, invoice_format.split):
@@ -292,8 +292,8 @@ def _rate(where: str, row: Mapping[str, object], form: InvoiceFormat) -> Decimal
     if form.priced_currency is None or _text(row, form.priced_currency).upper() in ("", "USD"):
         rate = _number(where, row, form.per_usd) if form.per_usd else None
     if not rate and form.priced_cost and _text(row, form.priced_currency or "").upper() == "USD":
-        own, usd = _number(where, row, form.effective[-1]), _number(where, row, form.priced_cost)
-        rate = own / usd if own and usd else None
+        billed, usd = _number(where, row, form.effective[-1]), _number(where, row, form.priced_cost)
+        rate = billed / usd if billed and usd else None
     if not rate or rate <= 0:
         raise BadInput(f"{where}: is in {short(currency)}, and no rate to dollars stands beside it: export it in USD")
     return rate

@@ -291,7 +291,7 @@ class HostUses:
         payers = [row for row in devices if row.parent_id is None]
         money = self._priced.money
         bill = money.bill_of([row.device_id for row in payers])
-        now = line.host_id in self._fresh
+        reports = line.host_id in self._fresh
         used = together([served(self._priced, row.deployment_id, self._slo_of) for row in rows])
         return HostUse(
             host=line,
@@ -301,9 +301,9 @@ class HostUses:
             dram_active=_mean([newest(row, "dram_active") for row in gpus]),
             power_w=total([newest(recent.devices.get(row.device_id), "power_w") for row in devices]),
             generated_tok_s_now=total([rate(recent.of(row.deployment_id), "generated_tokens") for row in rows])
-            if now
+            if reports
             else None,
-            nano_usd_per_hour=self._per_hour(payers) if now else None,
+            nano_usd_per_hour=self._per_hour(payers) if reports else None,
             nano_usd_per_mtok=used.price("blended"),
             served=used,
             spark=Later(partial(self._spark, rows)),
@@ -553,15 +553,15 @@ def _report(priced: Bill, current: Sequence[KnownEpoch], source: str, slo_of: Sl
     ]
     gaps = _gaps_shown(gaps, inventory)
     missing = Lines(gaps, _Owners(priced).missing)
-    now = {
+    price_of_reporting = {
         device_id: price
         for device_id, price in priced.price_of.items()
         if inventory.devices[device_id].host_id in fresh
     }
-    per_hour = [price.nano_usd_per_device_hour for price in now.values() if price is not None]
+    per_hour = [price.nano_usd_per_device_hour for price in price_of_reporting.values() if price is not None]
     rates_now = [nano for nano in per_hour if nano is not None]
     serving = {device for row in current for device in inventory.epoch_devices.get(row.epoch_id, ())}
-    unpriced = [device_id for device_id, price in now.items() if price is None]
+    unpriced = [device_id for device_id, price in price_of_reporting.items() if price is None]
     return FleetReport(
         now_ts=priced.window.end,
         window_s=priced.window.end - priced.window.start,
@@ -580,7 +580,8 @@ def _report(priced: Bill, current: Sequence[KnownEpoch], source: str, slo_of: Sl
         generated_tok_s_now=total(rates),
         power_w=total([newest(row, "power_w") for row in heard]),
         incomplete=any(
-            some and together([own_tokens]).price("blended") for some, own_tokens in zip(unseen, tokens, strict=True)
+            is_incomplete and together([own_tokens]).price("blended")
+            for is_incomplete, own_tokens in zip(unseen, tokens, strict=True)
         ),
         missing=missing,
         events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in priced.recent.events),

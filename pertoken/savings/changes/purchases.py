@@ -253,8 +253,7 @@ def _utilization(
         return ""
     full = 0.0
     for deployment in moved:
-        slo, seen = objectives(service, context), context.evidence(deployment.deployment_id)
-        forecast = speed(deployment, deployment, seen, slo, context, len(service.deployments))
+        forecast = speed(deployment, deployment, objectives(service, context), context, len(service.deployments))
         if forecast.at_most is None:
             return ""
         full += forecast.at_most[1]
