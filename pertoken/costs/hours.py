@@ -1,7 +1,4 @@
-"""Dollars per million tokens by model and hour.
-
-Front door: `hourly`, `model_hours` and `hour` (its values).
-"""
+"""Dollars per million tokens by model and hour, and of hosts."""
 
 from __future__ import annotations
 
