@@ -65,6 +65,11 @@ def not_placed(refused: NotPlaced) -> Outcome:
     return Outcome(infeasible=refused.reason, refusal_code=refused.code)
 
 
+def unpriced(reason: Exception) -> Outcome:
+    """Return the outcome of a change that is not measured or forecast, for this reason."""
+    return Outcome(unpriced=reason.sentence if isinstance(reason, NotMeasured) else str(reason))
+
+
 def to_confirm(placed: Iterable[Placed]) -> str | None:
     """Return what a person has to confirm of several offers; None where all may be ordered."""
     texts = dict.fromkeys(instances.to_confirm for instances in placed if instances.to_confirm)

@@ -312,10 +312,9 @@ class HostUses:
         )
 
     def _spark(self, rows: Sequence[KnownEpoch]) -> Sequence[float | None]:
-        return _added([spark(self._priced, self._own(row.deployment_id)) for row in rows])
-
-    def _own(self, deployment_id: int) -> list[int]:
-        return [row.epoch_id for row in self._priced.inventory.epochs_of[deployment_id]]
+        epochs = (self._priced.inventory.epochs_of[row.deployment_id] for row in rows)
+        sparks = (spark(self._priced, [epoch.epoch_id for epoch in deployment_epochs]) for deployment_epochs in epochs)
+        return tuple(total(values) for values in zip(*sparks, strict=True))
 
     def _per_hour(self, payers: Sequence[KnownDevice]) -> int | None:
         prices = [self._priced.price_of.get(row.device_id) for row in payers]
@@ -341,10 +340,6 @@ class HostUses:
 def _mean(values: Sequence[float | None]) -> float | None:
     known_values = [value for value in values if value is not None]
     return sum(known_values) / len(known_values) if known_values else None
-
-
-def _added(sparks: Sequence[Sequence[float | None]]) -> tuple[float | None, ...]:
-    return tuple(total(values) for values in zip(*sparks, strict=True))
 
 
 DEMO_ENDED_S = 120

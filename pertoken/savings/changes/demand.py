@@ -19,7 +19,7 @@ from pertoken.savings.changes.replicas import alike, busiest, shared_by
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
 from pertoken.savings.load import measured_latency
-from pertoken.savings.outcome import Kept, Outcome, busy_cost, same
+from pertoken.savings.outcome import Kept, Outcome, busy_cost, same, unpriced
 from pertoken.savings.sizing import (
     Sizes,
     arriving_share,
@@ -59,10 +59,8 @@ def demand_outcome(present: Fleet, service: Service, to: Service, context: Conte
     try:
         arrivals, source = total_arrivals(service, context)
         share = _freed_share(service, to.demand, predicted, context)
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except Abstained as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained) as reason:
+        return unpriced(reason)
     predicted = _under(service, to.demand, predicted, arrivals)
     releases = _releases(service, to.demand, changed, predicted, arrivals, context)
     forecast = Outcome(

@@ -32,6 +32,7 @@ from pertoken.savings.outcome import (
     not_placed,
     same,
     to_confirm,
+    unpriced,
 )
 from pertoken.savings.placing import NotPlaced, Placed, place
 from pertoken.savings.sizing import objectives
@@ -107,10 +108,8 @@ def outcome(
     for old, new in pairs:
         try:
             saved_w, stretch, notes, doubtful_here = _saved_w(old, new, context)
-        except NotMeasured as missing:
-            return Outcome(kept=kept, unpriced=missing.sentence)
-        except (Abstained, ValueError) as reason:
-            return Outcome(kept=kept, unpriced=str(reason))
+        except (NotMeasured, Abstained, ValueError) as reason:
+            return replace(unpriced(reason), kept=kept)
         max_stretch = max(max_stretch, stretch)
         assumptions += notes
         doubtful = doubtful or doubtful_here

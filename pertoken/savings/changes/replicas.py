@@ -15,7 +15,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price, host_price, refuse_partitions
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.outcome import Outcome, busy_cost, not_placed, same
+from pertoken.savings.outcome import Outcome, busy_cost, not_placed, same, unpriced
 from pertoken.savings.placing import Counts, NotPlaced, place
 from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals, wanted
 from pertoken.savings.slo import has_objective
@@ -423,10 +423,8 @@ def _forecast(
         (change,) = compare_all([Comparison(deployment, to, new_load, calibration)], context.market)
         if isinstance(change, Abstained):
             raise change
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except (Abstained, ValueError) as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained, ValueError) as reason:
+        return unpriced(reason)
     name = to.model.name
     if isinstance(change, Forecast):
         return Outcome(infeasible=f"{name} would not start: {change.refusal}")

@@ -13,7 +13,7 @@ from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.outcome import Outcome, interruptions, not_placed
+from pertoken.savings.outcome import Outcome, interruptions, not_placed, unpriced
 from pertoken.savings.placing import NotPlaced, place
 from pertoken.savings.sizing import objectives, redundancy
 from pertoken.savings.slo import Latencies, Present, Verdict, worst_of
@@ -210,10 +210,8 @@ def sharing_outcome(present: Fleet, deployments: Sequence[Deployment], context: 
                 return Outcome(infeasible=refusal, slo=verdict)
             verdicts.append(verdict)
             free_time[deployment.name] = min(free, free_time.get(deployment.name, 1.0))
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except (Abstained, ValueError) as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained, ValueError) as error:
+        return unpriced(error)
     shares = ", ".join(f"{name} {free:.0%}" for name, free in free_time.items())
     return Outcome(
         slo=worst_of(verdicts),
@@ -340,10 +338,8 @@ def _on_present_devices(merge: Merge, context: Context) -> Outcome:
         present_of = {part.deployment.deployment_id: present_latency(part, context) for part in parts}
         latency_of = {key: slowed(present, query, likely, context) for key, present in present_of.items()}
         slow_end = slowed(present_of[base.deployment_id], query, slow, context).after
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except (Abstained, ValueError) as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained, ValueError) as error:
+        return unpriced(error)
     merged_latency = latency_of[base.deployment_id].after
     if merged_latency is not None and merged_latency.refusal is not None:
         return Outcome(infeasible=f"one engine would not hold the demand of all: {merged_latency.refusal}")
