@@ -144,8 +144,8 @@ class Unmeasured:
         """Return a load at a value of the share."""
         if self.field == "acceptance":
             return replace(load, acceptance=share)
-        found = load.cached_share if self.on_top else 0.0
-        return replace(load, cached_share=found + (1 - found) * share)
+        cached = load.cached_share if self.on_top else 0.0
+        return replace(load, cached_share=cached + (1 - cached) * share)
 
 
 def break_even(old: Deployment, new: Deployment, context: Context) -> str | None:

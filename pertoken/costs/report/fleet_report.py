@@ -30,12 +30,12 @@ from pertoken.printable import natural_key
 from pertoken.provenance import Provenance
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
-from pertoken.store.query.read import UnreadableMetric
 from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, OTHER
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import SHARE, format_duration
 from pertoken.window.figures import engine_counts, mean, newest, observed_share, per_mtok, rate, ratio, total, whole
 from pertoken.window.inventory import Inventory, KnownDevice, KnownEpoch, KnownHost, fault_sentences, shown_place
+from pertoken.window.totals import UnreadableMetric
 
 SloOf = Callable[[str], Slo]
 """Objectives of a served model name."""
