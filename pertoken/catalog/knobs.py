@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache, lru_cache
@@ -111,8 +111,8 @@ class Table:
 
     def of(self, engine: str, knob: str | None = None) -> tuple[Knob, ...]:
         """Return the rows of one engine in order, or only those of `knob`."""
-        like = self.same.get(engine, engine)
-        return tuple(row for row in self.knobs if row.engine == like and knob in (None, row.knob))
+        shared = self.same.get(engine, engine)
+        return tuple(row for row in self.knobs if row.engine == shared and knob in (None, row.knob))
 
 
 @cache
@@ -154,8 +154,8 @@ def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
     for row in table().of(engine):
         if row.type == "ranks" and row.knob in knobs:
             tp, dp = (knobs.get(size, absent.get(size)) for size in ("tp", "dp"))
-            known = isinstance(tp, int) and isinstance(dp, int)
-            knobs[row.knob] = (tp * dp if known else None) if knobs[row.knob] else 1  # type: ignore[operator]
+            is_sized = isinstance(tp, int) and isinstance(dp, int)
+            knobs[row.knob] = (tp * dp if is_sized else None) if knobs[row.knob] else 1  # type: ignore[operator]
     unclear = _undetermined(engine, options, knobs)
     beside = {UNDETERMINED: unclear} if unclear else {}
     return {knob: value for knob, value in knobs.items() if value is not None} | beside
@@ -165,12 +165,12 @@ def _layout(engine: str, options: _Options, knobs: Mapping[str, object]) -> dict
     """Return the parallel sizes of the server itself, where a flag makes them others than the flags of sizes name."""
     sizes: dict[str, object] = {}
     for row in table().layouts:
-        if row.engine != table().same.get(engine, engine) or row.knob in sizes or not _set(options, row.flags):
+        if row.engine != like(engine) or row.knob in sizes or not _set(options, row.flags):
             continue
         if row.per is not None:
-            whole, parts = knobs.get(row.knob), knobs.get(row.per, 1)
-            fits = isinstance(whole, int) and isinstance(parts, int) and whole % parts == 0
-            sizes[row.knob] = whole // parts if fits else None  # type: ignore[operator]
+            product, parts = knobs.get(row.knob), knobs.get(row.per, 1)
+            fits = isinstance(product, int) and isinstance(parts, int) and product % parts == 0
+            sizes[row.knob] = product // parts if fits else None  # type: ignore[operator]
         elif row.size_flags:
             if _last(options, row.flags) == "0" or _set(options, row.unless):  # a first rank may lead all of them
                 continue
@@ -208,8 +208,8 @@ def merged(knobs: Mapping[str, object], newer: Mapping[str, object]) -> dict[str
     """Return knobs of two sources, the newer first; one is undetermined only where neither source knows it."""
     both = {**knobs, **newer}
     unclear = {*undetermined(knobs), *undetermined(newer)} - both.keys()
-    known = {name: value for name, value in both.items() if name != UNDETERMINED}
-    return known | ({UNDETERMINED: " ".join(sorted(unclear))} if unclear else {})
+    values = {name: value for name, value in both.items() if name != UNDETERMINED}
+    return values | ({UNDETERMINED: " ".join(sorted(unclear))} if unclear else {})
 
 
 def undetermined(knobs: Mapping[str, object]) -> tuple[str, ...]:
@@ -254,8 +254,8 @@ def read_words(engine: str, reported: Mapping[str, str | None]) -> dict[str, obj
     knobs: dict[str, object] = {knob: read_word(engine, knob, text) for knob, text in words.items()}
     rows = {row.knob: row for row in table().of(engine) if row.knob in words}
     unclear = [knob for knob, row in rows.items() if knobs[knob] is None and words[knob] not in row.auto]
-    known = {knob: value for knob, value in knobs.items() if value is not None}
-    return {**known, UNDETERMINED: " ".join(sorted(unclear))} if unclear else known
+    values = {knob: value for knob, value in knobs.items() if value is not None}
+    return {**values, UNDETERMINED: " ".join(sorted(unclear))} if unclear else values
 
 
 def read_word(engine: str, knob: str, text: str) -> str | None:
@@ -279,7 +279,7 @@ def _positional(engine: str, arguments: Sequence[str], commands: Sequence[str]) 
 
     `commands` are words in its place that begin another command.
     """
-    flags, bare = _flags_of(table().same.get(engine, engine))
+    flags, bare = _flags_of(like(engine))
     values = 0
     for argument in arguments:
         if argument.startswith("-"):
@@ -324,29 +324,23 @@ def tls_argument(engine: str, argv: Sequence[str]) -> bool:
 
 def connector_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the connector by which a server sends KV caches to other servers or receives them; None without one."""
-    like = table().same.get(engine, engine)
-    texts = (_last(_options(engine, argv), row.flags) for row in _arguments(like, "connector"))
-    names = (_BETWEEN_SERVERS.search(text) for text in texts if text)
-    return next((match[0] for match in names if match), None)
+    texts = (_last(_options(engine, argv), row.flags) or "" for row in _arguments(like(engine), "connector"))
+    return next((match[0] for text in texts if (match := _BETWEEN_SERVERS.search(text))), None)
 
 
 def sleep_argument(engine: str, argv: Sequence[str]) -> int | None:
     """Return the seconds without a request after which a server unloads its model; None if it never does."""
-    texts = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "sleep"))
-    return next((seconds for text in texts if text and (seconds := _whole(text))), None)
+    return next((seconds for text in _values(engine, argv, "sleep") if (seconds := _whole(text))), None)
 
 
 def socket_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the path of the Unix socket at which a server answers in place of a port; None if there is none."""
-    return next(
-        (path for row in _arguments(engine, "socket") if (path := _last(_options(engine, argv), row.flags))), None
-    )
+    return next(_values(engine, argv, "socket"), None)
 
 
 def rendezvous_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the rendezvous address of ranks on several hosts; None if all ranks are on one host."""
-    addresses = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "rendezvous"))
-    return next((address for address in addresses if address), None)
+    return next(_values(engine, argv, "rendezvous"), None)
 
 
 def follows_argument(engine: str, argv: Sequence[str]) -> bool:
@@ -357,8 +351,7 @@ def follows_argument(engine: str, argv: Sequence[str]) -> bool:
 
 def executor_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the executor that starts the ranks: `ray` or `mp`; None if the command line names none."""
-    names = (_last(_options(engine, argv), row.flags) for row in _arguments(engine, "executor"))
-    return next((name for name in names if name), None)
+    return next(_values(engine, argv, "executor"), None)
 
 
 def layout(engine: str, split_mode: str, devices: int) -> dict[str, object]:
@@ -380,9 +373,8 @@ def split_arguments(engine: str, argv: Sequence[str]) -> tuple[str | None, int |
     """
     options = _options(engine, argv)
     modes = [_last(options, row.flags) or "layer" for row in _arguments(engine, "split_mode") if argv]
-    parts = [_last(options, row.flags) for row in _arguments(engine, "tensor_split")]
-    named = [part for part in parts if part]
-    shares = [part for part in re.split("[,/]", named[0]) if re.fullmatch(r"[0-9]*\.?[0-9]+", part)] if named else []
+    split = next(_values(engine, argv, "tensor_split"), "")
+    shares = [part for part in re.split("[,/]", split) if re.fullmatch(r"[0-9]*\.?[0-9]+", part)]
     return (modes[0] if modes else None), (sum(float(share) > 0 for share in shares) or None)
 
 
@@ -410,9 +402,8 @@ def _options_of(engine: str, argv: tuple[str, ...]) -> _Options:
 
 def _resolved(engine: str, flag: str) -> str:
     """Return the flag that the engine's parser takes an abbreviated one for; itself if it is none that is known."""
-    like = table().same.get(engine, engine)
-    flags, _ = _flags_of(like)
-    if flag in flags or like not in table().abbreviates or flag in ("-", "--"):
+    flags, _ = _flags_of(like(engine))
+    if flag in flags or like(engine) not in table().abbreviates or flag in ("-", "--"):
         return flag
     longer = {full for full in flags if full.startswith(flag)}
     if not longer and flag[:2] in flags:
@@ -518,6 +509,13 @@ _READERS: Mapping[str, Callable[[Knob, str], object]] = {
     "member": _word_member,
     "present": lambda row, text: row.member,
 }
+
+
+def _values(engine: str, argv: Sequence[str], argument: str) -> Iterator[str]:
+    """Yield the values that a command line gives the flags of an argument, without empty ones."""
+    options = _options(engine, argv)
+    texts = (_last(options, row.flags) for row in _arguments(engine, argument))
+    return (text for text in texts if text)
 
 
 def _arguments(engine: str, argument: str) -> tuple[Argument, ...]:

@@ -124,8 +124,8 @@ class PriceFall:
 
     def mean_over(self, years: float) -> float:
         """Return the mean price over `years` as a share of the present price."""
-        left = 1 - self.per_year
-        return 1.0 if years <= 0 else (1 - left**years) / (-years * log(left))
+        remaining = 1 - self.per_year
+        return 1.0 if years <= 0 else (1 - remaining**years) / (-years * log(remaining))
 
     def years_to(self, share: float) -> float:
         """Return the years until the price is `share` of the present price."""
@@ -148,8 +148,8 @@ class Market:
 
     def with_measured(self, devices: Iterable[Accelerator]) -> "Market":
         """Return this market with measured devices; they replace measured devices of the same name."""
-        known = {device.name: device for device in (*self.measured, *devices)}
-        return replace(self, measured=tuple(known.values()))
+        device_by_name = {device.name: device for device in (*self.measured, *devices)}
+        return replace(self, measured=tuple(device_by_name.values()))
 
     def having(self, offers: Iterable[Offer]) -> "Market":
         """Return this market with additional offers, limited to its provider and region."""
@@ -346,7 +346,7 @@ class Market:
 
     def family(self, model: Model) -> str | None:
         """Return the family of a model; None for one that the catalog does not know."""
-        return next((family for known, family in _models().values() if known.name == model.name), None)
+        return next((family for member, family in _models().values() if member.name == model.name), None)
 
     def smaller_models(self, model: Model) -> tuple[Model, ...]:
         """Return models of the same family with fewer active parameters, largest first; empty for an unknown model."""
@@ -448,7 +448,7 @@ def _count(text: str) -> int | None:
 @cache
 def _models() -> dict[str, tuple[Model, str]]:
     """Return models with their family by every known name."""
-    known: dict[str, tuple[Model, str]] = {}
+    model_by_key: dict[str, tuple[Model, str]] = {}
     for row in rows("models.csv"):
         model = Model(
             name=row["name"],
@@ -463,5 +463,5 @@ def _models() -> dict[str, tuple[Model, str]]:
             n_windowed_layers=_count(row["n_windowed_layers"]),
         )
         for name in (row["name"], *filter(None, row["aliases"].split(";"))):
-            known.setdefault(next(iter(_model_keys(name))), (model, row["family"]))
-    return known
+            model_by_key.setdefault(next(iter(_model_keys(name))), (model, row["family"]))
+    return model_by_key

@@ -111,8 +111,10 @@ def objectives(served_model: str, settings: Settings) -> Slo:
 def _slo(settings: Settings, configured: ServiceSettings | None) -> Slo:
     """Return the objectives of a service: its own, completed by those for all services."""
     common = Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms)
-    own = {field.name: getattr(configured, field.name) for field in fields(Slo)} if configured is not None else {}
-    return replace(common, **{name: limit for name, limit in own.items() if limit is not None})
+    configured_limits = (
+        {field.name: getattr(configured, field.name) for field in fields(Slo)} if configured is not None else {}
+    )
+    return replace(common, **{name: limit for name, limit in configured_limits.items() if limit is not None})
 
 
 def _hosts(

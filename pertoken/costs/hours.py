@@ -1,7 +1,4 @@
-"""Dollars per million tokens by model and hour.
-
-Front door: `hourly`, `model_hours` and `hour` (its values).
-"""
+"""Dollars per million tokens by model and hour, and of hosts."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ class ModelHours:
     def together(self) -> ModelHour:
         """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
         nano_usd = tokens = observed_ms = expected_ms = uncounted_nano_usd = 0
-        known = estimated = False
+        counted = estimated = False
         counts: dict[str, int] = {}
         for hour in self.hours:
             if hour is None:
@@ -98,14 +95,14 @@ class ModelHours:
             expected_ms += hour.expected_ms
             if hour.nano_usd is None or hour.tokens is None:
                 continue
-            known, estimated = True, estimated or hour.estimated
+            counted, estimated = True, estimated or hour.estimated
             nano_usd += hour.nano_usd
             tokens += hour.tokens
             uncounted_nano_usd += hour.uncounted_nano_usd
             for name in ("cached_tokens", "generated_tokens", "requests"):
                 if (count := getattr(hour, name)) is not None:
                     counts[name] = counts.get(name, 0) + count
-        if not known:
+        if not counted:
             return ModelHour(None, None, observed_ms, expected_ms)
         return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated, **counts)
 
@@ -176,7 +173,7 @@ class _Hours:
         recorded = (_any(cells[slots], self._n_cells) | held | (expected > 0)).tolist()
         rows = zip(
             nano_usd,
-            (tokens if known else None for tokens, known in zip(cell_tokens, cell_counted, strict=True)),
+            (tokens if is_known else None for tokens, is_known in zip(cell_tokens, cell_counted, strict=True)),
             cell_observed_ms,
             expected.tolist(),
             uncounted_nano_usd,
@@ -184,7 +181,7 @@ class _Hours:
             *counts,
             strict=True,
         )
-        hours = [ModelHour._make(row) if known else None for row, known in zip(rows, recorded, strict=True)]
+        hours = [ModelHour._make(row) if is_known else None for row, is_known in zip(rows, recorded, strict=True)]
         by_model = (hours[n : n + self._n_hours] for n in range(0, self._n_cells, self._n_hours))
         return {
             model: model_hours for model, model_hours in zip(self._models, by_model, strict=True) if any(model_hours)
@@ -194,8 +191,8 @@ class _Hours:
         """Return slot, `_COUNTS` of each bucket of an epoch that is known."""
         columns = [np.zeros((1 + len(_COUNTS), 0), np.int64)]
         for part in self._billed.parts:
-            slots, known = self._slots(part.served.ints("epoch_id"), part.served.ints("ts") // HOUR)
-            values = (part.served.ints(name)[known] for name in _COUNTS)
+            slots, is_known = self._slots(part.served.ints("epoch_id"), part.served.ints("ts") // HOUR)
+            values = (part.served.ints(name)[is_known] for name in _COUNTS)
             columns.append(np.stack([slots, *values]))
         return tuple(np.concatenate(columns, axis=1))
 
@@ -208,9 +205,9 @@ class _Hours:
 
     def _slots(self, epoch_ids: Ints, hours: Ints) -> tuple[Ints, Mask]:
         """Return the slot of each row whose epoch is known, and which rows these are."""
-        at = np.minimum(np.searchsorted(self._epoch_ids, epoch_ids), len(self._epoch_ids) - 1)
-        known = self._epoch_ids[at] == epoch_ids
-        return (at * self._n_hours + hours - self._first)[known], known
+        positions = np.minimum(np.searchsorted(self._epoch_ids, epoch_ids), len(self._epoch_ids) - 1)
+        is_known = self._epoch_ids[positions] == epoch_ids
+        return (positions * self._n_hours + hours - self._first)[is_known], is_known
 
     def _cells(self, slots: Ints) -> Ints:
         return self._model_of[slots // self._n_hours] * self._n_hours + slots % self._n_hours
@@ -221,8 +218,8 @@ class _Hours:
         columns = [(owned.epoch_id, owned.bucket, owned.nano_usd, owned.held_ns) for owned in self._billed.owned]
         epoch_ids, hours, nano_usd, held_ns = (np.concatenate(column) for column in zip(*columns, strict=True))
         epoch_ids, hours, nano_usd = (column[held_ns > 0] for column in (epoch_ids, hours, nano_usd))
-        slots, known = self._slots(epoch_ids, hours)
-        cells, nano_usd = self._cells(slots), nano_usd[known]
+        slots, is_known = self._slots(epoch_ids, hours)
+        cells, nano_usd = self._cells(slots), nano_usd[is_known]
         held, unpriced = _any(cells, self._n_cells), _any(cells[nano_usd == NULL], self._n_cells)
         priced = (held & ~unpriced).tolist()
         uncounted = ~counted[slots] & self._counts[slots // self._n_hours]
@@ -261,10 +258,10 @@ class _Hours:
             if first >= last:
                 continue  # by a clock that was ahead, it begins after the window
             begin, end = first // HOUR, -(-last // HOUR)
-            at = model * self._n_hours - self._first
-            expected_ms[at + begin : at + end] += n * HOUR_MS
-            expected_ms[at + begin] -= 1000 * n * (first - begin * HOUR)
-            expected_ms[at + end - 1] -= 1000 * n * (end * HOUR - last)
+            offset = model * self._n_hours - self._first
+            expected_ms[offset + begin : offset + end] += n * HOUR_MS
+            expected_ms[offset + begin] -= 1000 * n * (first - begin * HOUR)
+            expected_ms[offset + end - 1] -= 1000 * n * (end * HOUR - last)
         return expected_ms
 
 

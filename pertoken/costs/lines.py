@@ -81,8 +81,10 @@ class Money:
                 parts = part.paid, sum(part.busy.values()), sum(part.idle.values()), part.other, part.unallocated
                 for device in devices:
                     self._parts_of[device].append(parts)
-        own = [parts for device_id in device_ids for parts in self._parts_of.get(device_id, ())]
-        paid, busy, idle, other, unallocated = (sum(column) for column in zip(*own, strict=True)) if own else [0] * 5
+        device_parts = [parts for device_id in device_ids for parts in self._parts_of.get(device_id, ())]
+        paid, busy, idle, other, unallocated = (
+            (sum(column) for column in zip(*device_parts, strict=True)) if device_parts else [0] * 5
+        )
         return BillTotal(paid, busy, idle, other, unallocated, self.busy_is_bound)
 
     def bill(self) -> BillTotal | None:
@@ -353,9 +355,9 @@ def share_of(amounts: Ints, parts: Ints, wholes: Ints) -> Ints:
 
 def _increases(running: Ints, begins: Ints) -> Ints:
     """Return the increase of each row over the row before of its group."""
-    before = np.append(0, running)[:-1]
-    before[begins] = 0
-    return np.asarray(running - before, np.int64)
+    previous = np.append(0, running)[:-1]
+    previous[begins] = 0
+    return np.asarray(running - previous, np.int64)
 
 
 def _starts(*keys: Ints) -> Ints:

@@ -119,10 +119,10 @@ def outlook(days: Sequence[tuple[int, float]], ahead: Sequence[tuple[int, float]
 
 
 def _design(numbers: Sequence[int], origin: int, weekdays: bool, trend: bool) -> Array:
-    at = np.array(numbers)
-    columns = [(at % 7 == day).astype(float) for day in range(7)] if weekdays else [np.ones(len(at))]
+    day_numbers = np.array(numbers)
+    columns = [(day_numbers % 7 == day).astype(float) for day in range(7)] if weekdays else [np.ones(len(day_numbers))]
     if trend:
-        columns.append((at - origin) / 7.0)
+        columns.append((day_numbers - origin) / 7.0)
     return np.column_stack(columns)
 
 

@@ -86,19 +86,19 @@ def attribute(
     unseen = served = seen = 0
     for n, hour in enumerate(model.hours):
         tenants = by_hour.get(model.start_ts + n * HOUR, {})
-        own = hour or ModelHour(None, None)
+        model_hour = hour or ModelHour(None, None)
         tokens = [sum(row.tokens for row in of_tenant) for of_tenant in tenants.values()]
         weight = [sum(_of_row(row).weight(used) for row in of_tenant) for of_tenant in tenants.values()]
-        rest = max(0, _of_hour(own).weight(used) - sum(weight))
+        rest = max(0, _of_hour(model_hour).weight(used) - sum(weight))
         # Dollars beside tokens that are not known are nobody's; an hour with a device without a price has none at all.
-        uncounted = min(own.uncounted_nano_usd, own.nano_usd or 0)
-        parts = apportion((own.nano_usd or 0) - uncounted, [*weight, rest])
+        uncounted = min(model_hour.uncounted_nano_usd, model_hour.nano_usd or 0)
+        parts = apportion((model_hour.nano_usd or 0) - uncounted, [*weight, rest])
         for tenant, part in zip([*tenants, None], parts, strict=True):
             nano[tenant] += part
         nano[None] += uncounted
-        served += own.tokens or 0
+        served += model_hour.tokens or 0
         seen += sum(tokens)
-        unseen += max(0, (own.tokens or 0) - sum(tokens))
+        unseen += max(0, (model_hour.tokens or 0) - sum(tokens))
     # Hours are rounded to the nano-dollar each; the bill is exact, and so are its parts.
     ordered: list[Tenant | None] = [*sorted((tenant for tenant in nano if tenant is not None), key=repr), None]
     exact = apportion(nano_usd, [nano[tenant] for tenant in ordered])
@@ -357,14 +357,14 @@ def _by_tenant(parts: Sequence[Attribution], by: str, teams: Mapping[str, str]) 
                 team = team_of(share.tenant, teams)
                 key = (team,) if by == "team" else (team, share.tenant.key or share.tenant.namespace, share.tenant.user)
             shares[key].append((share, part.unweighted is not None))
-    return [_line(key, own) for key, own in shares.items()]
+    return [_line(key, tenant_shares) for key, tenant_shares in shares.items()]
 
 
-def _line(key: tuple[str | None, ...] | None, own: Sequence[tuple[TenantShare, bool]]) -> SpendLine:
-    nano_usd, tokens = (sum(getattr(share, name) for share, _ in own) for name in ("nano_usd", "tokens"))
+def _line(key: tuple[str | None, ...] | None, tenant_shares: Sequence[tuple[TenantShare, bool]]) -> SpendLine:
+    nano_usd, tokens = (sum(getattr(share, name) for share, _ in tenant_shares) for name in ("nano_usd", "tokens"))
     if key is None:
         return SpendLine(UNATTRIBUTED, nano_usd, tokens)
-    cached = [share.cached_tokens for share, _ in own]
+    cached = [share.cached_tokens for share, _ in tenant_shares]
     team, api_key, user = (*key, None, None)[:3]
     return SpendLine(
         " / ".join(filter(None, key)) or "no name",
@@ -374,12 +374,12 @@ def _line(key: tuple[str | None, ...] | None, own: Sequence[tuple[TenantShare, b
         api_key,
         user,
         None if None in cached else sum(count or 0 for count in cached),
-        sum(share.reasoning_tokens for share, _ in own),
-        sum(share.audio_tokens for share, _ in own),
-        any(unweighted for _, unweighted in own),
-        sum(share.generated_tokens or 0 for share, _ in own),
-        images=sum(share.images for share, _ in own),
-        video_ms=sum(share.video_ms for share, _ in own),
+        sum(share.reasoning_tokens for share, _ in tenant_shares),
+        sum(share.audio_tokens for share, _ in tenant_shares),
+        any(unweighted for _, unweighted in tenant_shares),
+        sum(share.generated_tokens or 0 for share, _ in tenant_shares),
+        images=sum(share.images for share, _ in tenant_shares),
+        video_ms=sum(share.video_ms for share, _ in tenant_shares),
     )
 
 
@@ -492,10 +492,10 @@ def _use(priced: Bill, epochs_of: Sequence[Sequence[int]]) -> OwnerUse:
     money = priced.money
     every = [epoch_id for epoch_ids in epochs_of for epoch_id in epoch_ids]
     held = [epoch_id for epoch_id in every if epoch_id in money.by_epoch]
-    known = bool(held) and money.unpriced_epochs.isdisjoint(every)
+    is_priced = bool(held) and money.unpriced_epochs.isdisjoint(every)
     return OwnerUse(
-        sum(money.by_epoch[epoch_id] for epoch_id in held) if known else None,
-        sum(money.idle_by_epoch.get(epoch_id, 0) for epoch_id in held) if known else None,
+        sum(money.by_epoch[epoch_id] for epoch_id in held) if is_priced else None,
+        sum(money.idle_by_epoch.get(epoch_id, 0) for epoch_id in held) if is_priced else None,
         together(_served(priced, epoch_ids) for epoch_ids in epochs_of),
     )
 

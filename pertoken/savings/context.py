@@ -38,6 +38,9 @@ T = TypeVar("T")
 Key = tuple[object, ...]
 Known = dict[tuple[int, ...], tuple[Key, T]]
 """Results by the identities of their inputs. The inputs are kept with a result, so that no identity is reused."""
+Q = TypeVar("Q")
+ReplicaQuery = tuple[LatencyQuery, tuple[float, ...], SloMs]
+"""Arguments of `fewest_all`: a query, the factors on its arrivals, and limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +134,7 @@ class Forecasts:
     ) -> Change | Forecast:
         """Return the forecast effect of a change. Raises Abstained."""
         comparison = Comparison(deployment, to, load.load, calibration)
-        key = (deployment, to, load)
-        change = _once(self._changes, key, lambda: compare_all([comparison], market)[0])
+        change = _once(self._changes, (deployment, to, load), lambda: compare_all([comparison], market)[0])
         if isinstance(change, Abstained):
             raise change
         return change
@@ -142,33 +144,20 @@ class Forecasts:
     ) -> Present:
         """Return the present latency of a deployment, as measured and as forecast. Raises Abstained."""
         query = LatencyQuery(deployment, load.load, arrivals, calibration)
-        inputs = _latency_inputs(query)
-        latency = _once(self._presents, inputs, lambda: presents_under([(query, load)], market)[0])
-        if isinstance(latency, Abstained):
-            raise latency
-        return latency
+        return _forecast(self._presents, _latency_inputs(query), lambda: presents_under([(query, load)], market)[0])
 
     def overruns(self, query: LatencyQuery, limits: Limits, market: Market) -> bool:
         """Return whether the likely latency after a change exceeds one of its limits. Raises Abstained."""
-        known = self._overruns.setdefault(limits, {})
-        result = _once(known, _latency_inputs(query), lambda: overruns([(query, limits)], market)[0])
-        if isinstance(result, Abstained):
-            raise result
-        return result
+        results = self._overruns.setdefault(limits, {})
+        return _forecast(results, _latency_inputs(query), lambda: overruns([(query, limits)], market)[0])
 
     def likely(self, query: LatencyQuery, market: Market) -> LikelyLatency:
         """Return the likely latency of one deployment. Raises Abstained."""
-        latency = _once(self._likely, _latency_inputs(query), lambda: likely_latencies([query], market)[0])
-        if isinstance(latency, Abstained):
-            raise latency
-        return latency
+        return _forecast(self._likely, _latency_inputs(query), lambda: likely_latencies([query], market)[0])
 
     def latency(self, query: LatencyQuery, market: Market) -> Latency:
         """Return the latency of one deployment. Raises Abstained."""
-        latency = _once(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
-        if isinstance(latency, Abstained):
-            raise latency
-        return latency
+        return _forecast(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
 
     def replicas(self, query: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> int | None:
         """Return the fewest replicas that serve the requests times the first factor, None if no number does.
@@ -179,11 +168,8 @@ class Forecasts:
 
     def fewest(self, query: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
         """Return the fewest replicas that serve the arrivals times each factor, as `fewest_all`. Raises Abstained."""
-        known = self._fewest.setdefault((limits, factors), {})
-        counts = _once(known, _replica_inputs(query), lambda: fewest_all([(query, factors, limits)], market)[0])
-        if isinstance(counts, Abstained):
-            raise counts
-        return counts
+        counts = self._fewest.setdefault((limits, factors), {})
+        return _forecast(counts, _replica_inputs(query), lambda: fewest_all([(query, factors, limits)], market)[0])
 
     # -- many at once ----------------------------------------------------------------------------------------------
 
@@ -211,36 +197,38 @@ class Forecasts:
 
     def show(self, shown: Iterable[Latencies], market: Market) -> None:
         """Forecast all shown figures of several latencies: before, after, and the replicas that serve either."""
-        known = [row for row in shown if row.ends is not None]
-        self._latencies_of([end for row in known for end in row.ends or ()], market)
-        self._fewest_of([question for row in known for question in row.counted], market)
+        rows = list(shown)
+        self.judge(rows, market)
+        self._fewest_of([query for row in rows for query in row.counted], market)
 
     def judge(self, rows: Iterable[Latencies], market: Market) -> None:
         """Forecast the latency after several changes together, ahead of its first use."""
-        self._latencies_of([end for row in rows for end in row.ends or ()], market)
+        queries = (end for row in rows for end in row.ends or ())
+        _fill(self._latencies, queries, _latency_inputs, lambda missing: latencies(missing, market))
 
     def _judged(self, questions: Sequence[Question], market: Market) -> _ByQuestion:
         """Forecast each change and compare its latency with the SLO.
 
         Return the latency queries of the changes that have one.
         """
-        known = [(question, load) for question in questions if (load := self._measured_load(question.seen)) is not None]
-        self._calibrate({id(question.now): (question.now, load) for question, load in known}.values(), market)
-        judged = self._compare(known, market)
+        measured = [
+            (question, load) for question in questions if (load := self._measured_load(question.seen)) is not None
+        ]
+        _fill(
+            self._calibrations,
+            ((question.now, load) for question, load in measured),
+            lambda inputs: inputs,
+            lambda missing: calibrate_all([self._measured(*inputs) for inputs in missing], market),
+        )
+        judged = self._compare(measured, market)
         by_limits: dict[Limits, list[LatencyQuery]] = {}
         for _, query, limits in judged.values():
             by_limits.setdefault(limits, []).append(query)
-        asked = [(query, limits) for limits, queries in by_limits.items() for query in queries]
-        for (query, limits), result in zip(asked, overruns(asked, market), strict=True):
+        limited = [(query, limits) for limits, queries in by_limits.items() for query in queries]
+        for (query, limits), result in zip(limited, overruns(limited, market), strict=True):
             inputs = _latency_inputs(query)
             self._overruns.setdefault(limits, {})[_key(*inputs)] = inputs, result
         return judged
-
-    def _calibrate(self, present: Iterable[tuple[Deployment, MeasuredLoad]], market: Market) -> None:
-        missing = [inputs for inputs in present if _key(*inputs) not in self._calibrations]
-        calibrations = calibrate_all([self._measured(now, load) for now, load in missing], market)
-        for inputs, calibration in zip(missing, calibrations, strict=True):
-            self._calibrations[_key(*inputs)] = inputs, calibration
 
     def _compare(self, forecastable: Sequence[tuple[Question, MeasuredLoad]], market: Market) -> _ByQuestion:
         """Forecast each change; return the latency queries of those that likely serve the demand.
@@ -263,7 +251,12 @@ class Forecasts:
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
                 query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
                 judged.append((question, query, load))
-        self._presents_of([(query, load) for _, query, load in judged], market)
+        _fill(
+            self._presents,
+            ((query, load) for _, query, load in judged),
+            lambda measured: _latency_inputs(measured[0]),
+            lambda missing: presents_under(missing, market),
+        )
         by_question: _ByQuestion = {}
         for question, query, _ in judged:
             present = self._presents[_key(*_latency_inputs(query))][1]
@@ -272,13 +265,6 @@ class Forecasts:
                 proposed = replace(present.query, deployment=question.to, calibration=calibration)
                 by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
         return by_question
-
-    def _presents_of(self, queries: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> None:
-        by_key = {_key(*_latency_inputs(query)): (query, load) for query, load in queries}
-        missing = [(query, load) for key, (query, load) in by_key.items() if key not in self._presents]
-        for (query, _), present in zip(missing, presents_under(missing, market), strict=True):
-            inputs = _latency_inputs(query)
-            self._presents[_key(*inputs)] = inputs, present
 
     def _passes(self, question: Question, judged: _ByQuestion) -> bool:
         """Return whether a deployment serves its demand within the SLO after its change."""
@@ -293,7 +279,7 @@ class Forecasts:
 
         Return the identities of the questions that need no forecast of the other deployments.
         """
-        queries: dict[int, tuple[ReplicaQuestion, tuple[LatencyQuery, tuple[float, ...], SloMs]]] = {}
+        queries: dict[int, tuple[ReplicaQuestion, ReplicaQuery]] = {}
         for questions in passing:
             replicas, first = questions.replicas, questions.changes[0]
             if replicas is not None:
@@ -313,7 +299,7 @@ class Forecasts:
                 represented.add(key)
         return represented
 
-    def _fewest_of(self, queries: Iterable[tuple[LatencyQuery, tuple[float, ...], SloMs]], market: Market) -> None:
+    def _fewest_of(self, queries: Iterable[ReplicaQuery], market: Market) -> None:
         missing = {
             (limits, factors, key): (query, factors, limits)
             for query, factors, limits in queries
@@ -324,13 +310,6 @@ class Forecasts:
         ):
             inputs = _replica_inputs(query)
             self._fewest.setdefault((limits, factors), {})[_key(*inputs)] = inputs, counts
-
-    def _latencies_of(self, queries: Iterable[LatencyQuery], market: Market) -> None:
-        by_key = {_key(*_latency_inputs(query)): query for query in queries}
-        missing = [query for key, query in by_key.items() if key not in self._latencies]
-        for query, latency in zip(missing, latencies(missing, market), strict=True):
-            inputs = _latency_inputs(query)
-            self._latencies[_key(*inputs)] = inputs, latency
 
     def uncached(self) -> Forecasts:
         """Return an empty cache with the same verified changes."""
@@ -376,11 +355,28 @@ def _replica_inputs(query: LatencyQuery) -> Key:
     return query.deployment, query.load, query.arrivals, query.calibration
 
 
-def _once(known: Known[T], inputs: Key, compute: Callable[[], T]) -> T:
+def _once(results: Known[T], inputs: Key, compute: Callable[[], T]) -> T:
     key = _key(*inputs)
-    if key not in known:
-        known[key] = inputs, compute()
-    return known[key][1]
+    if key not in results:
+        results[key] = inputs, compute()
+    return results[key][1]
+
+
+def _forecast(results: Known[T | Abstained], inputs: Key, compute: Callable[[], T | Abstained]) -> T:
+    """Return a forecast that is computed once. Raises Abstained."""
+    forecast = _once(results, inputs, compute)
+    if isinstance(forecast, Abstained):
+        raise forecast
+    return forecast
+
+
+def _fill(
+    results: Known[T], queries: Iterable[Q], inputs_of: Callable[[Q], Key], compute: Callable[[list[Q]], Iterable[T]]
+) -> None:
+    """Compute the results that are missing together."""
+    missing = {key: query for query in queries if (key := _key(*inputs_of(query))) not in results}
+    for (key, query), result in zip(missing.items(), compute(list(missing.values())), strict=True):
+        results[key] = inputs_of(query), result
 
 
 def _or_missing(measure: Callable[[Evidence], T], seen: Evidence) -> T | NotMeasured:

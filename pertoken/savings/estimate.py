@@ -142,10 +142,10 @@ class Outcomes:
         """Return the outcome of deployments that come to share a device."""
         return self._once(deployments, lambda: sharing.sharing_outcome(present, deployments, context))
 
-    def _once(self, of: tuple[object, ...], compute: Callable[[], Outcome]) -> Outcome:
-        key = tuple(map(id, of))
+    def _once(self, subjects: tuple[object, ...], compute: Callable[[], Outcome]) -> Outcome:
+        key = tuple(map(id, subjects))
         if key not in self._known:
-            self._known[key] = of, compute()
+            self._known[key] = subjects, compute()
         return self._known[key][1]
 
 
@@ -291,13 +291,13 @@ def _marked(priced: Estimate, present: Fleet, after: Fleet, difference: Diff, co
 def prepare(present: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
     """Forecast what several proposals change side by side, ahead of `estimate` of each: it takes a part of the time."""
     services = {service.name: service for service in present.services}
-    asked = [
+    service_questions = [
         questions(services[service.name], service, context)
         for after in proposed
         for service in services_unlike(after, present)
         if service.name in services
     ]
-    context.forecasts.prepare(asked, context.market)
+    context.forecasts.prepare(service_questions, context.market)
 
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
@@ -324,19 +324,17 @@ def _money(
     net, capacity, staying = [0, 0, 0], [0, 0, 0], [0, 0, 0]
     released: Freed | None = None
     for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
-        running = whole_devices(present, [deployment for outcome in outcomes for deployment in _kept(outcome, end)])
+        running = whole_devices(present, [deployment for outcome in outcomes for deployment in outcome.kept[end]])
         released = freed(present, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
         elsewhere = sum(outcome.new_nano_usd_per_hour[HIGH - end] for outcome in outcomes)
         elsewhere += relocated.nano_usd_per_hour[HIGH - end]
         net[end] = round((released.bankable - elsewhere) * HOURS_PER_MONTH)
         capacity[end] = staying[end] = released.capacity * HOURS_PER_MONTH
-        for service_outcome in outcomes:
-            net[end] += service_outcome.bankable[end] if service_outcome.bankable else 0
-            capacity[end] += service_outcome.capacity[end] if service_outcome.capacity else 0
-            staying[end] += (
-                service_outcome.capacity[end] if service_outcome.capacity and service_outcome.kept[end] else 0
-            )
+        for part in outcomes:
+            net[end] += part.bankable[end] if part.bankable else 0
+            capacity[end] += part.capacity[end] if part.capacity else 0
+            staying[end] += part.capacity[end] if part.capacity and part.kept[end] else 0
     assert released is not None
     placed = [instances for outcome in outcomes if any(outcome.new_nano_usd_per_hour) for instances in outcome.placed]
     share = _listed_share(present, changed, context)
@@ -385,10 +383,6 @@ def _stopped(service: Service, outcome: Outcome) -> tuple[int, ...]:
         deployment.deployment_id for deployment in service.deployments if deployment.deployment_id not in staying
     )
     return tuple(leaving[len(leaving) - max(0, replicas_before - after) :])
-
-
-def _kept(outcome: Outcome, end: int) -> tuple[Deployment, ...]:
-    return outcome.kept[end]
 
 
 def _changed_services(present: Fleet, after: Fleet) -> frozenset[str]:

@@ -83,8 +83,8 @@ def freed(present: Fleet, still_used: frozenset[int], explicit: Iterable[Host], 
     named = {host.host_id for host in explicit}
     leaving: list[Host] = []
     capacity, against = 0, []
-    left = used_before - still_used
-    affected = named.union(present.device(device_id).host_id for device_id in left & present.device_ids)
+    unused = used_before - still_used
+    affected = named.union(present.device(device_id).host_id for device_id in unused & present.device_ids)
     for host in present.hosts:
         if host.host_id not in affected:
             continue
@@ -92,7 +92,7 @@ def freed(present: Fleet, still_used: frozenset[int], explicit: Iterable[Host], 
         if host.host_id in named or (accelerators & used_before and not accelerators & still_used):
             leaving.append(host)
             continue
-        free = accelerators & left
+        free = accelerators & unused
         if free:
             capacity += sum(device_price(present, device_id, context) for device_id in sorted(free))
             against.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pertoken.catalog.instances import interruption_rate
@@ -63,6 +63,11 @@ class Outcome:
 def not_placed(refused: NotPlaced) -> Outcome:
     """Return the outcome of a move that no offer holds."""
     return Outcome(infeasible=refused.reason, refusal_code=refused.code)
+
+
+def unpriced(reason: Exception) -> Outcome:
+    """Return the outcome of a change that is not measured or forecast, for this reason."""
+    return Outcome(unpriced=reason.sentence if isinstance(reason, NotMeasured) else str(reason))
 
 
 def to_confirm(placed: Iterable[Placed]) -> str | None:
@@ -126,10 +131,6 @@ def interruptions(placement: Placement, load_s: Series | None) -> Interruptions:
     )
 
 
-DeploymentsByDevice = Mapping[int, Sequence[Deployment]]
-"""Deployments by device id, as `Fleet.deployments_by_device`."""
-
-
 @dataclass(frozen=True, slots=True)
 class BusyCost:
     """Cost of the busy time of one deployment on some of its devices."""
@@ -139,30 +140,28 @@ class BusyCost:
     assumptions: tuple[str, ...] = ()
 
 
-def busy_cost(
-    present: Fleet, held: DeploymentsByDevice, deployment: Deployment, device_ids: Sequence[int], context: Context
-) -> BusyCost:
+def busy_cost(present: Fleet, deployment: Deployment, device_ids: Sequence[int], context: Context) -> BusyCost:
     """Return what a deployment's busy time costs on these of its devices, nano-USD per hour.
 
     Alone on a device, that is its busy share of the time. Where several deployments are busy for more than all the
     time together, they overlap: each then has its part of the whole, so that all of them never exceed the price.
     Raises NotMeasured without the busy time of one of them, NoPrice.
     """
-    own = _busy(deployment, context)
+    busy_share = _busy(deployment, context)
     total, origins, notes = 0.0, [context.evidence(deployment.deployment_id).busy.provenance], []
     for device_id in device_ids:
-        together = held.get(device_id, (deployment,))
+        together = present.deployments_by_device.get(device_id, (deployment,))
         busy = sum(
-            own if neighbour.deployment_id == deployment.deployment_id else _busy(neighbour, context)
+            busy_share if neighbour.deployment_id == deployment.deployment_id else _busy(neighbour, context)
             for neighbour in together
         )
-        total += device_price(present, device_id, context) * own / max(1.0, busy)
+        total += device_price(present, device_id, context) * busy_share / max(1.0, busy)
         if len(together) > 1:
             origins += [context.evidence(neighbour.deployment_id).busy.provenance for neighbour in together]
             others = ", ".join(dict.fromkeys(neighbour.name for neighbour in together if neighbour is not deployment))
             notes.append(
-                f"{own / max(1.0, busy):.0%} of the time of {present.device(device_id).name} is its share beside "
-                f"{others}, by busy time; what the others ask for stays as it is"
+                f"{busy_share / max(1.0, busy):.0%} of the time of {present.device(device_id).name} is its share "
+                f"beside {others}, by busy time; what the others ask for stays as it is"
             )
     return BusyCost(total, max(origins), tuple(dict.fromkeys(notes)))
 

@@ -208,8 +208,8 @@ def _order(placed: Placed) -> tuple[object, ...]:
 
 
 def _devices_by_host(present: Fleet, deployment: Deployment) -> Counter[int]:
-    known = (device_id for device_id in deployment.device_ids if device_id in present.device_ids)
-    return Counter(present.device(device_id).host_id for device_id in known)
+    device_ids = (device_id for device_id in deployment.device_ids if device_id in present.device_ids)
+    return Counter(present.device(device_id).host_id for device_id in device_ids)
 
 
 def _purchase(placement: Placement) -> str:
@@ -286,8 +286,8 @@ def _not_placed(
     devices = f"{counted(ranks, 'device')} of {accelerator} {purchase.replace('_', '-')}"
     where = " ".join(filter(None, (proposed.provider, proposed.region))) or "its unknown provider"
     kind = f" as {proposed.instance_type}" if proposed.instance_type else ""
-    known = unpriced(proposed.provider or "", accelerator, purchase)
-    asks = f"; {known.text}" if known is not None else ""
+    gap = unpriced(proposed.provider or "", accelerator, purchase)
+    asks = f"; {gap.text}" if gap is not None else ""
     elsewhere = list(fitting) or [
         offer for offer in load_market().offers(accelerator, purchase) if offer.n_devices >= ranks
     ]
@@ -482,8 +482,8 @@ def _data(move: Relocation, context: Context) -> tuple[str, Range | None]:
     known_pairs = [pair for pair in tokens if pair is not None]
     if len(known_pairs) < len(tokens):
         return f"{what}: its tokens were not measured, and so what crosses is not known", None
-    out, back = (transfer_rate(place.provider, move.to) for place in (move.source, move.destination))
-    unknown = [_unknown(place, move.to) for place, rate in ((move.source, out), (move.destination, back)) if not rate]
+    out, back = (transfer_rate(site.provider, move.to) for site in (move.source, move.destination))
+    unknown = [_unknown(site, move.to) for site, rate in ((move.source, out), (move.destination, back)) if not rate]
     text_bytes, streamed_bytes = bytes_per_token()
     prompt, answer = (HOUR_S * sum(pair[part] for pair in known_pairs) for part in range(2))
     parts = [

@@ -45,13 +45,13 @@ def under_load(seen: Evidence, traffic: float) -> Evidence:
     at once. Latencies and lengths stay as measured: what the load does to latencies is for the forecast, which stays
     calibrated on the measured load.
     """
-    known = dict(seen.items())
-    busy = known["busy"].mean if "busy" in known else 0.0
+    series_by_name = dict(seen.items())
+    busy = series_by_name["busy"].mean if "busy" in series_by_name else 0.0
     batch = max(1.0, busy * traffic)
-    changed = {name: _times(known[name], traffic) for name in OF_DEMAND if name in known}
-    changed |= {name: _times(known[name], batch) for name in OF_BATCH if name in known}
-    if "busy" in known:
-        changed["busy"] = _times(known["busy"], traffic, limit=1.0)
+    changed = {name: _times(series_by_name[name], traffic) for name in OF_DEMAND if name in series_by_name}
+    changed |= {name: _times(series_by_name[name], batch) for name in OF_BATCH if name in series_by_name}
+    if "busy" in series_by_name:
+        changed["busy"] = _times(series_by_name["busy"], traffic, limit=1.0)
     return seen.at_load(changed)
 
 
@@ -124,10 +124,10 @@ class _Case:
         """Ids of the deployments of these services, as they are now."""
         changed = self.changed
         return frozenset(
-            one.deployment_id
+            deployment.deployment_id
             for service in self.before.services
             if service.name in changed
-            for one in service.deployments
+            for deployment in service.deployments
         )
 
 
@@ -268,13 +268,13 @@ def _assumptions(case: _Case) -> Iterator[_Assumption]:
                 "{:.0f}".format,
                 _with_length(name),
             )
-    now = [case.before.deployment(deployment_id) for deployment_id in sorted(deployments)]
-    if any(deployment.gpu_memory_utilization is None for deployment in now):
+    present = [case.before.deployment(deployment_id) for deployment_id in sorted(deployments)]
+    if any(deployment.gpu_memory_utilization is None for deployment in present):
         share = defaults().gpu_memory_utilization
         yield _Assumption(
             f"gpu_memory_utilization is {share:g}", MEMORY, "{:g}".format, _with_knob("gpu_memory_utilization", float)
         )
-    if any(deployment.max_num_seqs is None for deployment in now):
+    if any(deployment.max_num_seqs is None for deployment in present):
         limit = defaults().max_num_seqs
         ends = (UNSEEN[0] * limit, UNSEEN[1] * limit)
         yield _Assumption(f"max_num_seqs is {limit}", ends, "{:.0f}".format, _with_knob("max_num_seqs", int))
@@ -326,9 +326,9 @@ def _with_load(case: _Case, factor: float) -> _Case:
 
 def _with_length(name: str) -> Edit:
     def edit(case: _Case, tokens: float) -> _Case:
-        known = Series(tokens, tokens, tokens, tokens, 1, Provenance.ASSUMED)
+        series = Series(tokens, tokens, tokens, tokens, 1, Provenance.ASSUMED)
         return _measured(
-            case, lambda seen: Evidence({**dict(seen.items()), name: known}) if _unknown(seen, name) else seen
+            case, lambda seen: Evidence({**dict(seen.items()), name: series}) if _unknown(seen, name) else seen
         )
 
     return edit
@@ -382,10 +382,10 @@ def _with_knob(name: str, kind: type[int] | type[float]) -> Edit:
 def _expected(source: str) -> Edit:
     def edit(case: _Case, assumed: float) -> _Case:
         def certain(deployment: Deployment) -> Deployment:
-            known = deployment.expected
-            if known is None or known.source != source:
+            expectation = deployment.expected
+            if expectation is None or expectation.source != source:
                 return deployment
-            ratio = known.high if assumed else known.low
+            ratio = expectation.high if assumed else expectation.low
             return replace(deployment, expected=Expectation(ratio, ratio, ratio, source))
 
         return replace(case, after=_edited(case.after, case.changed, certain))
@@ -401,10 +401,10 @@ def _demanding(service: str, name: str) -> Edit:
         low, high = LIMITS.get(name, (0.0, 1.0))
         value = min(high, max(low, start + part * (to.value - start)))
         services = (
-            replace(other, demand=replace(other.demand, **{name: replace(to, value=value)}))
-            if other.name == service
-            else other
-            for other in case.after.services
+            replace(sibling, demand=replace(sibling.demand, **{name: replace(to, value=value)}))
+            if sibling.name == service
+            else sibling
+            for sibling in case.after.services
         )
         return replace(case, after=replace(case.after, services=tuple(services)))
 

@@ -40,11 +40,11 @@ PARTS: tuple[Part, ...] = get_args(Part)
 """Parts of a service that may change."""
 
 
-def conflict(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]) -> str | None:
+def conflict(schedule: Schedule, deployments: Outcome, deployments_now: Sequence[Deployment]) -> str | None:
     """Return the reason why a schedule and a change of deployments cannot be priced together, None if they can."""
     if schedule.replicas:
         return FIXED
-    present = {deployment.deployment_id: deployment.device_ids for deployment in now}
+    present = {deployment.deployment_id: deployment.device_ids for deployment in deployments_now}
     staying = all(
         present.get(deployment.deployment_id) == deployment.device_ids
         for kept in deployments.kept
@@ -54,10 +54,10 @@ def conflict(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]
     return None if staying and all(deployments.kept) and not paid else OTHER_DEVICES
 
 
-def join_parts(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[Deployment]) -> Outcome:
+def join_parts(changes: Mapping[Part, Outcome], schedule: Schedule, deployments_now: Sequence[Deployment]) -> Outcome:
     """Return one outcome of changes that are made together. If one is refused, all are.
 
-    `schedule`: the proposed one. `now`: the present deployments.
+    `schedule`: the proposed one. `deployments_now`: the present deployments.
     """
     deployments, demand, hours = map(changes.get, PARTS)
     parts = [outcome for outcome in (deployments, demand, hours) if outcome is not None]
@@ -66,7 +66,11 @@ def join_parts(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequenc
     )
     if len(parts) == 1 or first.infeasible is not None or first.unpriced is not None:
         return first
-    if deployments is not None and hours is not None and (why := conflict(schedule, deployments, now)) is not None:
+    if (
+        deployments is not None
+        and hours is not None
+        and (why := conflict(schedule, deployments, deployments_now)) is not None
+    ):
         return Outcome(unpriced=why)
     if demand is not None and deployments is not None and deployments.ratio is not None:
         demand = replace(demand, capacity=_remaining(demand.capacity, deployments.ratio))
@@ -140,8 +144,8 @@ class Unmeasured:
         """Return a load at a value of the share."""
         if self.field == "acceptance":
             return replace(load, acceptance=share)
-        present_share = load.cached_share if self.on_top else 0.0
-        return replace(load, cached_share=present_share + (1 - present_share) * share)
+        cached = load.cached_share if self.on_top else 0.0
+        return replace(load, cached_share=cached + (1 - cached) * share)
 
 
 def break_even(old: Deployment, new: Deployment, context: Context) -> str | None:
@@ -356,8 +360,7 @@ def _speed(old: Deployment, new: Deployment, service: Service, context: Context)
     """Return the forecast of a deployment, None if its speed cannot change."""
     if not changes_speed(old, new):
         return None
-    seen = context.evidence(old.deployment_id)
-    return speed(old, new, seen, objectives(service, context), context, len(service.deployments))
+    return speed(old, new, objectives(service, context), context, len(service.deployments))
 
 
 def questions(service: Service, to: Service, context: Context) -> Questions:
@@ -383,7 +386,7 @@ def questions(service: Service, to: Service, context: Context) -> Questions:
         return Questions(())
     ordered = busiest_first(service, context)
     if changes:
-        places = {deployment.deployment_id: place for place, deployment in enumerate(ordered)}
+        places = {deployment.deployment_id: order for order, deployment in enumerate(ordered)}
         changes.sort(key=lambda question: places[question.now.deployment_id])
     else:
         changes = [Question(ordered[0], ordered[0], context.evidence(ordered[0].deployment_id), slo)]
@@ -408,9 +411,9 @@ def _device_knobs(present: Fleet, different: Sequence[Pair]) -> str | None:
     for old, new in different:
         if not _changes_device(old, new):
             continue
-        for other in present.deployments:
-            if other.deployment_id != old.deployment_id and set(other.device_ids) & set(old.device_ids):
-                return f"its devices also serve {other.name}: clocks and power caps act on both"
+        for deployment in present.deployments:
+            if deployment.deployment_id != old.deployment_id and set(deployment.device_ids) & set(old.device_ids):
+                return f"its devices also serve {deployment.name}: clocks and power caps act on both"
     return None
 
 

@@ -141,12 +141,12 @@ def ends() -> tuple[End, End, End]:
 def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, market: Market) -> list[Counts]:
     """Return how many replicas of each deployment hold the SLO at each end. One that is not forecast holds none."""
     slo = workload.slo
-    asked = [at(workload, deployment, 1) for deployment in deployments]
+    queries = [at(workload, deployment, 1) for deployment in deployments]
     by_end = []
     for end in ends():
         ttft, tpot = slo.ttft_p95_ms, slo.tpot_p95_ms
         limits = None if ttft is None else ttft / end.latency, None if tpot is None else tpot / end.latency
-        counts = fewest_all([(query, (end.time,), limits) for query in asked], market)
+        counts = fewest_all([(query, (end.time,), limits) for query in queries], market)
         by_end.append([None if isinstance(count, Abstained) else count[0] for count in counts])
     return list(zip(*by_end, strict=True))
 
@@ -449,7 +449,7 @@ def size(
     accelerators = [accelerator for accelerator in market.accelerators if offers.get(accelerator.name)]
     deployments = list(layouts(model, dtypes, accelerators, workload, market))
     left_out: Counter[str] = Counter()
-    known: list[tuple[Deployment, MemoryFit]] = []
+    fitting: list[tuple[Deployment, MemoryFit]] = []
     for deployment, fit in zip(deployments, memory_fits(deployments, workload.load, market), strict=True):
         if (reason := market.not_run(deployment.engine, deployment.weight_dtype, deployment.accelerator)) is not None:
             left_out[reason] += 1
@@ -460,16 +460,16 @@ def size(
         elif cheapest(deployment, 1, offers[deployment.accelerator or ""]) is None:
             left_out["no instance that is listed has as many devices as it has ranks"] += 1
         else:
-            known.append((deployment, fit))
-    counts = fewest_replicas([deployment for deployment, _ in known], workload, market)
+            fitting.append((deployment, fit))
+    counts = fewest_replicas([deployment for deployment, _ in fitting], workload, market)
     left_out[NO_SLO] += sum(likely is None for _, likely, _ in counts)
-    rented = _rented(known, counts, workload, market, offers)
+    rented = _rented(fitting, counts, workload, market, offers)
     serverless = [
         Serverless(offer) for offer in market.token_offers(model) if wanted is None or offer.provider in wanted
     ]
     choices: list[Rented | Serverless] = [*rented, *serverless]
     choices.sort(key=lambda choice: _order(choice, workload))
-    miss = None if rented else _nearest([deployment for deployment, _ in known], workload, market)
+    miss = None if rented else _nearest([deployment for deployment, _ in fitting], workload, market)
     return Sizing(model, workload, tuple(choices), miss, {why: n for why, n in left_out.items() if n})
 
 

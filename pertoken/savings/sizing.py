@@ -71,18 +71,18 @@ def arriving_share(present_demand: Demand, after: Demand) -> float:
 
 def changed_load(load: MeasuredLoad, present_demand: Demand, after: Demand) -> MeasuredLoad:
     """Return the load of one deployment under a changed demand."""
-    known = load.load
+    present_load = load.load
     cached = (
         after.cached_share.value if after.cached_share and after.cached_share != present_demand.cached_share else None
     )
     prompt, output = _ratio(present_demand, after, "prompt_len"), _ratio(present_demand, after, "output_len")
-    if prompt == output == 1 and cached is None and known.generated_len >= 1:
+    if prompt == output == 1 and cached is None and present_load.generated_len >= 1:
         return load  # the same object: its forecasts are made once
     changed = replace(
-        known,
-        prompt_len=known.prompt_len * prompt,
-        generated_len=max(1.0, known.generated_len * output),
-        cached_share=known.cached_share if cached is None else cached,
+        present_load,
+        prompt_len=present_load.prompt_len * prompt,
+        generated_len=max(1.0, present_load.generated_len * output),
+        cached_share=present_load.cached_share if cached is None else cached,
     )
     return replace(load, load=changed)
 
@@ -97,9 +97,9 @@ def sizes(
     if speed.infeasible is not None:
         return speed.infeasible
     slo = objectives(service, context)
-    asked = LatencyQuery(speed.expected_of or to, load.load, arrivals, speed.calibration or Calibration())
+    query = LatencyQuery(speed.expected_of or to, load.load, arrivals, speed.calibration or Calibration())
     try:
-        fewest = context.forecasts.fewest(asked, _factors(speed), speed.tail_limits(slo), context.market)
+        fewest = context.forecasts.fewest(query, _factors(speed), speed.tail_limits(slo), context.market)
     except Abstained as reason:
         return str(reason)
     if fewest[1] is None:

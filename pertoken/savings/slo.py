@@ -103,10 +103,10 @@ def presents(requested: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Marke
         if not isinstance(latency, Abstained) and latency.utilization > NEARLY_FULL[0]
     }
     compared = iter(likely_latencies([query for queries in thinned.values() for query in queries], market))
-    known: list[Present | Abstained] = []
+    latency_results: list[Present | Abstained] = []
     for number, ((query, measured), latency) in enumerate(zip(requested, at_demand, strict=True)):
         if isinstance(latency, Abstained):
-            known.append(latency)
+            latency_results.append(latency)
             continue
         steps = [(query, latency)]
         if number in thinned:
@@ -116,10 +116,10 @@ def presents(requested: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Marke
                 if not isinstance(forecast, Abstained)
             ]
         waited_ms = measured["ttft_p95_ms"][1] if "ttft_p95_ms" in measured else 0.0
-        step, forecast = next((at for at in steps if at[1].ttft_p95_ms >= waited_ms), steps[-1])
+        step, forecast = next((point for point in steps if point[1].ttft_p95_ms >= waited_ms), steps[-1])
         share = float(step.arrivals.requests_per_s) / float(query.arrivals.requests_per_s)
-        known.append(Present(step, forecast, measured, share, latency.utilization))
-    return known
+        latency_results.append(Present(step, forecast, measured, share, latency.utilization))
+    return latency_results
 
 
 def presents_under(queries: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> list[Present | Abstained]:
@@ -307,7 +307,7 @@ def latencies(
     """
     if isinstance(present, NotMeasured):
         return Latencies(None, None, forecast, fewest, slo=slo, unknown=present.sentence)
-    now, arrivals = present.query.deployment, present.query.arrivals
+    present_deployment, arrivals = present.query.deployment, present.query.arrivals
     if slowdown != SAME:
         arrivals = replace(arrivals, requests_per_s=float(arrivals.requests_per_s) * slowdown[1])
     calibration = calibration or present.query.calibration
@@ -315,14 +315,14 @@ def latencies(
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
     return Latencies(
         present,
-        proposed if to is not now or slowdown != SAME else present.query,
+        proposed if to is not present_deployment or slowdown != SAME else present.query,
         forecast,
         fewest,
         (replicas, replicas),
         slo,
         slowdown,
         worst([Provenance.FORECAST, *([provenance] if provenance is not None else [])]),
-        (*notes, *assumptions(to), *_statistic(now, present.measured), *alike),
+        (*notes, *assumptions(to), *_statistic(present_deployment, present.measured), *alike),
     )
 
 

@@ -91,10 +91,9 @@ class Speed:
         return self.ratio is not None and self.unpriced is None and self.infeasible is None
 
 
-def speed(
-    deployment: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Context, replicas: int = 1
-) -> Speed:
+def speed(deployment: Deployment, to: Deployment, slo: Slo, context: Context, replicas: int = 1) -> Speed:
     """Forecast a change of knobs or accelerator of one deployment; `replicas` as alike serve the same service."""
+    seen = context.evidence(deployment.deployment_id)
     if to.expected is not None and not _forecast_knows(deployment, to):
         return _expected(deployment, to, to.expected, seen, slo, context, replicas)
     try:
@@ -107,14 +106,14 @@ def speed(
         return Speed(unpriced=str(reason))
     if isinstance(change, Forecast):
         return Speed(infeasible=f"it would not start: {change.refusal}")
-    known = Speed(
+    result = Speed(
         ratio=change.ratio,
         load=load,
         calibration=carried(calibration, to, context.market),
         at_most=full_batch(change),
         objectives=slo,
     )
-    return _judged(known, change, deployment, to, seen, slo, context, replicas)
+    return _judged(result, change, deployment, to, seen, slo, context, replicas)
 
 
 def _expected(
@@ -127,10 +126,12 @@ def _expected(
     replicas: int,
 ) -> Speed:
     """Return the speed a rule expects. What the forecast knows of the change must still start and hold the demand."""
-    known = {name: getattr(to, name) for name in deployment.knob_changes(to) if knobs()[name].priced_by == "forecast"}
-    part = replace(deployment, **known, placement=to.placement)
+    forecastable = {
+        name: getattr(to, name) for name in deployment.knob_changes(to) if knobs()[name].priced_by == "forecast"
+    }
+    part = replace(deployment, **forecastable, placement=to.placement)
     if part != deployment:
-        forecast = speed(deployment, part, seen, slo, context, replicas)
+        forecast = speed(deployment, part, slo, context, replicas)
         if forecast.infeasible is not None:
             return forecast
     load = _load(seen, context)

@@ -22,7 +22,6 @@ from pertoken.store.query.read import KnownDevice as KnownDevice
 from pertoken.store.query.read import KnownEpoch as KnownEpoch
 from pertoken.store.query.read import KnownHost as KnownHost
 from pertoken.store.query.read import RowFault, checked_devices, checked_epochs, checked_hosts, refused
-from pertoken.store.query.read import UnreadableMetric as UnreadableMetric
 from pertoken.store.query.rollups import AllocatedBucket, RollupRow
 from pertoken.store.schema.shared import DEMO_MACHINE
 from pertoken.store.schema.telemetry import MINUTE

@@ -25,7 +25,7 @@ def shared(chat_busy: float, code_busy: float) -> tuple[Fleet, Context]:
 
 def cost(fleet: Fleet, known: Context, number: int) -> float:
     one = fleet.deployment(number)
-    return busy_cost(fleet, fleet.deployments_by_device, one, one.device_ids, known).nano_usd_per_hour
+    return busy_cost(fleet, one, one.device_ids, known).nano_usd_per_hour
 
 
 def test_engines_that_take_turns_cost_their_own_busy_time() -> None:

@@ -133,7 +133,6 @@ def test_a_refused_speed_keeps_the_calibration_of_its_deployment() -> None:
     refused = speed(
         now,
         now.on(Placement(accelerator="L40S")).but(weight_dtype="fp8"),
-        known.evidence(1),
         Slo(tpot_p95_ms=1.0),
         known,
     )

@@ -108,7 +108,7 @@ def shared_device() -> Figures:
 
     def hourly(number: int) -> float:
         one = fleet.deployment(number)
-        return busy_cost(fleet, fleet.deployments_by_device, one, one.device_ids, known).nano_usd_per_hour / NANO_USD
+        return busy_cost(fleet, one, one.device_ids, known).nano_usd_per_hour / NANO_USD
 
     return {
         "chat_usd_per_hour": hourly(1),

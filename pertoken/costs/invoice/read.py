@@ -1,4 +1,8 @@
-"""Lines of a bill, from the file that a cloud exports."""
+"""Lines of a bill, from the file that a cloud exports, by the columns of its format.
+
+Where exports of one format differ, a column is written with its other names, a bar between them: the first that a row
+has counts.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,109 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, names_of, plain
+from pertoken.catalog.offers import toml_table
 from pertoken.costs.prices.offers import csv_rows
 from pertoken.errors import BadInput
 from pertoken.installed import install_command
 from pertoken.printable import short
 from pertoken.units import NANO_USD
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceFormat:
+    """Columns of one format by purpose; None: it has no such column."""
+
+    name: str
+    title: str
+    needs: tuple[str, ...]
+    resource: str
+    """Columns that identify what was used; a line belongs to the host that any of them names."""
+    start: str
+    cost: tuple[str, ...]
+    """Columns of the billed cost: the first one with a number counts."""
+    currency: str
+    kind: str
+    description: str
+    source: str
+    as_of: date
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Kind of a line by the format's value: usage, covered (by a commitment), discount, negation, credit, tax,
+    commitment or fee."""
+    end: str | None = None
+    effective: tuple[str, ...] = ()
+    """Columns of the cost of covered usage with its share of the commitment: the first one with a number counts."""
+    credits: str | None = None
+    """Column with a list of amounts to subtract from the cost, each with its type."""
+    promotions: tuple[str, ...] = ()
+    """Begin of the types of credits that pay for usage from elsewhere and leave its price as it is."""
+    commitments: tuple[str, ...] = ()
+    """Begin of the types of credits of usage that a fee on another line pays for, so that its price is not known."""
+    list: str | None = None
+    """Column of the cost at list prices."""
+    list_price: str | None = None
+    """Column of the list price per unit, if `list` is missing."""
+    per_usd: str | None = None
+    """Column of the exchange rate: units of the currency per dollar."""
+    priced_currency: str | None = None
+    """Column of the currency that `per_usd` is to, and `priced_cost` is in."""
+    priced_cost: str | None = None
+    """Column of the effective cost in that currency."""
+    split: str | None = None
+    """Column that is set on lines that divide the cost of another line, which are not added."""
+    allocated: str | None = None
+    """Column that is set on lines that together are one charge, which was divided among them."""
+    amount: str | None = None
+    unit: str | None = None
+    """Unit of `amount`."""
+    hours_of: str | None = None
+    """Part of the path of a resource that has hours; None: any has."""
+    hours_by_time: bool = False
+    """Whether a resource was used for all of a line's time, and amounts count its cores and bytes by the second."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, without duplicates."""
+        first = (self.resource, self.start, self.end, self.currency, self.kind, self.description)
+        second = (self.credits, self.list, self.list_price, self.per_usd, self.amount, self.unit)
+        third = (self.priced_currency, self.priced_cost, self.split, self.allocated)
+        specs = filter(None, (*self.needs, *first, *self.cost, *self.effective, *second, *third))
+        return tuple(dict.fromkeys(column for spec in specs for column in names_of(spec)))
+
+
+def column_key(column: str) -> str:
+    """Return a column name normalized for comparison: letters and digits in lower case.
+
+    One column is `line_item_unblended_cost`, `lineItem/UnblendedCost` or a field of an object in different exports.
+    """
+    return re.sub(r"[^a-z0-9]", "", column.casefold())
+
+
+def names_of(spec: str) -> tuple[str, ...]:
+    """Return the names of a column."""
+    return tuple(spec.split("|"))
+
+
+def format_of(columns: Collection[str]) -> InvoiceFormat | None:
+    """Return the format of a file with these columns; None if it is not known."""
+    names = set(map(column_key, columns))
+    return next(
+        (form for form in formats() if all(names & set(map(column_key, names_of(need))) for need in form.needs)), None
+    )
+
+
+@cache
+def formats() -> tuple[InvoiceFormat, ...]:
+    """Return the known formats."""
+    return tuple(InvoiceFormat(name, **row) for name, row in toml_table("invoices.toml").items())
+
 
 MAGIC = b"PAR1"
 """First bytes of a Parquet file."""
@@ -52,8 +146,8 @@ def parquet_rows(path: Path) -> list[Mapping[str, object]]:
 
 def _read(names: Iterable[str]) -> list[str]:
     """Return the columns that a format reads; of a nested one the whole is read by its first part."""
-    wanted = {plain(column) for form in formats() for column in form.columns}
-    return [name for name in names if any(column.startswith(plain(name)) for column in wanted)]
+    wanted = {column_key(column) for form in formats() for column in form.columns}
+    return [name for name in names if any(column.startswith(column_key(name)) for column in wanted)]
 
 
 Number = TypeVar("Number", int, float)
@@ -155,10 +249,10 @@ def read_invoice(path: Path) -> Invoice:
         raise BadInput(f"{path}: holds no line")
     invoice_format = format_of({name for row in flat[:100] for name in row})
     if invoice_format is None:
-        known = "; ".join(
+        format_columns = "; ".join(
             f"{known_format.title}: {', '.join(known_format.needs).replace('|', ' or ')}" for known_format in formats()
         )
-        raise BadInput(f"{path}: is none of the known formats, by their columns: {known}")
+        raise BadInput(f"{path}: is none of the known formats, by their columns: {format_columns}")
     lines, allocated, wrong, split = list[InvoiceLine](), list[InvoiceLine](), [], 0
     for n, row in enumerate(flat, 1):
         if invoice_format.split and _text(row, invoice_format.split):
@@ -231,7 +325,7 @@ def _flat(row: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return a row with plain names of columns, nested objects as columns of their own."""
     columns: dict[str, object] = {}
     for name, value in row.items():
-        column = f"{prefix}{plain(str(name))}"
+        column = f"{prefix}{column_key(str(name))}"
         columns |= _flat(value, column) if isinstance(value, dict) else {column: value}
     return columns
 
@@ -279,7 +373,9 @@ def _usd(where: str, row: Mapping[str, object], form: InvoiceFormat, columns: It
     for column in columns:
         number = _number(where, row, column)
         if number is not None:
-            return number / (Decimal(1) if plain(column).endswith("usd") or not number else _rate(where, row, form))
+            return number / (
+                Decimal(1) if column_key(column).endswith("usd") or not number else _rate(where, row, form)
+            )
     return None
 
 
@@ -292,8 +388,8 @@ def _rate(where: str, row: Mapping[str, object], form: InvoiceFormat) -> Decimal
     if form.priced_currency is None or _text(row, form.priced_currency).upper() in ("", "USD"):
         rate = _number(where, row, form.per_usd) if form.per_usd else None
     if not rate and form.priced_cost and _text(row, form.priced_currency or "").upper() == "USD":
-        own, usd = _number(where, row, form.effective[-1]), _number(where, row, form.priced_cost)
-        rate = own / usd if own and usd else None
+        billed, usd = _number(where, row, form.effective[-1]), _number(where, row, form.priced_cost)
+        rate = billed / usd if billed and usd else None
     if not rate or rate <= 0:
         raise BadInput(f"{where}: is in {short(currency)}, and no rate to dollars stands beside it: export it in USD")
     return rate
@@ -301,7 +397,7 @@ def _rate(where: str, row: Mapping[str, object], form: InvoiceFormat) -> Decimal
 
 def _credits(where: str, row: Mapping[str, object], form: InvoiceFormat) -> list[tuple[str, Decimal]]:
     """Return type and amount in dollars of a line's credits, which are negative."""
-    given = None if form.credits is None else row.get(plain(form.credits))
+    given = None if form.credits is None else row.get(column_key(form.credits))
     if isinstance(given, str) and given.strip():
         try:
             given = json.loads(given, parse_float=Decimal)
@@ -360,7 +456,7 @@ def _time(where: str, row: Mapping[str, object], column: str) -> int:
 
 def _text(row: Mapping[str, object], column: str) -> str:
     """Return the first value that a row has under one of the column's names; empty without one."""
-    values = (row.get(plain(name)) for name in names_of(column))
+    values = (row.get(column_key(name)) for name in names_of(column))
     texts = (str(value).strip() for value in values if value is not None)
     return next((text for text in texts if text and text.casefold() not in _NULLS), "")
 

@@ -135,7 +135,7 @@ def reconcile(
     unmatched: dict[str, list[int]] = defaultdict(list)
     for line in invoice.lines:
         names = (line.resource, *line.other_names)
-        host_id = next((known for name in names if (known := matched(name, hosts)) is not None), None)
+        host_id = next((host_match for name in names if (host_match := matched(name, hosts)) is not None), None)
         if host_id is None:
             unmatched[line.kind if line.kind != USAGE else "other resources"].append(line.nano_usd)
             continue

@@ -1,5 +1,5 @@
 """Prices of device-hours: set by people, listed for detected instances, effective-dated.
 
-Front door: `stored` (the prices of a database as one book), `book` (`Price`, `Priced`, `PriceBook`), `selectors` (which
-devices a price is for).
+Front door: `stored` (the prices of a database as one book), `book` (`Price`, `Priced`, `PriceBook`) and `offers` (lists
+that people import).
 """

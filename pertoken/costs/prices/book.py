@@ -59,10 +59,10 @@ def rank(selector: str, device: Device) -> int:
 
 def accelerators(selector: str) -> tuple[Accelerator, ...]:
     """Accelerators of the catalog that a selector names; `gpu` names all."""
-    words, known = _words(selector), load_market().accelerators
+    words, listed = _words(selector), load_market().accelerators
     return tuple(
         accelerator
-        for accelerator in known
+        for accelerator in listed
         if words == ("gpu",) or _within(words, _names(accelerator.reported_names[0]))
     )
 
@@ -77,14 +77,14 @@ def _within(words: tuple[str, ...], names: tuple[tuple[str, ...], ...]) -> bool:
 
 
 def _parts(name: tuple[str, ...], n: int) -> Iterator[tuple[str, ...]]:
-    return (name[at : at + n] for at in range(len(name) - n + 1))
+    return (name[start : start + n] for start in range(len(name) - n + 1))
 
 
 @cache
 def _names(device_name: str) -> tuple[tuple[str, ...], ...]:
     """Return the names of a device as words: its driver's, and those the catalog has for its accelerator."""
-    known = load_market().accelerator(device_name)
-    others = (known.name, *known.reported_names) if known else ()
+    accelerator = load_market().accelerator(device_name)
+    others = (accelerator.name, *accelerator.reported_names) if accelerator else ()
     return tuple(dict.fromkeys(map(_words, (device_name, *others))))
 
 

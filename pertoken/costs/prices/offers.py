@@ -232,10 +232,10 @@ def fetch(market: Market, today: date) -> Converted:
                 f"the price lists cannot be fetched ({cause}): try again with a network, or use `pertoken prices "
                 "import FILE`"
             ) from None
-        known = {name: provider.version for name, provider in lists.catalog.items()}
-        items = [item for name in known for item in lists.query(provider=name, min_gpu_count=1)]
-    missing = sorted(ours for name, ours in toml_table("gpuhunt.toml")["providers"].items() if name not in known)
-    return replace(convert(items, known, market, today), missing=tuple(missing))
+        versions = {name: provider.version for name, provider in lists.catalog.items()}
+        items = [item for name in versions for item in lists.query(provider=name, min_gpu_count=1)]
+    missing = sorted(ours for name, ours in toml_table("gpuhunt.toml")["providers"].items() if name not in versions)
+    return replace(convert(items, versions, market, today), missing=tuple(missing))
 
 
 @contextmanager
@@ -346,9 +346,11 @@ def _billed(
     for host in fleet.hosts:
         deciding = fleet.accelerators_on.get(host.host_id, frozenset())
         payers = [device for device in fleet.devices_on(host) if device.device_id in deciding]
-        known = [prices.at(devices[payer.device_id], now_ts) for payer in payers if payer.device_id in devices]
+        payer_prices = [prices.at(devices[payer.device_id], now_ts) for payer in payers if payer.device_id in devices]
         on_cpus = any(payer.kind == "cpu" and payer.accelerator for payer in payers)
-        billed = [price for price in known if price and (price.set_by == BILLED or (on_cpus and not price.listed))]
+        billed = [
+            price for price in payer_prices if price and (price.set_by == BILLED or (on_cpus and not price.listed))
+        ]
         rental, instance_type = _rental(host, market), host.placement.instance_type
         if not billed or len(billed) < len(payers) or rental is None or instance_type is None:
             continue
@@ -402,12 +404,17 @@ def _of_sizes(offer: Offer, rental: _Rental, market: Market) -> Iterator[Offer]:
     """Yield an offer for each kind of instance that is listed there; where none is, for each common size."""
     priced = replace(offer, provider=rental.provider, region=rental.region, purchase=rental.purchase)
     listed = [
-        known
-        for known in market.offers(offer.accelerator, rental.purchase)
-        if known.provider == rental.provider and known.region in (rental.region, ANYWHERE)
+        listed_offer
+        for listed_offer in market.offers(offer.accelerator, rental.purchase)
+        if listed_offer.provider == rental.provider and listed_offer.region in (rental.region, ANYWHERE)
     ]
-    for known in listed:
-        yield replace(priced, instance_type=known.instance_type, n_devices=known.n_devices, region=known.region)
+    for listed_offer in listed:
+        yield replace(
+            priced,
+            instance_type=listed_offer.instance_type,
+            n_devices=listed_offer.n_devices,
+            region=listed_offer.region,
+        )
     size = 1
     while not listed and size <= MAX_RANKS:
         yield replace(priced, instance_type=f"{size}-device {offer.accelerator}", n_devices=size)

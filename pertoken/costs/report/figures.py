@@ -308,7 +308,7 @@ def _sum(values: Sequence[float | None], reason: str) -> Figure:
     return Figure(sum(known_values)) if len(known_values) == len(values) else Figure(None, reason)
 
 
-def _plus(first: Figure, another_figure: Figure) -> Figure:
-    if first.value is None or another_figure.value is None:
-        return Figure(None, first.reason or another_figure.reason)
-    return Figure(first.value + another_figure.value)
+def _plus(first: Figure, second: Figure) -> Figure:
+    if first.value is None or second.value is None:
+        return Figure(None, first.reason or second.reason)
+    return Figure(first.value + second.value)

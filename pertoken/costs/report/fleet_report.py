@@ -34,15 +34,8 @@ from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, OTHER
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import SHARE, format_duration
 from pertoken.window.figures import engine_counts, mean, newest, observed_share, per_mtok, rate, ratio, total, whole
-from pertoken.window.inventory import (
-    Inventory,
-    KnownDevice,
-    KnownEpoch,
-    KnownHost,
-    UnreadableMetric,
-    fault_sentences,
-    shown_place,
-)
+from pertoken.window.inventory import Inventory, KnownDevice, KnownEpoch, KnownHost, fault_sentences, shown_place
+from pertoken.window.totals import UnreadableMetric
 
 SloOf = Callable[[str], Slo]
 """Objectives of a served model name."""
@@ -298,7 +291,7 @@ class HostUses:
         payers = [row for row in devices if row.parent_id is None]
         money = self._priced.money
         bill = money.bill_of([row.device_id for row in payers])
-        now = line.host_id in self._fresh
+        reports = line.host_id in self._fresh
         used = together([served(self._priced, row.deployment_id, self._slo_of) for row in rows])
         return HostUse(
             host=line,
@@ -308,9 +301,9 @@ class HostUses:
             dram_active=_mean([newest(row, "dram_active") for row in gpus]),
             power_w=total([newest(recent.devices.get(row.device_id), "power_w") for row in devices]),
             generated_tok_s_now=total([rate(recent.of(row.deployment_id), "generated_tokens") for row in rows])
-            if now
+            if reports
             else None,
-            nano_usd_per_hour=self._per_hour(payers) if now else None,
+            nano_usd_per_hour=self._per_hour(payers) if reports else None,
             nano_usd_per_mtok=used.price("blended"),
             served=used,
             spark=Later(partial(self._spark, rows)),
@@ -319,10 +312,9 @@ class HostUses:
         )
 
     def _spark(self, rows: Sequence[KnownEpoch]) -> Sequence[float | None]:
-        return _added([spark(self._priced, self._own(row.deployment_id)) for row in rows])
-
-    def _own(self, deployment_id: int) -> list[int]:
-        return [row.epoch_id for row in self._priced.inventory.epochs_of[deployment_id]]
+        epochs = (self._priced.inventory.epochs_of[row.deployment_id] for row in rows)
+        sparks = (spark(self._priced, [epoch.epoch_id for epoch in deployment_epochs]) for deployment_epochs in epochs)
+        return tuple(total(values) for values in zip(*sparks, strict=True))
 
     def _per_hour(self, payers: Sequence[KnownDevice]) -> int | None:
         prices = [self._priced.price_of.get(row.device_id) for row in payers]
@@ -348,10 +340,6 @@ class HostUses:
 def _mean(values: Sequence[float | None]) -> float | None:
     known_values = [value for value in values if value is not None]
     return sum(known_values) / len(known_values) if known_values else None
-
-
-def _added(sparks: Sequence[Sequence[float | None]]) -> tuple[float | None, ...]:
-    return tuple(total(values) for values in zip(*sparks, strict=True))
 
 
 DEMO_ENDED_S = 120
@@ -560,15 +548,15 @@ def _report(priced: Bill, current: Sequence[KnownEpoch], source: str, slo_of: Sl
     ]
     gaps = _gaps_shown(gaps, inventory)
     missing = Lines(gaps, _Owners(priced).missing)
-    now = {
+    price_of_reporting = {
         device_id: price
         for device_id, price in priced.price_of.items()
         if inventory.devices[device_id].host_id in fresh
     }
-    per_hour = [price.nano_usd_per_device_hour for price in now.values() if price is not None]
+    per_hour = [price.nano_usd_per_device_hour for price in price_of_reporting.values() if price is not None]
     rates_now = [nano for nano in per_hour if nano is not None]
     serving = {device for row in current for device in inventory.epoch_devices.get(row.epoch_id, ())}
-    unpriced = [device_id for device_id, price in now.items() if price is None]
+    unpriced = [device_id for device_id, price in price_of_reporting.items() if price is None]
     return FleetReport(
         now_ts=priced.window.end,
         window_s=priced.window.end - priced.window.start,
@@ -587,7 +575,8 @@ def _report(priced: Bill, current: Sequence[KnownEpoch], source: str, slo_of: Sl
         generated_tok_s_now=total(rates),
         power_w=total([newest(row, "power_w") for row in heard]),
         incomplete=any(
-            some and together([own_tokens]).price("blended") for some, own_tokens in zip(unseen, tokens, strict=True)
+            is_incomplete and together([own_tokens]).price("blended")
+            for is_incomplete, own_tokens in zip(unseen, tokens, strict=True)
         ),
         missing=missing,
         events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in priced.recent.events),

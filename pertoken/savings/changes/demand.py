@@ -19,7 +19,7 @@ from pertoken.savings.changes.replicas import alike, busiest, shared_by
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
 from pertoken.savings.load import measured_latency
-from pertoken.savings.outcome import Kept, Outcome, busy_cost, same
+from pertoken.savings.outcome import Kept, Outcome, busy_cost, same, unpriced
 from pertoken.savings.sizing import (
     Sizes,
     arriving_share,
@@ -50,7 +50,7 @@ def demand_outcome(present: Fleet, service: Service, to: Service, context: Conte
     """Return the share of busy time that a changed demand frees, and the point from which it frees a replica."""
     changed = [name for name in EDITABLE if getattr(service.demand, name) != getattr(to.demand, name)]
     first = service.deployments[0]
-    predicted = speed(first, first, context.evidence(first.deployment_id), objectives(service, context), context)
+    predicted = speed(first, first, objectives(service, context), context)
     if predicted.load is None or predicted.calibration is None:
         if changed == ["response_cache_share"]:  # cached requests never reach the engine, so no forecast is needed
             share = 1 - arriving_share(service.demand, to.demand)
@@ -59,10 +59,8 @@ def demand_outcome(present: Fleet, service: Service, to: Service, context: Conte
     try:
         arrivals, source = total_arrivals(service, context)
         share = _freed_share(service, to.demand, predicted, context)
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except Abstained as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained) as reason:
+        return unpriced(reason)
     predicted = _under(service, to.demand, predicted, arrivals)
     releases = _releases(service, to.demand, changed, predicted, arrivals, context)
     forecast = Outcome(
@@ -152,10 +150,7 @@ def _freed(
 
 def _freed_money(present: Fleet, service: Service, share: float, context: Context) -> Money:
     """Return the cost of a share of the busy time of a service per month. Raises NotMeasured, NoPrice."""
-    by_device = present.deployments_by_device
-    costs = [
-        busy_cost(present, by_device, deployment, deployment.device_ids, context) for deployment in service.deployments
-    ]
+    costs = [busy_cost(present, deployment, deployment.device_ids, context) for deployment in service.deployments]
     monthly = round(sum(cost.nano_usd_per_hour for cost in costs) * share * HOURS_PER_MONTH)
     return monthly, monthly, monthly
 
@@ -372,9 +367,9 @@ def _wait_note(service: Service, off: bool, context: Context) -> str:
     if not off:
         return f"a request that comes in these hours waits for the wake-up, which is not measured here{beside}"
     starts = [
-        known.p95
+        load_s.p95
         for deployment in service.deployments
-        if (known := context.evidence(deployment.deployment_id).peek("load_s"))
+        if (load_s := context.evidence(deployment.deployment_id).peek("load_s"))
     ]
     if not starts:
         return (

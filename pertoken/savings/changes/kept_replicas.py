@@ -26,13 +26,13 @@ from pertoken.savings.hosts import device_price, refuse_partitions
 from pertoken.savings.load import MeasuredLoad, measured_latency
 from pertoken.savings.outcome import (
     BusyCost,
-    DeploymentsByDevice,
     Outcome,
     busy_cost,
     interruptions,
     not_placed,
     same,
     to_confirm,
+    unpriced,
 )
 from pertoken.savings.placing import NotPlaced, Placed, place
 from pertoken.savings.sizing import objectives
@@ -108,10 +108,8 @@ def outcome(
     for old, new in pairs:
         try:
             saved_w, stretch, notes, doubtful_here = _saved_w(old, new, context)
-        except NotMeasured as missing:
-            return Outcome(kept=kept, unpriced=missing.sentence)
-        except (Abstained, ValueError) as reason:
-            return Outcome(kept=kept, unpriced=str(reason))
+        except (NotMeasured, Abstained, ValueError) as reason:
+            return replace(unpriced(reason), kept=kept)
         max_stretch = max(max_stretch, stretch)
         assumptions += notes
         doubtful = doubtful or doubtful_here
@@ -127,10 +125,9 @@ def outcome(
     if verdict[0] == "fail" and max_stretch > NOT_WORSE:
         return Outcome(kept=kept, slo=verdict, infeasible=verdict[1])
     low, likely, high = (_dollars(watts, context) for watts in total)
-    money: Money = (low, likely, high)
     return Outcome(
         kept=kept,
-        bankable=money,
+        bankable=(low, likely, high),
         ratio=(1 / max_stretch, 1 / max_stretch, 1 / max_stretch),
         slo=verdict,
         provenance=Provenance.FORECAST,
@@ -284,7 +281,6 @@ def sped_up(
     against: list[str] = []
     forecasts: list[Speed] = []
     verdicts: list[Verdict] = []
-    by_device = present.deployments_by_device
     moved = _moved(present, pairs, context)
     if isinstance(moved, NotPlaced):
         return not_placed(moved)
@@ -313,7 +309,7 @@ def sped_up(
         else:
             if reason := _other_devices(present, old, new):
                 return Outcome(unpriced=reason)
-            stays = _on_fewer(old, new, after, by_device, context)
+            stays = _on_fewer(present, old, new, after, context)
             staying.append(stays)
             added_cost += sum(prices) / len(prices) * max(0, after - len(prices))
         if forecast is None:
@@ -327,20 +323,17 @@ def sped_up(
                 has_capacity = True
                 try:
                     if stays is None:
-                        cost = busy_cost(present, by_device, old, old.device_ids, context)
+                        cost = busy_cost(present, old, old.device_ids, context)
                         _add_moved(capacity, cost, forecast.ratio, moved.of[old.deployment_id], sum(prices))
                     else:
-                        cost = _add_kept(capacity, present, by_device, old, stays, after, forecast.ratio, context)
+                        cost = _add_kept(capacity, present, old, stays, after, forecast.ratio, context)
                 except NotMeasured as missing:
                     return Outcome(unpriced=str(missing))
                 provenances.append(cost.provenance)
                 assumptions += cost.assumptions
     first = next((forecast for forecast in speeds.values() if forecast is not None), None)
     low_cost, likely_cost, high_cost = (usd + added_cost for usd in moved.nano_usd_per_hour)
-    money: Money | None = None
-    if has_capacity:
-        low, likely, high = (round(value * HOURS_PER_MONTH) for value in capacity)
-        money = low, likely, high
+    low, likely, high = (round(value * HOURS_PER_MONTH) for value in capacity)
     watts = of_speeds(present, pairs, speeds, context)
     if watts is not None:
         assumptions += watts[1]
@@ -350,7 +343,7 @@ def sped_up(
         placed=moved.placed,
         to_confirm=to_confirm(moved.placed),
         bankable=watts[0] if watts is not None else None,
-        capacity=money,
+        capacity=(low, likely, high) if has_capacity else None,
         ratio=first.ratio if first else None,
         judged=tuple(forecasts),
         slo=worst_of(verdicts),
@@ -414,7 +407,6 @@ def _moved(present: Fleet, pairs: Sequence[Pair], context: Context) -> _Moved | 
 def _add_kept(
     capacity: list[float],
     present: Fleet,
-    by_device: DeploymentsByDevice,
     old: Deployment,
     stays: Deployment,
     after: int,
@@ -427,20 +419,17 @@ def _add_kept(
     the busy time of the deployment becomes free.
     """
     kept_ids = [device_id for device_id in old.device_ids if device_id in stays.device_ids]
-    shared_ids = [
-        device_id for device_id in old.device_ids if device_id not in stays.device_ids and len(by_device[device_id]) > 1
-    ]
-    released = busy_cost(present, by_device, old, shared_ids, context)
-    kept = busy_cost(present, by_device, old, kept_ids, context)
+    leaving_ids = [device_id for device_id in old.device_ids if device_id not in stays.device_ids]
+    shared_ids = [device_id for device_id in leaving_ids if len(present.deployments_by_device[device_id]) > 1]
+    released = busy_cost(present, old, shared_ids, context)
+    kept = busy_cost(present, old, kept_ids, context)
     growth = max(1.0, after / len(old.device_ids))  # added devices are paid for and are busy too
     for end, ratio in enumerate(ratios):
         capacity[end] += released.nano_usd_per_hour + kept.nano_usd_per_hour * max(0.0, 1 - growth / ratio)
     return BusyCost(0.0, max(released.provenance, kept.provenance), (*kept.assumptions, *released.assumptions))
 
 
-def _on_fewer(
-    old: Deployment, new: Deployment, after: int, by_device: DeploymentsByDevice, context: Context
-) -> Deployment:
+def _on_fewer(present: Fleet, old: Deployment, new: Deployment, after: int, context: Context) -> Deployment:
     """Return the deployment on `after` of its devices.
 
     Devices that it does not share are released first, because only these become free as a whole; the dearest first.
@@ -450,7 +439,7 @@ def _on_fewer(
     in_order = sorted(
         old.device_ids,
         key=lambda device_id: (
-            len(by_device[device_id]) > 1,
+            len(present.deployments_by_device[device_id]) > 1,
             -(context.nano_usd_per_hour.get(device_id) or 0),
             device_id,
         ),

@@ -90,9 +90,9 @@ def commitment_outcome(present_fleet: Fleet, commitment: Commitment, context: Co
     )
 
 
-def _same(first: Commitment, another_commitment: Commitment) -> bool:
-    same = (first.provider, first.instance_type) == (another_commitment.provider, another_commitment.instance_type)
-    return same and (None in (first.region, another_commitment.region) or first.region == another_commitment.region)
+def _same(first: Commitment, second: Commitment) -> bool:
+    same = (first.provider, first.instance_type) == (second.provider, second.instance_type)
+    return same and (None in (first.region, second.region) or first.region == second.region)
 
 
 def _years_left(commitment: Commitment, context: Context) -> float:
@@ -253,8 +253,7 @@ def _utilization(
         return ""
     full = 0.0
     for deployment in moved:
-        slo, seen = objectives(service, context), context.evidence(deployment.deployment_id)
-        forecast = speed(deployment, deployment, seen, slo, context, len(service.deployments))
+        forecast = speed(deployment, deployment, objectives(service, context), context, len(service.deployments))
         if forecast.at_most is None:
             return ""
         full += forecast.at_most[1]

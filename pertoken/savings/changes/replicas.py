@@ -8,14 +8,14 @@ from functools import cache
 from operator import attrgetter
 
 from pertoken.arrivals import Arrivals
-from pertoken.evidence import Evidence, NotMeasured
+from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Comparison, Forecast, Range, compare_all
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price, host_price, refuse_partitions
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.outcome import Outcome, busy_cost, not_placed, same
+from pertoken.savings.outcome import Outcome, busy_cost, not_placed, same, unpriced
 from pertoken.savings.placing import Counts, NotPlaced, place
 from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals, wanted
 from pertoken.savings.slo import has_objective
@@ -53,9 +53,9 @@ def packed(present: Fleet, replicas: Sequence[Deployment], like: Deployment, cou
         return leaves, host_price(present, host, context) / len(alone[host_id]), host_id
 
     slots = [
-        tuple(alone[host_id][at : at + needed])
+        tuple(alone[host_id][start : start + needed])
         for host_id in sorted(alone, key=order)
-        for at in range(0, len(alone[host_id]) - needed + 1, needed)
+        for start in range(0, len(alone[host_id]) - needed + 1, needed)
     ]
     return Packed(tuple(replace(like, device_ids=slot) for slot in slots[:count]), max(0, count - len(slots)))
 
@@ -91,34 +91,36 @@ def resized(
         return Outcome(unpriced=missing.sentence)
     if isinstance(busiest_load, str):
         return Outcome(unpriced=busiest_load)
-    load, known = busiest_load
-    counted = sizes(service, replicas[0], known, arrivals, context, load)
+    load, busiest_speed = busiest_load
+    counted = sizes(service, replicas[0], busiest_speed, arrivals, context, load)
     if isinstance(counted, str):
         return AllStay(counted)
     counts = wanted(to, counted)
     if isinstance(counts, str):
         return AllStay(counts)
-    known = shared_by(counts[1], known, arrivals)
+    busiest_speed = shared_by(counts[1], busiest_speed, arrivals)
     spare = redundancy(service, counts[1], counted.needed)
     if _narrower(service, replicas):
-        fitted = _packed(present_fleet, service, replicas[0], counts, known, (*source, *counted.assumptions), context)
+        fitted = _packed(
+            present_fleet, service, replicas[0], counts, busiest_speed, (*source, *counted.assumptions), context
+        )
         return replace(fitted, against=(*fitted.against, spare)) if counts[1] < present else fitted
     for deployment in service.deployments:
         refuse_partitions(present_fleet, deployment)
-    assumptions = (*source, *known.assumptions, *counted.assumptions)
+    assumptions = (*source, *busiest_speed.assumptions, *counted.assumptions)
     if not replicas[0].device_ids:
-        moved = _moved(present_fleet, service, replicas[0], counts, known, assumptions, context)
+        moved = _moved(present_fleet, service, replicas[0], counts, busiest_speed, assumptions, context)
         return replace(moved, against=(*moved.against, spare)) if counts[1] < present else moved
     slow, likely, fast = (min(count, present) for count in counts)
     if counts[1] > present:
-        return _scaled_up(present_fleet, service, counts[1], known, context)
+        return _scaled_up(present_fleet, service, counts[1], busiest_speed, context)
     if likely == present:
         why = "; ".join(["its p95 demand takes them", *counted.assumptions])
         return AllStay(f"all {present} replicas of {service.name} are needed: {why}")
     against = (spare, *(("at the slow end of its forecast all replicas are needed",) if slow == present else ()))
     staying = _present(replicas, service)
     return replace(
-        _outcome(known, assumptions, against),
+        _outcome(busiest_speed, assumptions, against),
         kept=(
             kept(present_fleet, staying, slow, context),
             kept(present_fleet, staying, likely, context),
@@ -165,7 +167,7 @@ def _moved(
     slow, likely, fast = counts
     fixed = service.min_replicas + service.spare_replicas
     fewest, most = min(fast, max(likely - 1, fixed, 1)), max(slow, likely + 1)
-    old = next(one for one in service.deployments if one.deployment_id == replica.deployment_id)
+    old = next(present for present in service.deployments if present.deployment_id == replica.deployment_id)
     ranks = replica.n_devices or len(old.device_ids)
     placed = place(present_fleet, old, replica.placement, (fewest, likely, most), ranks, context)
     if isinstance(placed, NotPlaced):
@@ -270,22 +272,17 @@ def busiest(service: Service, forecast: ReplicaForecast, context: Context) -> tu
     """
     reasons: dict[int, str] = {}
     for old in busiest_first(service, context):
-        known = forecast(old)
-        if known is None:
-            known = _unchanged(old, service, context.evidence(old.deployment_id), context)
-        if known.load is not None and known.known:
-            return known.load, known
-        if (reason := known.unpriced or known.infeasible) is not None:
+        speed_after = forecast(old)
+        if speed_after is None:
+            speed_after = speed(old, old, objectives(service, context), context, len(service.deployments))
+        if speed_after.load is not None and speed_after.known:
+            return speed_after.load, speed_after
+        if (reason := speed_after.unpriced or speed_after.infeasible) is not None:
             reasons[old.deployment_id] = reason
     last = [
         reasons[deployment.deployment_id] for deployment in service.deployments if deployment.deployment_id in reasons
     ][-1:]
     return last[0] if last else f"nothing was measured of the replicas of {service.name}"
-
-
-def _unchanged(deployment: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:
-    """Return the forecast of a deployment that does not change."""
-    return speed(deployment, deployment, seen, objectives(service, context), context, len(service.deployments))
 
 
 def _scaled_up(present: Fleet, service: Service, count: int, speed: Speed, context: Context) -> Outcome:
@@ -384,9 +381,8 @@ def _supplied(
     slow, likely, fast = (min(count, present) for count in (counted.slow, counted.likely, counted.fast))
     judges = has_objective(objectives(service, context))
     source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
-    by_device = present_fleet.deployments_by_device
     busy = sum(
-        busy_cost(present_fleet, by_device, deployment, deployment.device_ids, context).nano_usd_per_hour
+        busy_cost(present_fleet, deployment, deployment.device_ids, context).nano_usd_per_hour
         for deployment in service.deployments
     )
     freed = round(busy * share * HOURS_PER_MONTH)
@@ -427,10 +423,8 @@ def _forecast(
         (change,) = compare_all([Comparison(deployment, to, new_load, calibration)], context.market)
         if isinstance(change, Abstained):
             raise change
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except (Abstained, ValueError) as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained, ValueError) as reason:
+        return unpriced(reason)
     name = to.model.name
     if isinstance(change, Forecast):
         return Outcome(infeasible=f"{name} would not start: {change.refusal}")

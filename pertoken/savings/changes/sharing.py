@@ -13,7 +13,7 @@ from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.outcome import Outcome, interruptions, not_placed
+from pertoken.savings.outcome import Outcome, interruptions, not_placed, unpriced
 from pertoken.savings.placing import NotPlaced, place
 from pertoken.savings.sizing import objectives, redundancy
 from pertoken.savings.slo import Latencies, Present, Verdict, worst_of
@@ -51,10 +51,12 @@ def measured(deployment: Deployment, context: Context) -> MeasuredDeployment:
     return MeasuredDeployment(deployment, load, arrivals.arrivals, (*load.assumptions, *arrivals.assumptions))
 
 
-def present_latency(known: MeasuredDeployment, context: Context) -> Present:
+def present_latency(measurement: MeasuredDeployment, context: Context) -> Present:
     """Return the present latency of a deployment. Raises Abstained or ValueError."""
-    calibration = calibrated(known.deployment, known.load, context)
-    return context.forecasts.present(known.deployment, known.load, known.arrivals, calibration, context.market)
+    calibration = calibrated(measurement.deployment, measurement.load, context)
+    return context.forecasts.present(
+        measurement.deployment, measurement.load, measurement.arrivals, calibration, context.market
+    )
 
 
 def slowed(present: Present, query: LatencyQuery, factor: float, context: Context) -> Latencies:
@@ -105,10 +107,10 @@ def worst_verdict(
 
 def _unasked(service: Service, latency: Latencies) -> str | None:
     """Return the reason why tokens would come too slowly without an objective that allows it."""
-    before, after = latency.before, latency.after
-    if before is None or after is None or before.tpot_p50_ms is None or after.tpot_p50_ms is None:
+    present, after = latency.before, latency.after
+    if present is None or after is None or present.tpot_p50_ms is None or after.tpot_p50_ms is None:
         return None
-    slower = after.tpot_p50_ms[1] / before.tpot_p50_ms[1]
+    slower = after.tpot_p50_ms[1] / present.tpot_p50_ms[1]
     if slower <= MAX_UNASKED_SLOWDOWN:
         return None
     return f"tokens of {service.name} would come {slower:.1f} times as slowly, and no SLO allows it: set `slo.tpot_ms`"
@@ -140,8 +142,8 @@ def newly_shared(
 
 def _stays(deployment: Deployment, present: Fleet) -> bool:
     """Return whether a deployment runs on no device that it did not run on before."""
-    known = present.deployment_of.get(deployment.deployment_id)
-    previous = known.device_ids if known is not None else ()
+    previous_deployment = present.deployment_of.get(deployment.deployment_id)
+    previous = previous_deployment.device_ids if previous_deployment is not None else ()
     return deployment.device_ids is previous or set(deployment.device_ids) <= set(previous)
 
 
@@ -181,20 +183,20 @@ def sharing_outcome(present: Fleet, deployments: Sequence[Deployment], context: 
             deployment.deployment_id: context.evidence(deployment.deployment_id).busy.p95 for deployment in deployments
         }
         for deployment in deployments:
-            now = present.deployment(deployment.deployment_id)
+            old = present.deployment(deployment.deployment_id)
             others = sum(value for another_id, value in busy.items() if another_id != deployment.deployment_id)
             free = 1 - others
             if free < MIN_FREE_TIME:
                 return Outcome(
                     infeasible=f"the others would be busy {others:.0%} of the time (p95) beside {deployment.name}"
                 )
-            known = measured(now, context)
-            calibration = calibrated(now, known.load, context)
+            measurement = measured(old, context)
+            calibration = calibrated(old, measurement.load, context)
             doubts += [why] if (why := doubt(calibration)) else []
             query = LatencyQuery(
-                replace(deployment, device_ids=now.device_ids), known.load.load, known.arrivals, calibration
+                replace(deployment, device_ids=old.device_ids), measurement.load.load, measurement.arrivals, calibration
             )
-            latency = slowed(present_latency(known, context), query, 1 / free, context)
+            latency = slowed(present_latency(measurement, context), query, 1 / free, context)
             if latency.after is not None and latency.after.refusal is not None:
                 reason = f"{deployment.name} would not hold its demand in the time left: {latency.after.refusal}"
                 return Outcome(infeasible=reason)
@@ -203,15 +205,13 @@ def sharing_outcome(present: Fleet, deployments: Sequence[Deployment], context: 
                 for service in services
                 if deployment.deployment_id in {member.deployment_id for member in service.deployments}
             ]
-            verdict, refusal = worst_verdict(own_services, {now.deployment_id: latency}, context, against)
+            verdict, refusal = worst_verdict(own_services, {old.deployment_id: latency}, context, against)
             if refusal is not None:
                 return Outcome(infeasible=refusal, slo=verdict)
             verdicts.append(verdict)
             free_time[deployment.name] = min(free, free_time.get(deployment.name, 1.0))
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except (Abstained, ValueError) as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained, ValueError) as error:
+        return unpriced(error)
     shares = ", ".join(f"{name} {free:.0%}" for name, free in free_time.items())
     return Outcome(
         slo=worst_of(verdicts),
@@ -262,28 +262,28 @@ def merge_outcome(present: Fleet, merge: Merge, context: Context) -> Outcome:
     if base is None:
         return _on_present_devices(merge, context)
     unmoved = replace(merge.added, device_ids=base.device_ids, placement=base.placement)
-    known = _on_present_devices(replace(merge, added=unmoved), context)
-    if known.infeasible is not None or known.unpriced is not None:
-        return known
+    merged = _on_present_devices(replace(merge, added=unmoved), context)
+    if merged.infeasible is not None or merged.unpriced is not None:
+        return merged
     placed = place(present, base, merge.added.placement, (1, 1, 1), len(base.device_ids), context)
     if isinstance(placed, NotPlaced):
         return not_placed(placed)
     spot = merge.added.placement.purchase == "spot"
     taken_back = interruptions(merge.added.placement, context.evidence(base.deployment_id).peek("load_s"))
-    low, likely, high = (tuple(deployment for deployment in kept if deployment != unmoved) for kept in known.kept)
+    low, likely, high = (tuple(deployment for deployment in kept if deployment != unmoved) for kept in merged.kept)
     return replace(
-        known,
+        merged,
         kept=(low, likely, high),
         new_nano_usd_per_hour=placed.nano_usd_per_hour,
         placed=(placed,),
         to_confirm=placed.to_confirm,
-        provenance=worst([Provenance.LISTED, *filter(None, [known.provenance])]),
+        provenance=worst([Provenance.LISTED, *filter(None, [merged.provenance])]),
         assumptions=(
             *placed.lines(context),
-            *known.assumptions,
+            *merged.assumptions,
             *([taken_back.assumption] if spot and taken_back.assumption else []),
         ),
-        against=(*placed.against, *known.against, *([taken_back.against] if spot else [])),
+        against=(*placed.against, *merged.against, *([taken_back.against] if spot else [])),
     )
 
 
@@ -338,10 +338,8 @@ def _on_present_devices(merge: Merge, context: Context) -> Outcome:
         present_of = {part.deployment.deployment_id: present_latency(part, context) for part in parts}
         latency_of = {key: slowed(present, query, likely, context) for key, present in present_of.items()}
         slow_end = slowed(present_of[base.deployment_id], query, slow, context).after
-    except NotMeasured as missing:
-        return Outcome(unpriced=missing.sentence)
-    except (Abstained, ValueError) as reason:
-        return Outcome(unpriced=str(reason))
+    except (NotMeasured, Abstained, ValueError) as error:
+        return unpriced(error)
     merged_latency = latency_of[base.deployment_id].after
     if merged_latency is not None and merged_latency.refusal is not None:
         return Outcome(infeasible=f"one engine would not hold the demand of all: {merged_latency.refusal}")

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.catalog.invoices import formats
-from pertoken.costs.invoice.read import Invoice, InvoiceLine, read_invoice
+from pertoken.costs.invoice.read import Invoice, InvoiceLine, formats, read_invoice
 from pertoken.costs.invoice.reconcile import (
     Compared,
     ComputedDay,

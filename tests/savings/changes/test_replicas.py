@@ -104,8 +104,6 @@ def test_a_replica_whose_change_is_refused_stands_for_no_other() -> None:
     known = context(FOUR)
 
     def refused(now: Deployment) -> Speed:
-        return replace(
-            speed(now, now, known.evidence(now.deployment_id), Slo(), known), infeasible="it would not start"
-        )
+        return replace(speed(now, now, Slo(), known), infeasible="it would not start")
 
     assert busiest(chat(FOUR), refused, known) == "it would not start"

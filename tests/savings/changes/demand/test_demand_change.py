@@ -58,7 +58,7 @@ def test_one_replica_fewer_serves_what_fewer_are_counted_for(rate: float) -> Non
     seen = low_batch(generated_tok_s=rate, busy_generated_tok_s=1300, running=60, prompt_tok_s=4 * rate, requests_s=3.0)
     given, service = context(FOUR, seen), chat(FOUR)
     one = service.deployments[0]
-    forecast = speed(one, one, given.evidence(one.deployment_id), objectives(service, given), given)
+    forecast = speed(one, one, objectives(service, given), given)
     arrivals, _ = total_arrivals(service, given)
     assert forecast.load is not None
     factors = (0.3, 1.0, 1.5, 2.0, 3.0, 5.0, 60.0)
