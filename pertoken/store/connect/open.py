@@ -16,7 +16,7 @@ from functools import cache
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -59,6 +59,10 @@ from pertoken.store.connect.location import (
 )
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver, set_local
 from pertoken.store.schema import telemetry
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
+    from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
 MAX_VALUE = 2**53
 """Largest value of a row: sums of a thousand rows fit into 64 bits. Memory summed over an hour comes nearest."""
@@ -567,7 +571,7 @@ def savepoint(connection: Connection) -> Iterator[None]:
     nested.commit()
 
 
-def upsert(dialect: str, table: Any) -> Any:
+def upsert(dialect: str, table: Table) -> SqliteInsert | PostgresInsert:
     """Return an INSERT of the dialect of that name, which has `on_conflict_do_update`."""
     if dialect == "sqlite":
         from sqlalchemy.dialects.sqlite import insert as sqlite_insert
