@@ -34,7 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, ProgrammingError
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.util import LRUCache
 
 from pertoken.errors import (
@@ -177,9 +177,9 @@ class Unchanged:
 
     def __init__(self, file: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._file, self._clock_ns = file, clock_ns
-        self._kept: dict[Callable[[], Any], _Kept] = {}
+        self._kept: dict[object, _Kept] = {}
 
-    def get(self, key: Any, read: Callable[[], T]) -> T:
+    def get(self, key: object, read: Callable[[], T]) -> T:
         """Return what was kept under `key`, or else what `read` returns. Raises what `read` raises."""
         stamp = self._stamp()
         kept = self._kept.get(key)
@@ -258,7 +258,7 @@ def _sqlite(location: StoreLocation, group: str, mode: str, *, attached: bool = 
 
 
 @cache
-def _compiling() -> tuple[Dialect, LRUCache[Any, Any]]:
+def _compiling() -> tuple[Dialect, LRUCache[object, object]]:
     """Return the dialect and the compiled statements of all files: to compile one takes longer than to run it, and an
     engine with a dialect of its own compiles all that it is asked."""
     engine = create_engine("sqlite://")
@@ -282,11 +282,11 @@ def _keep(engine: Engine, file: Path) -> None:
         return status.st_dev, status.st_ino
 
     @event.listens_for(engine, "connect")
-    def connected(_: Any, record: Any) -> None:
+    def connected(_: object, record: ConnectionPoolEntry) -> None:
         record.info["file"] = identity()
 
     @event.listens_for(engine, "checkout")
-    def checked_out(_: Any, record: Any, __: Any) -> None:
+    def checked_out(_: object, record: ConnectionPoolEntry, __: object) -> None:
         if record.info.get("file") != identity():
             raise DisconnectionError(f"{file} is another file now")
 
@@ -619,8 +619,8 @@ def _counters(group: str, engine: Engine) -> Iterator[tuple[object, object]]:
     with engine.connect() as connection:
         raw = driver(connection)
         # Counters of two connections cannot be compared: they may be of different files.
-        own = connection.connection.info.setdefault("own", object())
-        yield own, own
+        identity = connection.connection.info.setdefault("identity", object())
+        yield identity, identity
         (commits,) = raw.execute(f"PRAGMA {group}.data_version").fetchone()
         (tables,) = raw.execute(f"PRAGMA {group}.schema_version").fetchone()
         yield commits, tables
