@@ -21,6 +21,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
     HistogramSample,
     HostRow,
+    SampleValue,
     Tick,
 )
 from pertoken.store.schema.shared import stable_id
@@ -253,7 +254,7 @@ def _minute(
     requests, cached = max(1, generated // 400), round(prompt * serving.cached)
     prefill_ms = None if serving.prefill is None else round(busy_ms * serving.prefill)
     plug = {} if serving.plug_w is None else {"plug_mj": round(60_000 * serving.plug_w), "plug_ms": 60_000}
-    samples: list[object] = [replace(host_sample(ts), host_id=host.host_id, **plug)]
+    samples: list[SampleValue] = [replace(host_sample(ts), host_id=host.host_id, **plug)]
     for device in devices:
         used = device.device_id in epoch.device_ids
         samples.append(_device(device, ts, serving if used else None))

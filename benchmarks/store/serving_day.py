@@ -21,6 +21,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
     HostRow,
     HostSample,
+    SampleValue,
     Tick,
 )
 from pertoken.store.schema.shared import stable_id
@@ -159,7 +160,7 @@ class Day:
     def tick(self, values: Values) -> Tick:
         """Return the same, as the agent hands it to the store."""
         ts, span = values.ts, INTERVAL_S * 1000
-        samples: list[object] = [HostSample(HOST, ts, span, span)]
+        samples: list[SampleValue] = [HostSample(HOST, ts, span, span)]
         samples += [
             DeviceSample(self.device_ids[i], ts, span, span, **dict(zip(GAUGES, row, strict=True)))
             for i, row in enumerate(values.devices)

@@ -1,7 +1,6 @@
 """Run by Alembic with the connection and the group of tables that `pertoken.migrations` put into its config."""
 
 import re
-from typing import Any
 
 from alembic import context
 from sqlalchemy import MetaData
@@ -22,7 +21,7 @@ def _tables(metadata: MetaData, sqlite: bool) -> MetaData:
     return unqualified
 
 
-def _ours(name: str | None, kind: str, parents: Any) -> bool:
+def _ours(name: str | None, kind: str, parents: object) -> bool:
     # A fleet's server may hold schemas of other people, and partitions that retention makes and drops.
     if _sqlite:
         return True

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from sqlalchemy import Connection, event
 
@@ -102,7 +101,9 @@ def _run(connection: Connection, statements: Iterable[str]) -> None:
 def _recorded(connection: Connection) -> Iterator[list[str]]:
     statements: list[str] = []
 
-    def record(_: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+    def record(
+        _: object, cursor: object, statement: str, parameters: Mapping[str, object] | None, *rest: object
+    ) -> None:
         reads = statement.split(None, 1)[0].upper() in ("SELECT", "SHOW", "SET")
         if not reads:
             statements.append(_shown(statement, parameters))
@@ -114,7 +115,7 @@ def _recorded(connection: Connection) -> Iterator[list[str]]:
         event.remove(connection.engine, "before_cursor_execute", record)
 
 
-def _shown(statement: str, parameters: Any) -> str:
+def _shown(statement: str, parameters: Mapping[str, object] | None) -> str:
     text_ = statement.strip()
     for name, value in (parameters or {}).items():
         text_ = text_.replace(f"%({name})s", f"'{value}'")

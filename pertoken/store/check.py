@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import func, select
 
@@ -49,9 +48,9 @@ def faults(location: StoreLocation) -> Iterator[str | None]:
             yield str(error)
 
 
-def contents(store: Store) -> dict[str, Any]:
+def contents(store: Store) -> dict[str, object]:
     """Return revisions, time covered, size and rows of each table, by name."""
-    report: dict[str, Any] = {"database": str(store.location)}
+    report: dict[str, object] = {"database": str(store.location)}
     if store.location.url is None:
         report["sqlite"] = sqlite3.sqlite_version
         files = [store.location.file(group) for group in GROUPS if store.location.exists(group)]

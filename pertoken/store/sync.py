@@ -85,7 +85,7 @@ class Local:
             hosts: Sequence[tuple[int, int]] = fetch(connection, _HOSTS)
             if not spool or not hosts:
                 return None
-            ids = {name: _first_column(connection, query) for name, query in _OWNER_IDS.items()}
+            ids = {name: _ids(connection, query) for name, query in _OWNER_IDS.items()}
             owners = {"host_id": tuple(host_id for host_id, _ in hosts), **ids}
             newest_ts = hosts[-1][1]
             ((spool_id, last_seq, acked_batch),) = spool
@@ -189,12 +189,17 @@ def _middle(table: Table) -> str | None:
     return second if second != "ts" and "ts" in table.c else None
 
 
-def _first_column(connection: Connection, query: Query, **values: object) -> tuple[Any, ...]:
-    rows: Sequence[tuple[Any]] = fetch(connection, query, values)
+def _ids(connection: Connection, query: Query) -> tuple[int, ...]:
+    rows: Sequence[tuple[int]] = fetch(connection, query)
+    return tuple(row_id for (row_id,) in rows)
+
+
+def _first_column(connection: Connection, query: Query, **values: object) -> tuple[int | None, ...]:
+    rows: Sequence[tuple[int | None]] = fetch(connection, query, values)
     return tuple(value for (value,) in rows)
 
 
-def _keys(connection: Connection, table: Table, owner: str, owners: Iterable[int]) -> Iterator[dict[str, Any]]:
+def _keys(connection: Connection, table: Table, owner: str, owners: Iterable[int]) -> Iterator[dict[str, int]]:
     """Yield beginnings of a table's key: each owner with each value that stands between it and the time.
 
     They are found by seeking from one to the next: reading all rows of an owner would grow with its history.
@@ -215,8 +220,8 @@ def _oldest(connection: Connection, owners: Mapping[str, Sequence[int]]) -> dict
     for table, owner in (source.tables[0] for source in SOURCES.values() if source.bucket_s):
         query = _first(table, owner)
         starts = [_first_column(connection, query, **key)[0] for key in _keys(connection, table, owner, owners[owner])]
-        if known := [ts for ts in starts if ts is not None]:
-            oldest[table.name] = min(known)
+        if recorded := [ts for ts in starts if ts is not None]:
+            oldest[table.name] = min(recorded)
     return oldest
 
 
@@ -315,7 +320,7 @@ class Standing:
     """Ids at the server, by id here, where they differ."""
 
 
-def enter(connection: psycopg.Connection[Any], state: LocalState) -> Standing:
+def enter(connection: psycopg.Connection, state: LocalState) -> Standing:
     """Claim the hosts of a database, make its cursor if there is none, and return where it stands."""
     import psycopg
 
@@ -327,13 +332,13 @@ def enter(connection: psycopg.Connection[Any], state: LocalState) -> Standing:
         if error.sqlstate in (_UNKNOWN_FUNCTION, _NO_SCHEMA):
             raise OlderServer("its functions for agents are of an older pertoken") from None
         raise
-    known = cursor["shipper_id"], cursor["chain_seq"]
+    shipper_id, chain_seq = cursor["shipper_id"], cursor["chain_seq"]
     return Standing(
         cursor["batch"],
         cursor["seq"],
         cursor["checked_ts"] or None,
-        None if known[0] is None else Shipper(known[0], cursor["boot_id"]),
-        (known[1], cursor["chain"]) if known[1] else None,
+        None if shipper_id is None else Shipper(shipper_id, cursor["boot_id"]),
+        (chain_seq, cursor["chain"]) if chain_seq else None,
         cursor["leased"],
         cursor["now_ts"],
         cursor["ages"],
@@ -346,7 +351,7 @@ class Session:
     """One round at the server: batches one after the other, each whole or not at all."""
 
     def __init__(
-        self, connection: psycopg.Connection[Any], state: LocalState, shipper: Shipper, standing: Standing, batch: int
+        self, connection: psycopg.Connection, state: LocalState, shipper: Shipper, standing: Standing, batch: int
     ) -> None:
         """`batch` is the number of the last batch at the server."""
         self.batch = batch
@@ -373,13 +378,13 @@ class Session:
 
     def _rename(self, ids: list[int]) -> None:
         """Get ids of this host's own for those that another host has."""
-        stored = {alias: own for own, alias in self._aliases.items()}
+        local_ids = {alias: local_id for local_id, alias in self._aliases.items()}
         with self._connection.transaction():
             query = "SELECT fleet.rename(%s, %s::bigint[])"
             renamed = _one(
                 self._connection,
                 query,
-                (self._state.host_ids[-1], [stored.get(local_id, local_id) for local_id in ids]),
+                (self._state.host_ids[-1], [local_ids.get(stored_id, stored_id) for stored_id in ids]),
             )
         self._aliases |= {int(key): value for key, value in renamed.items()}
 
@@ -407,11 +412,14 @@ class Session:
             rows = sorted(rows, key=repr)
         if not self._aliases:
             return rows
-        at = {i for i, column in enumerate(table.columns) if column.name in _IDS}
-        known: dict[Any, int] = dict(self._aliases)
-        if not any(row[i] in known for row in rows for i in at):
+        id_positions = {i for i, column in enumerate(table.columns) if column.name in _IDS}
+        aliases: dict[int | str | None, int] = {local_id: stored_id for local_id, stored_id in self._aliases.items()}
+        if not any(row[i] in aliases for row in rows for i in id_positions):
             return rows
-        return [tuple([known.get(value, value) if i in at else value for i, value in enumerate(row)]) for row in rows]
+        return [
+            tuple([aliases.get(value, value) if i in id_positions else value for i, value in enumerate(row)])
+            for row in rows
+        ]
 
     def owners(self, owners: Sequence[int]) -> list[int]:
         """Return the ids that owners have at the server."""
@@ -424,7 +432,7 @@ class Session:
             self._connection.execute("SET LOCAL statement_timeout = '120s'")
             query = "SELECT * FROM fleet.sums(%s, %s::text[], %s::bigint[], %s, %s, %s)"
             rows = self._connection.execute(query, (table.name, names, self.owners(owners), start, end, span))
-            return {at: (n, int(total)) for at, n, total in rows}
+            return {start_ts: (n, int(total)) for start_ts, n, total in rows}
 
     def note_checked(self, checked_ts: int) -> None:
         """Note that everything from `checked_ts` on was compared once."""
@@ -445,7 +453,7 @@ class Session:
 
 
 def take(
-    connection: psycopg.Connection[Any], state: LocalState, shipper: Shipper, standing: Standing, *, restart: bool
+    connection: psycopg.Connection, state: LocalState, shipper: Shipper, standing: Standing, *, restart: bool
 ) -> Session:
     """Begin to ship as the one shipper of this database; with `restart`, nothing that the server holds is trusted."""
     with connection.transaction():
@@ -464,7 +472,7 @@ class Request:
 
 
 def put(
-    connection: psycopg.Connection[Any], table: Table, rows: Sequence[Row], columns: list[str], *, again: bool = False
+    connection: psycopg.Connection, table: Table, rows: Sequence[Row], columns: list[str], *, again: bool = False
 ) -> None:
     """Store rows of one table, within the caller's transaction; `columns` are the same rows as `_columns` writes them.
 
@@ -500,7 +508,7 @@ def _numbers(table: Table) -> tuple[bool, ...]:
     return tuple(isinstance(column.type, _NUMBERS) for column in table.columns)
 
 
-def _array(values: Sequence[Any], numbers: bool) -> str:
+def _array(values: Sequence[object], numbers: bool) -> str:
     if numbers:
         return "{" + ",".join(map(str, values)).replace("None", "NULL") + "}"
     return "{" + ",".join(["NULL" if value is None else _element(str(value)) for value in values]) + "}"
@@ -510,7 +518,7 @@ def _element(text: str) -> str:
     return '"' + text.replace("\0", "").replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _one(connection: psycopg.Connection[Any], query: str, parameters: Sequence[Any]) -> Any:
+def _one(connection: psycopg.Connection, query: str, parameters: Sequence[object]) -> Any:
     row = connection.execute(query, parameters).fetchone()
     if row is None or row[0] is None:
         raise StoreError("the server does not show this host's row: is its login still enrolled?")
@@ -556,15 +564,15 @@ def differing(local: Local, session: Session, state: LocalState, ages: dict[str,
             continue
         span = HOUR if source.bucket_s == MINUTE else DAY
         owners = state.owners[owner]
-        ours: dict[int, list[Row]] = {}
+        local_rows: dict[int, list[Row]] = {}
         ts = [column.name for column in table.columns].index("ts")
         for row in local.between(table, owner, owners, start, end):
-            ours.setdefault(int(row[ts] or 0) // span * span, []).append(row)
-        theirs = session.sums(table, owners, start, end, span)
-        for at, rows in sorted(ours.items()):
+            local_rows.setdefault(int(row[ts] or 0) // span * span, []).append(row)
+        server_sums = session.sums(table, owners, start, end, span)
+        for span_start, rows in sorted(local_rows.items()):
             local_sum = checksum(session.named(table, rows))
-            if theirs.get(at) != local_sum:
-                yield Stretch(table, owner, at, rows, local_sum, theirs.get(at, (0, 0)))
+            if server_sums.get(span_start) != local_sum:
+                yield Stretch(table, owner, span_start, rows, local_sum, server_sums.get(span_start, (0, 0)))
 
 
 def closed_until(state: LocalState) -> int:

@@ -26,6 +26,7 @@ from pertoken.store.schema.rows import (
     EngineRow,
     EpochRow,
     HistogramSample,
+    SampleValue,
     Tick,
 )
 from pertoken.store.schema.shared import stable_id
@@ -41,7 +42,7 @@ _DEPLOYMENT = DeploymentRow(stable_id("deployment", "c"), _ENGINE.engine_id, HOS
 def tick_at(ts: int, epoch_id: int, start_ts: int, n: int) -> Tick:
     """Return a tick of two devices that serve one model."""
     ids = tuple(card.device_id for card in CARDS)
-    samples: list[object] = [replace(host_sample(ts), load_1e2=n % 1000)]
+    samples: list[SampleValue] = [replace(host_sample(ts), load_1e2=n % 1000)]
     samples += [
         DeviceSample(device_id, ts, 10_000, 10_000, util_1e4=n % 10_000, power_mw=300_000 + n) for device_id in ids
     ]

@@ -157,10 +157,8 @@ def test_exported_rows_with_damaged_bytes_are_read_or_refused(tmp_path: Path) ->
     from pertoken.store.export.files import columns, csv_out, parquet_out
 
     names = columns("event")
-    row = tuple(
-        {"int": 1, "text": "words", "bool": True}[each.kind] if each.required or i % 2 else None
-        for i, each in enumerate(names)
-    )
+    value_by_kind: dict[str, int | str] = {"int": 1, "text": "words", "bool": True}
+    row = tuple(value_by_kind[each.kind] if each.required or i % 2 else None for i, each in enumerate(names))
     file = tmp_path / "event.csv"
     with file.open("w", newline="") as out, csv_out(out, "event") as put:
         put([row] * 5)

@@ -1,6 +1,7 @@
 """Contents of a database, and its faults."""
 
 from pathlib import Path
+from typing import Any
 
 from pertoken.store.check import contents, faults
 from pertoken.store.connect.location import StoreLocation, locate
@@ -23,7 +24,7 @@ def test_contents_are_counted_by_table_in_both_groups(tmp_path: Path) -> None:
     filled(tmp_path, 3)
     set_price(locate(str(tmp_path)), "H100", 1)
     store = open_store(locate(str(tmp_path)))
-    held = contents(store)
+    held: dict[str, Any] = contents(store)
     assert held["telemetry rows"]["host_sample"] == 3 and held["advice rows"]["price"] == 1
     assert held["bytes"] > 0 and held["from"] < held["to"]
     assert faults_in(store.location) == []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import Connection, delete, exists, func, insert, select
 
@@ -23,6 +23,9 @@ from pertoken.store.schema.rows import MAX_EVENTS
 from pertoken.store.schema.shared import stable_id
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.store.write.rollup import ROLLUPS
+
+if TYPE_CHECKING:
+    import psycopg
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _ID = re.compile(r"id:(-?\d{1,19})")
@@ -57,12 +60,12 @@ def _login(connection: Connection, name: str, group: str, new_password: bool) ->
         raise BadInput(
             f"{name!r}: a login's name is a-z, 0-9 and _, begins with a letter and has at most 63 characters"
         )
-    known = catalog(connection, "SELECT 1 FROM pg_roles WHERE rolname = :name", name=name)
-    password = secrets.token_urlsafe(24) if new_password or not known else None
+    existing = catalog(connection, "SELECT 1 FROM pg_roles WHERE rolname = :name", name=name)
+    password = secrets.token_urlsafe(24) if new_password or not existing else None
     if password is not None:
-        driver: Any = connection.connection.driver_connection
+        driver = cast("psycopg.Connection", connection.connection.driver_connection)
         verifier = driver.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
-        commands(connection, f"{'ALTER' if known else 'CREATE'} ROLE {name} LOGIN PASSWORD '{verifier}'")
+        commands(connection, f"{'ALTER' if existing else 'CREATE'} ROLE {name} LOGIN PASSWORD '{verifier}'")
     commands(connection, f"GRANT {group} TO {name}")
     return password
 

@@ -91,17 +91,18 @@ class Server:
         """Return how it is shown: never with a password."""
         return shown(self.url)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, str | None]:
         """For a pipe to a child of ours, password and all: never for a log, an argument or the environment."""
         rest = {name: getattr(self, name) for name in self.__slots__ if name != "url"}
         return {"url": self.url.render_as_string(hide_password=False), **rest}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Server:
+    def from_json(cls, values: Mapping[str, str | None]) -> Server:
         """Return the same again. Raises BadInput for a URL that is none."""
-        return cls(**{**values, "url": server_url(values["url"], "ship.url")})
+        others = {name: value for name, value in values.items() if name != "url"}
+        return cls(server_url(values["url"] or "", "ship.url"), **others)
 
-    def connect(self) -> psycopg.Connection[Any]:
+    def connect(self) -> psycopg.Connection:
         """Return a connection that works behind PgBouncer in transaction mode: nothing of it outlives a transaction.
 
         Raises StoreError, in one line, if there is no way in.
@@ -131,7 +132,7 @@ class Server:
     def _parameters(self) -> dict[str, Any]:
         chosen = {"sslmode": self.tls, "sslrootcert": self.ca_file, "sslcert": self.cert_file, "sslkey": self.key_file}
         url = self.url.update_query_dict({name: value for name, value in chosen.items() if value})
-        parameters: dict[str, Any] = {
+        parameters = {
             "host": url.host or None,
             "port": url.port,
             "user": url.username,

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -34,7 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, ProgrammingError
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.util import LRUCache
 
 from pertoken.errors import (
@@ -59,6 +59,10 @@ from pertoken.store.connect.location import (
 )
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver, set_local
 from pertoken.store.schema import telemetry
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
+    from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
 MAX_VALUE = 2**53
 """Largest value of a row: sums of a thousand rows fit into 64 bits. Memory summed over an hour comes nearest."""
@@ -173,9 +177,9 @@ class Unchanged:
 
     def __init__(self, file: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._file, self._clock_ns = file, clock_ns
-        self._kept: dict[Callable[[], Any], _Kept] = {}
+        self._kept: dict[object, _Kept] = {}
 
-    def get(self, key: Any, read: Callable[[], T]) -> T:
+    def get(self, key: object, read: Callable[[], T]) -> T:
         """Return what was kept under `key`, or else what `read` returns. Raises what `read` raises."""
         stamp = self._stamp()
         kept = self._kept.get(key)
@@ -254,7 +258,7 @@ def _sqlite(location: StoreLocation, group: str, mode: str, *, attached: bool = 
 
 
 @cache
-def _compiling() -> tuple[Dialect, LRUCache[Any, Any]]:
+def _compiling() -> tuple[Dialect, LRUCache[object, object]]:
     """Return the dialect and the compiled statements of all files: to compile one takes longer than to run it, and an
     engine with a dialect of its own compiles all that it is asked."""
     engine = create_engine("sqlite://")
@@ -278,11 +282,11 @@ def _keep(engine: Engine, file: Path) -> None:
         return status.st_dev, status.st_ino
 
     @event.listens_for(engine, "connect")
-    def connected(_: Any, record: Any) -> None:
+    def connected(_: object, record: ConnectionPoolEntry) -> None:
         record.info["file"] = identity()
 
     @event.listens_for(engine, "checkout")
-    def checked_out(_: Any, record: Any, __: Any) -> None:
+    def checked_out(_: object, record: ConnectionPoolEntry, __: object) -> None:
         if record.info.get("file") != identity():
             raise DisconnectionError(f"{file} is another file now")
 
@@ -567,7 +571,7 @@ def savepoint(connection: Connection) -> Iterator[None]:
     nested.commit()
 
 
-def upsert(dialect: str, table: Any) -> Any:
+def upsert(dialect: str, table: Table) -> SqliteInsert | PostgresInsert:
     """Return an INSERT of the dialect of that name, which has `on_conflict_do_update`."""
     if dialect == "sqlite":
         from sqlalchemy.dialects.sqlite import insert as sqlite_insert
@@ -615,8 +619,8 @@ def _counters(group: str, engine: Engine) -> Iterator[tuple[object, object]]:
     with engine.connect() as connection:
         raw = driver(connection)
         # Counters of two connections cannot be compared: they may be of different files.
-        own = connection.connection.info.setdefault("own", object())
-        yield own, own
+        identity = connection.connection.info.setdefault("identity", object())
+        yield identity, identity
         (commits,) = raw.execute(f"PRAGMA {group}.data_version").fetchone()
         (tables,) = raw.execute(f"PRAGMA {group}.schema_version").fetchone()
         yield commits, tables

@@ -17,12 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Executable, Table, text
+from sqlalchemy import Connection, Delete, Insert, Table, Update, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DatabaseError
+
+if TYPE_CHECKING:
+    import psycopg
 
 BUSY_S = 5
 """How long to wait for a lock: writers of advice take turns in milliseconds, and telemetry has only one."""
@@ -173,10 +176,14 @@ def columns(connection: Connection, group: str) -> dict[str, set[str]]:
     return by_table
 
 
-Values = tuple[Any, ...]
+Value = int | str | None
+Values = tuple[Value, ...]
+"""Values of a row as they are stored, in the order of its columns."""
 
 
-def run_many(connection: Connection, statement: Executable, names: tuple[str, ...], rows: Sequence[Values]) -> int:
+def run_many(
+    connection: Connection, statement: Insert | Update | Delete, names: tuple[str, ...], rows: Sequence[Values]
+) -> int:
     """Run a statement for each row, within the transaction; return how many rows were changed (-1: not known).
 
     `names` are the statement's parameters, in the order of a row's values. The statement has to be one that is kept,
@@ -198,7 +205,7 @@ def copy_rows(connection: Connection, table: Table, rows: Iterable[Values]) -> N
     preparer = connection.dialect.identifier_preparer
     columns = ", ".join(preparer.quote(column.name) for column in table.columns)
     statement = f"COPY {preparer.format_table(table)} ({columns}) FROM STDIN"
-    server: Any = connection.connection.driver_connection
+    server = cast("psycopg.Connection", connection.connection.driver_connection)
     try:
         with server.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:
@@ -208,16 +215,18 @@ def copy_rows(connection: Connection, table: Table, rows: Iterable[Values]) -> N
 
 
 @lru_cache(maxsize=128)
-def _compiled(statement: Any, names: tuple[str, ...]) -> tuple[str, Callable[[Values], Values] | None]:
+def _compiled(
+    statement: Insert | Update | Delete, names: tuple[str, ...]
+) -> tuple[str, Callable[[Values], Values] | None]:
     """Return the statement's text, and how a row becomes its parameters (None: as it is)."""
     compiled = statement.compile(dialect=sqlite.dialect())
-    positions, constants = tuple(compiled.positiontup), compiled.params
+    positions, constants = tuple(compiled.positiontup or ()), compiled.params
     if positions == names:
         return str(compiled), None
-    at = {name: i for i, name in enumerate(names)}
+    index_by_name = {name: i for i, name in enumerate(names)}
 
     def arrange(row: Values) -> Values:
-        return tuple([row[at[name]] if name in at else constants[name] for name in positions])
+        return tuple([row[index_by_name[name]] if name in index_by_name else constants[name] for name in positions])
 
     return str(compiled), arrange
 
@@ -233,6 +242,6 @@ def set_local(connection: Connection, **settings: str) -> None:
     commands(connection, "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in settings.items()))
 
 
-def catalog(connection: Connection, query: str, **values: Any) -> Sequence[Any]:
+def catalog(connection: Connection, query: str, **values: object) -> Sequence[Any]:
     """Ask the server's own catalogs and functions; `:name` stands for a value."""
     return connection.execute(text(query), values).all()

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Table, Text
+from sqlalchemy import Column, Table, Text
 
 from pertoken.catalog.market import load_market
 from pertoken.settings.owners import LABEL
@@ -223,7 +222,7 @@ def _catalog_texts() -> Iterator[str]:
             yield from _texts(tomllib.loads(file.read_text(encoding="utf-8")))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -365,7 +364,7 @@ class Anonymizer:
         }
         self._judge_by_column = {column: judge for judge, columns in COLUMNS.items() for column in columns}
 
-    def learn(self, column: str, value: Any) -> None:
+    def learn(self, column: str, value: str) -> None:
         """Learn a name from a value of a column of `NAMES` or of a metric with labels."""
         if column in NAMES:
             self._learn_name(NAMES[column], value)
@@ -374,7 +373,7 @@ class Anonymizer:
                 if label not in _PUBLIC_LABELS:
                     self._learn_name("tenant", name)
 
-    def row(self, table: Table, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def row(self, table: Table, row: tuple[object, ...]) -> tuple[object, ...]:
         """Return the values of a row without names, with other ids."""
         return tuple(
             self._column_value(column_name(column), is_id(column), value)
@@ -391,12 +390,12 @@ class Anonymizer:
             self._scan = _scanner(self.names.names)
         return self._scan.sub(self._part, text)
 
-    def _learn_name(self, kind: str, value: Any) -> None:
+    def _learn_name(self, kind: str, value: str) -> None:
         if not isinstance(value, str) or value in ACTORS or _as_id(value) is not None or _COUNT.fullmatch(value):
             return
         self.names.learn(kind, next((value[len(p) :] for p in _PREFIXES if value.startswith(p)), value))
 
-    def _column_value(self, column: str, identifies: bool, value: Any) -> Any:
+    def _column_value(self, column: str, identifies: bool, value: object) -> object:
         if column in FINGERPRINTS:
             return None
         if isinstance(value, int) and not isinstance(value, bool) and identifies:
@@ -460,7 +459,7 @@ class Anonymizer:
         except (ValueError, RecursionError):
             return self.names.name(text, "text")
 
-    def _json(self, value: Any, judge: Callable[[str], str], key: str = "") -> Any:
+    def _json(self, value: object, judge: Callable[[str], str], key: str = "") -> object:
         if isinstance(value, str):
             return self._json_text(value, judge, key)
         if isinstance(value, dict):
@@ -471,7 +470,7 @@ class Anonymizer:
             return self.names.id(value) if key.endswith(("_id", "_ids")) else self.names.number(value)
         return value
 
-    def _member(self, key: str, value: Any, judge: Callable[[str], str]) -> tuple[str, Any]:
+    def _member(self, key: str, value: object, judge: Callable[[str], str]) -> tuple[str, object]:
         """Return a key and its value; of a fact whose key is unknown nothing is known either."""
         if key in self._vocabulary.fields:
             return key, self._json(value, judge, key)
@@ -507,21 +506,25 @@ class Anonymizer:
             return text if _CLOCK.fullmatch(text) else self.names.learned(text) or self.names.address(text)
         if match.lastgroup == "mark":
             return text if text in _MARKS else "?"
-        before = match.string[max(0, match.start() - 20) : match.start()]
-        return self._value(text) if before.endswith("=") else self._token(text, before)
+        preceding = match.string[max(0, match.start() - 20) : match.start()]
+        return self._value(text) if preceding.endswith("=") else self._token(text, preceding)
 
     def _quoted(self, text: str) -> str:
         end = text[-1] if len(text) > 1 and (text[0] == text[-1] or (text[0], text[-1]) in _QUOTES) else ""
         return text[0] + self._value(text[1 : len(text) - len(end)]) + end
 
-    def _token(self, text: str, before: str) -> str:
+    def _token(self, text: str, preceding: str) -> str:
         for name in (text, text.casefold()):
             if (pseudonym := self.names.learned(name)) is not None:
                 return pseudonym
         vocabulary = self._vocabulary
         if text in vocabulary.words or text in vocabulary.terms or _NUMBER.fullmatch(text) or is_loopback(text):
             return text
-        if text[:1].isupper() and text[:1].lower() + text[1:] in vocabulary.words and _FIRST_IN_SENTENCE.search(before):
+        if (
+            text[:1].isupper()
+            and text[:1].lower() + text[1:] in vocabulary.words
+            and _FIRST_IN_SENTENCE.search(preceding)
+        ):
             return text
         if (number := _as_id(text)) is not None:
             return str(self.names.id(number))
@@ -531,12 +534,12 @@ class Anonymizer:
         return "/".join(self.names.name(part) if part else "" for part in text.split("/"))
 
 
-def column_name(column: Any) -> str:
+def column_name(column: Column[object]) -> str:
     """Return the name of a column with that of its table, as `NAMES` and `COLUMNS` have it."""
     return f"{column.table.name}.{column.name}"
 
 
-def is_id(column: Any) -> bool:
+def is_id(column: Column[object]) -> bool:
     """Return whether a column holds an id, or the id of a process."""
     return not isinstance(column.type, Text) and (column.name.endswith("_id") or column.name == "life")
 

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from types import ModuleType
+from typing import TYPE_CHECKING, TextIO
 
-from sqlalchemy import Boolean, Text, and_, func, select, tuple_
+from sqlalchemy import Boolean, ColumnElement, Text, and_, func, select, tuple_
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.installed import install_command
 from pertoken.printable import acts, short
 from pertoken.store.connect.open import REVISIONS, Store
+from pertoken.store.connect.sqlite import Value, Values
 from pertoken.store.integrity.checksums import CHECKSUMMED
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.writer import Writer
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 SLICE_ROWS = 5000
 TABLES = tuple(sorted(CHECKSUMMED.keys() - {t.outbox.name, t.spool.name}))
@@ -65,15 +70,15 @@ def count(store: Store, table: str, window: Window) -> int:
         return int(connection.execute(query).scalar_one())
 
 
-def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any, ...]]]:
+def slices(store: Store, table: str, window: Window) -> Iterator[list[Values]]:
     """Yield rows of a window in the order of the key, each slice a short read of its own.
 
     Raises StoreError if it cannot be read, BadInput for a window over a table without time.
     """
     source = CHECKSUMMED[table].table
     keys = list(source.primary_key)
-    at = [list(source.columns).index(key) for key in keys]
-    last: tuple[Any, ...] | None = None
+    key_positions = [list(source.columns).index(key) for key in keys]
+    last: Values | None = None
     while True:
         behind = [] if last is None else [tuple_(*keys) > tuple_(*last)]
         query = select(source).where(and_(True, *_inside(table, window), *behind)).order_by(*keys).limit(SLICE_ROWS)
@@ -83,10 +88,10 @@ def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any,
             yield rows
         if len(rows) < SLICE_ROWS:
             return
-        last = tuple(rows[-1][position] for position in at)
+        last = tuple(rows[-1][position] for position in key_positions)
 
 
-def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
+def put(writer: Writer, table: str, rows: Sequence[Values]) -> int:
     """Store rows as they are; those that are there already with the same values stay. Returns how many were new.
 
     Raises StoreError, with none of them stored, if a row is there with other values.
@@ -97,11 +102,11 @@ def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
         raise StoreError(f"{writer.location}: {table}: {error}") from None
 
 
-def _stored(value: Any) -> Any:
+def _stored(value: Value) -> Value:
     return int(value) if isinstance(value, bool) else value
 
 
-def _inside(table: str, window: Window) -> list[Any]:
+def _inside(table: str, window: Window) -> list[ColumnElement[bool]]:
     if window == Window():
         return []
     ts = CHECKSUMMED[table].table.c.get("ts")
@@ -113,7 +118,7 @@ def _inside(table: str, window: Window) -> list[Any]:
 FORMATS = ("parquet", "csv")
 _NULL = "\\N"
 _ESCAPED = "\\E"
-Rows = Sequence[tuple[Any, ...]]
+Rows = Sequence[Values]
 Put = Callable[[Rows], None]
 
 
@@ -195,7 +200,7 @@ def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator
     return table, source.metadata.num_rows, batches()
 
 
-def _batches(file: Path, source: Any) -> Iterator[dict[str, list[Any]]]:
+def _batches(file: Path, source: ParquetFile) -> Iterator[dict[str, list[Value]]]:
     """Yield slices of a Parquet file as lists by column. Raises BadInput where a part of it is broken."""
     pyarrow, _ = _pyarrow()
     try:
@@ -212,7 +217,7 @@ def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
             reader = csv.reader(opened, strict=True)
             names = next(reader, [])
             order = _order(file, names, table_columns)
-            at = [names.index(name) if name else None for name in order]
+            positions = [names.index(name) if name else None for name in order]
             while lines := list(islice(reader, SLICE_ROWS)):
                 rows = []
                 for line in lines:
@@ -221,7 +226,7 @@ def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
                     rows.append(
                         tuple(
                             None if i is None else _value(file, line[i], column)
-                            for i, column in zip(at, table_columns, strict=True)
+                            for i, column in zip(positions, table_columns, strict=True)
                         )
                     )
                 yield rows
@@ -240,7 +245,7 @@ def _order(file: Path, names: Sequence[str], table_columns: Sequence[Column]) ->
     return [column.name if column.name in names else None for column in table_columns]
 
 
-def _text(value: Any) -> Any:
+def _text(value: Value) -> int | str:
     if value is None:
         return _NULL
     if isinstance(value, bool):
@@ -250,7 +255,7 @@ def _text(value: Any) -> Any:
     return f"\\{value}" if isinstance(value, str) and value.startswith("\\") else value
 
 
-def _value(file: Path, text: str, column: Column) -> Any:
+def _value(file: Path, text: str, column: Column) -> Value:
     if text == _NULL:
         return None
     if column.kind == "text":
@@ -263,7 +268,7 @@ def _value(file: Path, text: str, column: Column) -> Any:
         raise BadInput(f"{file}: {short(repr(text))} is not a value of {column.name}") from None
 
 
-def _integer(value: Any) -> int:
+def _integer(value: str | float) -> int:
     """Return a number that has 64 bits and no fraction. Raises ValueError for another value."""
     number = int(value)
     if number != (number if isinstance(value, str) else value) or not -(2**63) <= number < 2**63:
@@ -271,15 +276,13 @@ def _integer(value: Any) -> int:
     return number
 
 
-def _typed(file: Path, value: Any, column: Column) -> Any:
+def _typed(file: Path, value: object, column: Column) -> Value:
     """Return a value of a Parquet column of another type, if it is one of this column."""
     if value is None or (column.kind == "text" and isinstance(value, str)):
         return value
-    try:
-        if column.kind != "text":
-            return _integer(value if isinstance(value, int | float) else None)
-    except (ValueError, TypeError, OverflowError):
-        pass
+    if column.kind != "text" and isinstance(value, int | float):
+        with suppress(ValueError, OverflowError):
+            return _integer(value)
     raise BadInput(f"{file}: {value!r} is not a value of {column.name}")
 
 
@@ -290,7 +293,7 @@ def _unescaped(file: Path, text: str, column: Column) -> str:
         raise BadInput(f"{file}: {text!a} is not a value of {column.name}") from None
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
     try:
         import pyarrow
         import pyarrow.parquet

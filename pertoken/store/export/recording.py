@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from shutil import disk_usage
-from typing import Any
 
 from sqlalchemy import Boolean, Column, Connection, MetaData, Table, Text, or_, select
 
@@ -104,7 +103,7 @@ def check_database(file: Path, group: str, tables: list[Table], max_bytes: int, 
             _check_texts(connection, table)
 
 
-def check_json(text: str, depth: int = MAX_DEPTH) -> Any:
+def check_json(text: str, depth: int = MAX_DEPTH) -> object:
     """Return a JSON value whose numbers are finite and have 64 bits, nested at most so deep. Raises ValueError."""
     value = json.loads(text, parse_constant=_no_number, parse_int=_bounded_int, parse_float=_finite)
     _check_depth(value, depth)
@@ -127,13 +126,15 @@ def _check_objects(connection: sqlite3.Connection, tables: Collection[str]) -> N
 
 def _check_revision(connection: sqlite3.Connection, group: str) -> None:
     rows = connection.execute("SELECT version_num FROM alembic_version").fetchmany(2)
-    known = REVISIONS[group]
+    revisions = REVISIONS[group]
     if len(rows) != 1 or type(rows[0][0]) is not str:
         raise BadRecording("it names no revision of its schema")
     (revision,) = rows[0]
-    if revision != known[-1]:
-        age = "an older" if revision in known else "a newer"
-        raise BadRecording(f"it was recorded by {age} pertoken (schema {revision[:20]!r}; this one reads {known[-1]})")
+    if revision != revisions[-1]:
+        age = "an older" if revision in revisions else "a newer"
+        raise BadRecording(
+            f"it was recorded by {age} pertoken (schema {revision[:20]!r}; this one reads {revisions[-1]})"
+        )
 
 
 def _check_columns(connection: sqlite3.Connection, table: Table) -> None:
@@ -159,7 +160,7 @@ def _check_values(connection: sqlite3.Connection, table: Table, span: tuple[int,
             raise BadRecording(f"{rows} of {table.name}: {column.name} is not {_expected(column)}")
 
 
-def _condition(table: Table, column: Column[Any], span: tuple[int, int]) -> str:
+def _condition(table: Table, column: Column[object], span: tuple[int, int]) -> str:
     name = f'"{column.name}"'
     if isinstance(column.type, Text):
         condition = f"typeof({name}) = 'text'"
@@ -176,7 +177,7 @@ def _condition(table: Table, column: Column[Any], span: tuple[int, int]) -> str:
     return f"{condition} OR {name} IS NULL" if column.nullable else condition
 
 
-def _expected(column: Column[Any]) -> str:
+def _expected(column: Column[object]) -> str:
     if isinstance(column.type, Text):
         return "text"
     return "a time of the recording" if column.name.endswith("ts") else "a number of the expected size"
@@ -199,7 +200,7 @@ def _check_texts(connection: sqlite3.Connection, table: Table) -> None:
                 raise BadRecording(f"a row of {table.name}: {column.name} is no JSON object that can be read")
 
 
-def _check_depth(value: Any, depth: int) -> None:
+def _check_depth(value: object, depth: int) -> None:
     if depth < 0:
         raise ValueError("it is nested too deep")
     members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -399,20 +400,22 @@ def _content(archive: sqlite3.Connection, name: str, max_bytes: int) -> Iterator
 
 
 def _rows(connection: Connection, table: Table, recording: Recording) -> Query:
-    query, of = select(table), table.c
+    query, columns = select(table), table.c
     if table.metadata is not t.metadata:
         return query
     if table is t.event:
-        return query.where(of.last_ts >= recording.start_ts, of.ts <= recording.end_ts)
+        return query.where(columns.last_ts >= recording.start_ts, columns.ts <= recording.end_ts)
     if table is t.epoch:
-        return query.where(or_(of.end_ts.is_(None), of.end_ts > recording.start_ts), of.start_ts < recording.end_ts)
+        return query.where(
+            or_(columns.end_ts.is_(None), columns.end_ts > recording.start_ts), columns.start_ts < recording.end_ts
+        )
     if "ts" not in table.primary_key.columns:
         return query
     start = recording.start_ts // HOUR * HOUR if table.name.endswith("_1h") else recording.start_ts
     return query.where(between(connection.dialect.name, table, start, recording.end_ts + 1))
 
 
-def _chunks(connection: Connection, query: Query) -> Iterator[list[tuple[Any, ...]]]:
+def _chunks(connection: Connection, query: Query) -> Iterator[list[tuple[object, ...]]]:
     result = connection.execute(query)
     while rows := result.fetchmany(CHUNK_ROWS):
         yield [tuple(row) for row in rows]
@@ -435,7 +438,7 @@ def _learn(connection: Connection, group: str, anonymizer: Anonymizer) -> None:
             anonymizer.names.learn_device(device_id, uuid)
 
 
-def _sealed(row: tuple[Any, ...], resealed: Callable[[str], str]) -> tuple[Any, ...]:
+def _sealed(row: tuple[object, ...], resealed: Callable[[str], str]) -> tuple[object, ...]:
     values = dict(zip(a.receipt.columns.keys(), row, strict=True))
-    body = resealed(values["body"])
+    body = resealed(str(values["body"]))
     return tuple({**values, "body": body, "hash": sha256(body.encode()).hexdigest()}.values())

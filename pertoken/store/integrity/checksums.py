@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from zlib import crc32
 
@@ -30,7 +29,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import begun, explained, upsert
-from pertoken.store.connect.sqlite import add_triggers, run_many
+from pertoken.store.connect.sqlite import Value, Values, add_triggers, run_many
 from pertoken.store.query.fast_rows import Query, fetch
 from pertoken.store.schema import telemetry as t
 
@@ -90,7 +89,7 @@ class ChecksummedTable:
         columns = self.table.c
         return select(*columns).where(and_(*(columns[key] == bindparam(key) for key in self.keys)))
 
-    def within(self, start: Any, until: Any) -> ColumnElement[bool]:
+    def within(self, start: int | ColumnElement[int], until: int | ColumnElement[int]) -> ColumnElement[bool]:
         """Return rows with start <= ts < until, found by the key."""
         ts = self.table.c.ts
         return and_(self.table.c[str(self.owner)].in_(self.owners), ts >= start, ts < until)
@@ -98,12 +97,12 @@ class ChecksummedTable:
     def sums(self, rows: Iterable[tuple[Any, ...]], into: defaultdict[int, list[int]]) -> None:
         """Count rows into [rows, sum, sum by owner (not yet modulo PRIME)], by the start of their stretch."""
         span_s, columns = self.span_s, self.columns
-        at = columns.index("ts") if span_s else 0
+        ts_position = columns.index("ts") if span_s else 0
         owner = None if self.owner is None else columns.index(self.owner)
         start, total = None, into[0] if not span_s else []
         for row in rows:
-            if span_s and row[at] // span_s * span_s != start:
-                start = row[at] // span_s * span_s
+            if span_s and row[ts_position] // span_s * span_s != start:
+                start = row[ts_position] // span_s * span_s
                 total = into[start]
             crc = row_crc(row)
             total[0] += 1
@@ -164,7 +163,7 @@ CHECKSUMMED = {
 """Every table of telemetry but the checksums themselves and `batch`, whose rows are chained."""
 
 
-def row_crc(row: tuple[Any, ...]) -> int:
+def row_crc(row: Values) -> int:
     """Return CRC32 of a row's values: int, str or None, in the order of its columns.
 
     They are encoded by `marshal` in its version 2, which never changed and holds no references; NULLs at the end do
@@ -173,9 +172,9 @@ def row_crc(row: tuple[Any, ...]) -> int:
     return crc32(marshal.dumps(row, 2)[5:].rstrip(b"N"))
 
 
-def chained(before: int, seq: int, ts: int, row_count: int, crc_sum: int) -> int:
-    """Return CRC32 of a batch and, through `before`, of every batch before it."""
-    return crc32(marshal.dumps((seq, ts, row_count, crc_sum), 2), before)
+def chained(previous: int, seq: int, ts: int, row_count: int, crc_sum: int) -> int:
+    """Return CRC32 of a batch and, through `previous`, of every batch before it."""
+    return crc32(marshal.dumps((seq, ts, row_count, crc_sum), 2), previous)
 
 
 class Checksums:
@@ -208,9 +207,9 @@ class Checksums:
         added, removed = (_counting(checksummed, sign, self._changes) for sign in (1, -1))
         width = len(checksummed.columns)
 
-        def changed(*rows: Any) -> None:
-            removed(*rows[:width])
-            added(*rows[width:])
+        def changed(*values: Value) -> None:
+            removed(*values[:width])
+            added(*values[width:])
 
         old, new = (", ".join(f"{state}.{column}" for column in checksummed.columns) for state in ("OLD", "NEW"))
         # SQLite calls one function for both rows of an update: each call costs as much as what it counts.
@@ -220,7 +219,7 @@ class Checksums:
         functions = {f"added_{name}": added, f"removed_{name}": removed, f"changed_{name}": changed}
         add_triggers(self._connection, "telemetry", name, functions, triggers)
 
-    def count(self, checksummed: ChecksummedTable, rows: Iterable[tuple[Any, ...]]) -> None:
+    def count(self, checksummed: ChecksummedTable, rows: Iterable[Values]) -> None:
         """Count rows as added, of a table that has no triggers."""
         sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         checksummed.sums(rows, sums)
@@ -229,14 +228,14 @@ class Checksums:
             for i, value in enumerate(values):
                 change[i] += value
 
-    def _save(self, *_: Any) -> None:
+    def _save(self, *_: object) -> None:
         self._saved.append({key: list(change) for key, change in self._changes.items()})
 
-    def _go_back(self, *_: Any) -> None:
+    def _go_back(self, *_: object) -> None:
         self._changes.clear()
         self._changes.update(self._saved.pop())
 
-    def _release(self, *_: Any) -> None:
+    def _release(self, *_: object) -> None:
         self._saved.pop()
 
     def discard(self) -> None:
@@ -278,7 +277,7 @@ class Checksums:
         self.store()
 
 
-def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+def insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
     """Insert rows, given as the values of all columns, and count samples among them."""
     checksummed = CHECKSUMMED[table.name]
     run_many(connection, checksummed.insert, checksummed.columns, rows)
@@ -289,12 +288,12 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
 def _counting(checksummed: ChecksummedTable, sign: int, changes: defaultdict[Key, list[int]]) -> Callable[..., None]:
     """Return a function that counts a row, given by its values, as added (sign 1) or removed (-1)."""
     name, span_s, columns = str(checksummed.table.name), checksummed.span_s, checksummed.columns
-    at = columns.index("ts") if span_s else 0
+    ts_position = columns.index("ts") if span_s else 0
     owner = None if checksummed.owner is None else columns.index(checksummed.owner)
 
     def count(*row: Any) -> None:
         crc = sign * row_crc(row)
-        change = changes[name, row[at] // span_s * span_s if span_s else 0]
+        change = changes[name, row[ts_position] // span_s * span_s if span_s else 0]
         change[0] += sign
         change[1] += crc
         if owner is not None:
@@ -304,7 +303,7 @@ def _counting(checksummed: ChecksummedTable, sign: int, changes: defaultdict[Key
 
 
 @cache
-def _add_to_checksum() -> Any:
+def _add_to_checksum() -> Insert:
     statement = upsert("sqlite", t.seal)
     seal, more = t.seal.c, statement.excluded
     return statement.on_conflict_do_update(
@@ -343,9 +342,7 @@ class HighWaterMark:
     def __enter__(self) -> HighWaterMark:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def write(self, last: Acknowledged) -> None:
@@ -463,8 +460,8 @@ class Batches:
                     last_ts = done.ts if ts is None else ts
                     counted = samples.pop(last_ts // HOUR * HOUR, (0, 0))
                     batches = []
-                    for at, (n, crc_sum) in (*sorted(samples.items()), (last_ts, counted)):
-                        done = Acknowledged(done.seq + 1, at)
+                    for batch_ts, (n, crc_sum) in (*sorted(samples.items()), (last_ts, counted)):
+                        done = Acknowledged(done.seq + 1, batch_ts)
                         chain = chained(chain, done.seq, done.ts, n, crc_sum)
                         batches.append((done.seq, done.ts, n, crc_sum, chain))
                     run_many(self._connection, _INSERT, _COLUMNS, batches)

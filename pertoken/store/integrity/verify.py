@@ -127,38 +127,38 @@ class _Pass:
 
     def _batches(self, high_water_mark: Acknowledged | None) -> Iterator[Fault | None]:
         name = t.batch.name
-        before: tuple[int, ...] | None = None
+        previous: tuple[int, ...] | None = None
         while True:
-            batches = self._ask(_BATCHES_AFTER, seq=before[0] if before else -1)
+            batches = self._ask(_BATCHES_AFTER, seq=previous[0] if previous else -1)
             for row in batches:
                 seq, ts, row_count, crc_sum, chain = row
-                if before is not None and seq != before[0] + 1:
+                if previous is not None and seq != previous[0] + 1:
                     if (seq,) != self._ask(_FIRST_SEQ)[0]:  # else deleted while we read
-                        missing = f"batches {before[0] + 1} to {seq - 1} are missing"
-                        yield Fault(name, missing, None, before[1], ts)
-                    if seq <= before[0]:
+                        missing = f"batches {previous[0] + 1} to {seq - 1} are missing"
+                        yield Fault(name, missing, None, previous[1], ts)
+                    if seq <= previous[0]:
                         return
-                elif before is not None and chain != chained(before[4], seq, ts, row_count, crc_sum):
-                    yield Fault(name, f"batch {seq} is not as it was stored", None, before[1], ts)
-                before = row
+                elif previous is not None and chain != chained(previous[4], seq, ts, row_count, crc_sum):
+                    yield Fault(name, f"batch {seq} is not as it was stored", None, previous[1], ts)
+                previous = row
             if len(batches) < STEP_ROWS:
                 break
             yield None
-        last = Acknowledged(*before[:2]) if before is not None else Acknowledged(0, 0)
-        if high_water_mark is None and before is not None:
+        last = Acknowledged(*previous[:2]) if previous is not None else Acknowledged(0, 0)
+        if high_water_mark is None and previous is not None:
             yield Fault("telemetry.witness", MISSING)
         if high_water_mark is not None and high_water_mark.seq > last.seq:
             missing = f"batches {last.seq + 1} to {high_water_mark.seq} were acknowledged and are missing"
             yield Fault(name, missing, None, last.ts or high_water_mark.ts, high_water_mark.ts)
 
     def _checksums(self) -> Iterator[Fault | None]:
-        """Yield checksums are of tables and stretches that there are, in order."""
-        before = ("", 0)
+        """Check that checksums are of tables and stretches that there are, in order."""
+        previous = ("", 0)
         for name, ts in self._ask(_SEALS):
             checksummed = CHECKSUMMED.get(name)
-            if checksummed is None or (name, ts) <= before or (ts % checksummed.span_s if checksummed.span_s else ts):
+            if checksummed is None or (name, ts) <= previous or (ts % checksummed.span_s if checksummed.span_s else ts):
                 yield Fault(t.seal.name, f"one of {name!r} at {format_utc(ts)} is of nothing")
-            before = name, ts
+            previous = name, ts
         yield None
 
     def _rows(self, checksummed: ChecksummedTable) -> Iterator[Fault | None]:
@@ -167,7 +167,7 @@ class _Pass:
         positions = [checksummed.columns.index(key) for key in keys]
         first, after = _pages_of(checksummed)
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        last: tuple[Any, ...] | None = None
+        last: tuple[object, ...] | None = None
         while True:
             rows = self._ask(first) if last is None else self._ask(after, **dict(zip(keys, last, strict=True)))
             for row in rows:
@@ -326,9 +326,9 @@ def quarantine_database(location: StoreLocation, now_ts: int) -> Path:
     moves = [(Path(f"{database}{end}"), Path(f"{quarantined}{end}")) for end in ("-wal", "-shm")]
     moves += [(high_water_mark_file(database), high_water_mark_file(quarantined)), (database, quarantined)]
     try:
-        for before, after in moves:
-            if before.exists():
-                before.rename(after)
+        for source, target in moves:
+            if source.exists():
+                source.rename(target)
     except OSError as error:
         raise StoreError(f"{location}: its damaged telemetry cannot be quarantined: {error.strerror}") from None
     return quarantined

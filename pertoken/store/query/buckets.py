@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
+    Label,
     Text,
     bindparam,
     case,
@@ -30,7 +32,7 @@ from pertoken.store.query.fast_rows import Query, Row, fetch, named_tuples
 from pertoken.store.query.rollups import RollupRow, Segment, Segments, between, column, scaled, whole
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import GATEWAY
-from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, busy_provenance, busy_sum
+from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, Columns, busy_provenance, busy_sum
 
 ROLLUPS = {
     "device": t.device_rollup,
@@ -59,9 +61,9 @@ def shape_of(segments: Segments) -> Shape:
     return tuple((segment.seconds, segment.part is not None) for segment in segments)
 
 
-def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Any:
+def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Columns:
     """Return columns of the buckets of segments of this shape, which are bound by `bounds`."""
-    return union_all(*parts(dialect, rollup, shape, names)).subquery()
+    return union_all(*parts(dialect, rollup, shape, names)).subquery().c
 
 
 def parts(
@@ -69,14 +71,14 @@ def parts(
     rollup: str,
     shape: Shape,
     names: Sequence[str],
-    unknown: Any | None = None,
+    unknown: ColumnElement[int] | None = None,
     owners: Query | None = None,
 ) -> list[Query]:
     """Return a statement for each segment: columns of its buckets, bound by `bounds`, with `unknown` for NULL.
 
     `owners` selects the ids of whose buckets they are; None: of all.
     """
-    statements = []
+    statements: list[Query] = []
     for n, (seconds, is_part) in enumerate(shape):
         table = ROLLUPS[rollup][seconds]
         inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"), owners)
@@ -97,7 +99,7 @@ def parts(
     return statements
 
 
-def _bind(name: str) -> Any:
+def _bind(name: str) -> ColumnElement[int]:
     return bindparam(name, type_=BigInteger)
 
 
@@ -124,20 +126,20 @@ def _sums(dialect: str, rollup: str, shape: Shape) -> Query:
     table = ROLLUPS[rollup][MINUTE]
     keys = [column.name for column in table.primary_key if column.name != "ts"]
     values = [column.name for column in table.columns if column.name not in (*keys, "ts", *_NEVER_SHOWN)]
-    rows = _rows(dialect, rollup, shape, (*keys, *values)).c
+    rows = _rows(dialect, rollup, shape, (*keys, *values))
     return select(*(rows[key] for key in keys), *(_total(rows, name).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
     )
 
 
-def _total(rows: Any, name: str) -> Any:
+def _total(rows: Columns, name: str) -> ColumnElement[int]:
     """Return the sum of a column; of a provenance the worst."""
     if name == "busy_ms":
         return whole(busy_sum(rows))
     return func.max(rows[name]) if name.endswith("provenance") else _sum(rows[name])
 
 
-def _sum(column: Any) -> Any:
+def _sum(column: ColumnElement[int]) -> ColumnElement[int]:
     return whole(func.sum(column))
 
 
@@ -176,7 +178,7 @@ def shared_time(connection: Connection, segments: Segments) -> Sequence[tuple[in
 
 @cache
 def _shared(dialect: str, shape: Shape) -> Query:
-    rows = _rows(dialect, "share", shape, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
+    rows = _rows(dialect, "share", shape, ("device_id", "epoch_id", "held_ns", "busy_ns"))
     keys = rows.device_id, rows.epoch_id
     return select(*keys, _sum(rows.held_ns), _sum(rows.busy_ns)).group_by(*keys)
 
@@ -188,7 +190,7 @@ def device_time(connection: Connection, segments: Segments) -> Sequence[tuple[in
 
 @cache
 def _durations(dialect: str, shape: Shape) -> Query:
-    rows = _rows(dialect, "device", shape, ("device_id", "duration_ms", "observed_ms")).c
+    rows = _rows(dialect, "device", shape, ("device_id", "duration_ms", "observed_ms"))
     return select(rows.device_id, _sum(rows.duration_ms), _sum(rows.observed_ms)).group_by(rows.device_id)
 
 
@@ -202,7 +204,7 @@ def tokens(connection: Connection, segments: Segments) -> Sequence[tuple[int, in
 
 @cache
 def _tokens(dialect: str, shape: Shape) -> Query:
-    rows = _rows(dialect, "deployment", shape, ("epoch_id", "prompt_tokens", "generated_tokens", "requests_finished")).c
+    rows = _rows(dialect, "deployment", shape, ("epoch_id", "prompt_tokens", "generated_tokens", "requests_finished"))
     generated, requests = _sum(rows.generated_tokens), _sum(rows.requests_finished)
     both = _sum(rows.prompt_tokens) + generated
     columns = both.label("tokens"), generated.label("generated"), requests.label("requests")
@@ -223,14 +225,15 @@ def generated_by_slice(connection: Connection, start: int, end: int, slice_s: in
 def _slices(dialect: str, seconds: int) -> Query:
     table = t.deployment_rollup[seconds]
     start, end, slice_s = (bindparam(name, type_=BigInteger) for name in ("start", "end", "slice_s"))
-    of = table.c
-    sums = func.sum(of.generated_tokens).label("tokens"), func.sum(of.duration_ms).label("ms")
-    newest = func.max(case((of.generated_tokens > literal_column("0"), of.ts), else_=literal_column("0")))
-    slices = select(of.epoch_id, (of.ts - of.ts % slice_s).label("slice_ts"), *sums, newest.label("token_ts"))
-    slices = slices.where(between(dialect, table, start, end)).group_by(of.epoch_id, "slice_ts")
-    known = slices.having(func.count(of.generated_tokens) > literal_column("0")).subquery().c
-    packed = _packed(dialect, known.slice_ts, known.tokens, known.ms, known.token_ts)
-    return select(known.epoch_id, packed).group_by(known.epoch_id)
+    served = table.c
+    sums = func.sum(served.generated_tokens).label("tokens"), func.sum(served.duration_ms).label("ms")
+    zero: ColumnElement[int] = literal_column("0")
+    newest = func.max(case((served.generated_tokens > zero, served.ts), else_=zero)).label("token_ts")
+    slices = select(served.epoch_id, (served.ts - served.ts % slice_s).label("slice_ts"), *sums, newest)
+    slices = slices.where(between(dialect, table, start, end)).group_by(served.epoch_id, "slice_ts")
+    counted = slices.having(func.count(served.generated_tokens) > zero).subquery().c
+    packed = _packed(dialect, counted.slice_ts, counted.tokens, counted.ms, counted.token_ts)
+    return select(counted.epoch_id, packed).group_by(counted.epoch_id)
 
 
 def histograms(
@@ -244,23 +247,23 @@ def histograms(
 @cache
 def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> Query:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
-    rows = _rows(dialect, "histogram", shape, (*keys, "count")).c
+    rows = _rows(dialect, "histogram", shape, (*keys, "count"))
     summed = select(*(rows[key] for key in keys), func.sum(rows["count"]).label("total")).group_by(
         *(rows[key] for key in keys)
     )
     if metrics is not None:
         summed = summed.where(or_(*(rows.metric == metric for metric in metrics)))
-    of = summed.subquery().c
-    owner = of.epoch_id, of.metric, of.bucket_set_id
-    packed = select(*owner, _packed(dialect, of.bucket, of.total).label("counts")).group_by(*owner).subquery().c
-    return select(packed.epoch_id, packed.metric, t.histogram_set.c.upper_bounds, packed.counts).join(
+    counts = summed.subquery().c
+    owner = counts.epoch_id, counts.metric, counts.bucket_set_id
+    packed = select(*owner, _packed(dialect, counts.bucket, counts.total).label("packed")).group_by(*owner).subquery().c
+    return select(packed.epoch_id, packed.metric, t.histogram_set.c.upper_bounds, packed.packed).join(
         t.histogram_set, t.histogram_set.c.bucket_set_id == packed.bucket_set_id
     )
 
 
-def _packed(dialect: str, *columns: Any) -> Any:
+def _packed(dialect: str, *columns: ColumnElement[int]) -> ColumnElement[str]:
     """Return numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `unpacked`."""
-    row: Any = cast(columns[0], Text)
+    row: ColumnElement[str] = cast(columns[0], Text)
     for number in columns[1:]:
         row += literal_column("' '", Text) + cast(number, Text)
     return func.group_concat(row) if dialect == "sqlite" else func.string_agg(row, literal_column("','"))
@@ -334,9 +337,9 @@ class Gateway(NamedTuple):
 def gateways(connection: Connection) -> list[Gateway]:
     """Return (engine_id, host_id, base_url, kind, life) of every gateway, once for each host and address it is read
     at."""
-    of = t.engine.c
-    query = select(of.engine_id, of.host_id, of.base_url, of.kind, of.life)
-    return named_tuples(connection, query.where(of.found_by == GATEWAY), Gateway)
+    engine = t.engine.c
+    query = select(engine.engine_id, engine.host_id, engine.base_url, engine.kind, engine.life)
+    return named_tuples(connection, query.where(engine.found_by == GATEWAY), Gateway)
 
 
 class TenantCounter(NamedTuple):
@@ -351,10 +354,10 @@ class TenantCounter(NamedTuple):
 def tenant_counters(connection: Connection, segment: Segment) -> list[TenantCounter]:
     """Return (engine_id, ts, metric, delta) of the buckets of a segment in which a gateway counted tokens of
     tenants."""
-    of, own = t.engine_counter_rollup[segment.seconds].c, _EPOCHS.c
-    query = select(own.engine_id, of.ts, of.metric, func.sum(of.delta).label("delta"))
-    query = query.where(of.epoch_id == own.epoch_id, of.ts >= segment.start, of.ts < segment.end)
-    return named_tuples(connection, query.group_by(own.engine_id, of.ts, of.metric), TenantCounter)
+    counters, epochs = t.engine_counter_rollup[segment.seconds].c, _EPOCHS.c
+    query = select(epochs.engine_id, counters.ts, counters.metric, func.sum(counters.delta).label("delta"))
+    query = query.where(counters.epoch_id == epochs.epoch_id, counters.ts >= segment.start, counters.ts < segment.end)
+    return named_tuples(connection, query.group_by(epochs.engine_id, counters.ts, counters.metric), TenantCounter)
 
 
 class PlugWeek(NamedTuple):
@@ -379,7 +382,7 @@ def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> lis
     return named_tuples(connection, query, PlugWeek)
 
 
-def _week(ts: Any) -> Any:
+def _week(ts: ColumnElement[int]) -> Label[int]:
     return ((ts - MONDAY_S) // WEEK_S * WEEK_S + MONDAY_S).label("week")
 
 
@@ -388,8 +391,8 @@ NULL = -(2**62)
 SEPARATOR = ","
 MAX_LENGTH = 64
 """Buckets of an owner in one answer: of 1,000 devices some 20 MB of text."""
-_NULL: Any = literal_column(str(NULL), BigInteger)
-_ONE: Any = literal_column("1")
+_NULL: ColumnElement[int] = literal_column(str(NULL), BigInteger)
+_ONE: ColumnElement[int] = literal_column("1")
 Chunks = Iterator[Sequence[str]]
 """Some rows at a time: one text per column."""
 
@@ -513,7 +516,7 @@ def _known(rows: Sequence[tuple[str | None, ...]]) -> Iterator[Sequence[str]]:
 @lru_cache(maxsize=64)
 def _buckets(
     dialect: str, rollup: str, shape: Shape, names: tuple[str, ...], owners: tuple[int, ...] | None = None
-) -> Any:
+) -> Query:
     key = {"device": t.device.c.device_id, "deployment": t.epoch.c.epoch_id, "host": t.host.c.host_id}.get(rollup)
     few = None if owners is None or key is None else select(key).where(key.in_(map(_number, owners)))
     (rows,) = parts(dialect, rollup, shape, names, unknown=_NULL, owners=few)
@@ -521,7 +524,7 @@ def _buckets(
 
 
 @cache
-def _hours_of_several(dialect: str, names: tuple[str, ...]) -> Any:
+def _hours_of_several(dialect: str, names: tuple[str, ...]) -> Query:
     (rows,) = parts(dialect, "deployment", ((HOUR, False),), names, unknown=_NULL)
     since, epoch = bindparam("since", type_=BigInteger), t.epoch.c
     served = or_(epoch.end_ts.is_(None), epoch.end_ts > since)
@@ -534,28 +537,28 @@ _EPOCHS_OF_ONE = select(t.epoch.c.epoch_id).where(t.epoch.c.deployment_id == bin
 
 
 @cache
-def _buckets_of_one(dialect: str, seconds: int, names: tuple[str, ...]) -> Any:
+def _buckets_of_one(dialect: str, seconds: int, names: tuple[str, ...]) -> Query:
     (rows,) = parts(dialect, "deployment", ((seconds, False),), names, unknown=_NULL, owners=_EPOCHS_OF_ONE)
     return _joined(dialect, rows)
 
 
 @cache
-def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
+def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Query:
     """Return ticks added up as roll-ups do. A tick is named by its end: a bucket holds those of (start, start +
     length]."""
-    of, length = t.deployment_sample.c, bindparam("length", type_=BigInteger)
+    ticks, length = t.deployment_sample.c, bindparam("length", type_=BigInteger)
     start, end = (bindparam(name, type_=BigInteger) for name in ("start0", "end0"))
-    bucket: Any = (of.ts - _ONE) // length * length
-    made: dict[str, Any] = {
-        "epoch_id": of.epoch_id,
+    bucket: ColumnElement[int] = (ticks.ts - _ONE) // length * length
+    made: dict[str, ColumnElement[int]] = {
+        "epoch_id": ticks.epoch_id,
         "ts": bucket,
-        "busy_ms": whole(busy_sum(of)),
-        "busy_provenance": func.max(busy_provenance(of)),
+        "busy_ms": whole(busy_sum(ticks)),
+        "busy_provenance": func.max(busy_provenance(ticks)),
     }
-    summed = {name: whole(func.sum(of[name])) for name in names if name not in made}
+    summed = {name: whole(func.sum(ticks[name])) for name in names if name not in made}
     columns = (func.coalesce(cast({**summed, **made}[name], BigInteger), _NULL).label(name) for name in names)
-    rows: Any = select(*columns).where(of.epoch_id.in_(_EPOCHS_OF_ONE), of.ts > start, of.ts <= end)
-    return _joined(dialect, rows.group_by(of.epoch_id, bucket))
+    rows: Query = select(*columns).where(ticks.epoch_id.in_(_EPOCHS_OF_ONE), ticks.ts > start, ticks.ts <= end)
+    return _joined(dialect, rows.group_by(ticks.epoch_id, bucket))
 
 
 @cache
@@ -600,14 +603,16 @@ def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...], set
     return select(rows.epoch_id, *(_as_text(dialect, value) for value in (key, rows["count"]))).group_by(rows.epoch_id)
 
 
-def _position(value: Any, known: Sequence[str] | Sequence[int]) -> Any:
-    """Return the position of a column's value among known ones; their number for another value."""
+def _position(
+    value: ColumnElement[int] | ColumnElement[str], keys: Sequence[str] | Sequence[int]
+) -> ColumnElement[int]:
+    """Return the position of a column's value among keys; their number for another value."""
     # Of the form `CASE value WHEN ...`, with which SQLite looks the value up once: a tenth of a histogram's time.
-    positions = {other: _number(n) for n, other in enumerate(known)}
-    return case(positions, value=value, else_=_number(len(known))) if positions else _number(0)
+    positions = {key: _number(n) for n, key in enumerate(keys)}
+    return case(positions, value=value, else_=_number(len(keys))) if positions else _number(0)
 
 
-def _number(value: int) -> Any:
+def _number(value: int) -> ColumnElement[int]:
     return literal_column(str(value), BigInteger)
 
 
@@ -616,7 +621,7 @@ def _joined(dialect: str, rows: Query) -> Query:
     return select(*(_as_text(dialect, column).label(column.name) for column in rows.subquery().c))
 
 
-def _as_text(dialect: str, values: Any) -> Any:
+def _as_text(dialect: str, values: ColumnElement[int]) -> ColumnElement[str]:
     if dialect == "sqlite":  # which joins numbers as they are, by commas
         return func.group_concat(values)
     return func.string_agg(cast(values, Text), literal_column(f"'{SEPARATOR}'"))

@@ -6,17 +6,20 @@ A screen's statements are built once and bound again: building takes longer than
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
+    Label,
+    ScalarSelect,
     Table,
     and_,
     bindparam,
@@ -30,7 +33,7 @@ from sqlalchemy import (
 from pertoken.printable import short
 from pertoken.store.connect.open import left_out
 from pertoken.store.connect.sqlite import driver
-from pertoken.store.query.fast_rows import Query, Row, fetch
+from pertoken.store.query.fast_rows import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.domains import DOMAINS, Domain
 from pertoken.store.schema.fleet import row_fault
@@ -54,14 +57,14 @@ _AS_OF = bindparam("as_of", type_=BigInteger)
 
 def _newest(
     dialect: str, seen: Table, samples: Table, owner: str, owners: Table | None = None, *, dated: bool = False
-) -> Any:
+) -> Label[int]:
     """`newest_ts` of each owner; where its ticks are deleted or elsewhere, when it was last noted as there.
 
     Rows later than that note are of a clock that was set back since: they are not the newest. `dated`: as of `_AS_OF`.
     """
     owners = seen if owners is None else owners
     ticks = select(func.max(samples.c.ts)).where(samples.c[owner] == owners.c[owner])
-    newest: Any = seen.c.last_ts
+    newest: ColumnElement[int] = seen.c.last_ts
     if not _by_notes(dialect):
         # Ticks that a wrong clock filed in the future are passed over once it is right again: the note is then behind
         # them.
@@ -78,7 +81,7 @@ def _newest(
 _ROLLUPS = {"host_sample": t.host_rollup, "device_sample": t.device_rollup, "deployment_sample": t.deployment_rollup}
 
 
-def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> list[Any]:
+def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> list[ScalarSelect[int]]:
     """Return the end of the last minute and of the last hour of an owner that began before `_AS_OF`.
 
     An hour that goes on after `_AS_OF` ends there.
@@ -86,8 +89,8 @@ def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> li
     minute, hour = rollups[MINUTE].c, rollups[HOUR].c
     end_of_hour = case((hour.ts > _AS_OF - HOUR, _AS_OF), else_=hour.ts + HOUR)
     return [
-        select(func.max(end)).where(of[owner] == owners.c[owner], of.ts < _AS_OF).scalar_subquery()
-        for of, end in ((minute, minute.ts + MINUTE), (hour, end_of_hour))
+        select(func.max(end)).where(buckets[owner] == owners.c[owner], buckets.ts < _AS_OF).scalar_subquery()
+        for buckets, end in ((minute, minute.ts + MINUTE), (hour, end_of_hour))
     ]
 
 
@@ -156,15 +159,15 @@ def devices(connection: Connection, start: int, as_of: int | None = None) -> Seq
 
 @cache
 def _devices(dated: bool) -> Query:
-    device, of = t.device.c, t.host.c
+    device, host = t.device.c, t.host.c
     query = (
         select(
             *(device.device_id, device.host_id, device.kind, device.uuid, device.vendor, device.name, device.slot),
             *(device.memory_bytes, device.parent_id, device.part_1e6, device.power_source, device.first_ts),
             *(device.power_limit_mw, device.links),
-            of.name.label("host_name"),
+            host.name.label("host_name"),
         )
-        .join(t.host, of.host_id == device.host_id)
+        .join(t.host, host.host_id == device.host_id)
         .where(device.last_ts >= _START)
     )
     return query.where(device.first_ts < _AS_OF) if dated else query
@@ -218,11 +221,11 @@ def epochs(connection: Connection, start: int, as_of: int | None = None) -> Sequ
 
 @cache
 def _epochs(dialect: str, dated: bool) -> Query:
-    of = t.epoch.c
-    end_ts = case((of.end_ts < _AS_OF, of.end_ts)).label("end_ts") if dated else of.end_ts
+    epoch = t.epoch.c
+    end_ts = case((epoch.end_ts < _AS_OF, epoch.end_ts)).label("end_ts") if dated else epoch.end_ts
     query = (
         select(
-            *(end_ts if column is of.end_ts else column for column in of),
+            *(end_ts if column is epoch.end_ts else column for column in epoch),
             t.deployment.c.served_model,
             t.deployment.c.model_path,
             t.deployment.c.model_facts,
@@ -241,7 +244,7 @@ def _epochs(dialect: str, dated: bool) -> Query:
         .where(t.engine.c.found_by != literal_column(f"'{GATEWAY}'"))
         .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts)
     )
-    return query.where(of.start_ts < _AS_OF) if dated else query
+    return query.where(epoch.start_ts < _AS_OF) if dated else query
 
 
 def epoch_devices(connection: Connection, start: int) -> Sequence[tuple[int, int]]:
@@ -288,14 +291,14 @@ def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Se
 
 @cache
 def _agents(dated: bool) -> Query:
-    tick, of = t.agent_sample.alias().c, t.agent_sample.c
+    tick, sample = t.agent_sample.alias().c, t.agent_sample.c
     newest = select(func.max(tick.ts)).where(tick.host_id == t.host.c.host_id, tick.ts <= t.host.c.last_ts + LAG_S)
     newest = newest.where(tick.ts <= _AS_OF) if dated else newest
     # From the hosts, left to right: the other way round SQLite would go through all ticks.
     return (
         select(t.agent_sample)
         .select_from(t.host)
-        .outerjoin(t.agent_sample, and_(of.host_id == t.host.c.host_id, of.ts == newest.scalar_subquery()))
+        .outerjoin(t.agent_sample, and_(sample.host_id == t.host.c.host_id, sample.ts == newest.scalar_subquery()))
     )
 
 
@@ -354,18 +357,18 @@ def missing(connection: Connection, as_of: int | None = None) -> Sequence[Unread
 
 @cache
 def _missing(dated: bool) -> Query:
-    of = t.capability.c
-    query = select(t.capability).where(of.status != "ok").order_by(of.owner_id, of.metric)
-    return query.where(of.since_ts <= _AS_OF) if dated else query
+    capability = t.capability.c
+    query = select(t.capability).where(capability.status != "ok").order_by(capability.owner_id, capability.metric)
+    return query.where(capability.since_ts <= _AS_OF) if dated else query
 
 
 def owners_known_since(connection: Connection) -> dict[int, int]:
     """Return since when the holders of a device are known again, by device id, where they once were unknown."""
     capability = t.capability.c
-    known = select(capability.owner_id, capability.since_ts).where(
+    readable = select(capability.owner_id, capability.since_ts).where(
         capability.metric == "processes", capability.status == "ok"
     )
-    return {row.owner_id: row.since_ts for row in connection.execute(known)}
+    return {row.owner_id: row.since_ts for row in connection.execute(readable)}
 
 
 class StoredEvent(NamedTuple):
@@ -391,21 +394,22 @@ def events(connection: Connection, since: int, as_of: int | None = None) -> Sequ
 
 @cache
 def _events(dated: bool) -> Query:
-    of = t.event.c
-    last_ts: Any = of.last_ts
-    count: Any = of.count
+    event = t.event.c
+    columns: dict[str, ColumnElement[int]] = {"last_ts": event.last_ts, "count": event.count}
     if dated:
-        again = of.last_ts > _AS_OF
-        last_ts, count = (case((again, one), else_=value) for one, value in ((of.ts, last_ts), (1, count)))
-    columns = {"last_ts": last_ts, "count": count}
+        again = event.last_ts > _AS_OF
+        columns = {
+            "last_ts": case((again, event.ts), else_=event.last_ts).label("last_ts"),
+            "count": case((again, 1), else_=event.count).label("count"),
+        }
     query = (
-        select(*(columns[column.name].label(column.name) if column.name in columns else column for column in of))
-        .join(t.host, t.host.c.host_id == of.host_id)
-        .where(last_ts >= _START, of.last_ts <= t.host.c.last_ts + LAG_S)
-        .order_by(last_ts.desc())
+        select(*(columns.get(column.name, column) for column in event))
+        .join(t.host, t.host.c.host_id == event.host_id)
+        .where(columns["last_ts"] >= _START, event.last_ts <= t.host.c.last_ts + LAG_S)
+        .order_by(columns["last_ts"].desc())
         .limit(50)
     )
-    return query.where(of.ts <= _AS_OF) if dated else query
+    return query.where(event.ts <= _AS_OF) if dated else query
 
 
 def restarts(connection: Connection, engine_id: int, end: int) -> tuple[int, ...]:
@@ -413,9 +417,11 @@ def restarts(connection: Connection, engine_id: int, end: int) -> tuple[int, ...
 
     Several restarts within an hour of the clock are one: the last.
     """
-    of = t.event.c
-    query = select(of.last_ts).where(of.kind == "engine_restarted", of.subject_id == engine_id, of.last_ts <= end)
-    return tuple(connection.execute(query.order_by(of.last_ts)).scalars())
+    event = t.event.c
+    query = select(event.last_ts).where(
+        event.kind == "engine_restarted", event.subject_id == engine_id, event.last_ts <= end
+    )
+    return tuple(connection.execute(query.order_by(event.last_ts)).scalars())
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
@@ -471,7 +477,7 @@ def recorded_hosts(connection: Connection) -> list[RecordedHost]:
     uuids: dict[int, set[str]] = {}
     for host_id, uuid in connection.execute(select(t.device.c.host_id, t.device.c.uuid)):
         uuids.setdefault(host_id, set()).add(uuid)
-    of = t.host.c
+    host = t.host.c
     return [
         RecordedHost(
             row.host_id,
@@ -481,7 +487,7 @@ def recorded_hosts(connection: Connection) -> list[RecordedHost]:
             until.get(row.host_id),
             frozenset(uuids.get(row.host_id, ())),
         )
-        for row in connection.execute(select(of.host_id, of.name, of.machine_id, of.first_ts))
+        for row in connection.execute(select(host.host_id, host.name, host.machine_id, host.first_ts))
     ]
 
 
@@ -500,8 +506,8 @@ def gateway_counted_until(connection: Connection, engine_id: int) -> int | None:
         .where(t.deployment.c.engine_id == engine_id)
     )
     for seconds in (MINUTE, HOUR):
-        of = t.engine_counter_rollup[seconds].c
-        newest = connection.execute(select(func.max(of.ts)).where(of.epoch_id.in_(epochs))).scalar()
+        counters = t.engine_counter_rollup[seconds].c
+        newest = connection.execute(select(func.max(counters.ts)).where(counters.epoch_id.in_(epochs))).scalar()
         if newest is not None:
             return int(newest) + seconds
     return None
@@ -550,11 +556,26 @@ class RowFault:
         return f"{self.field}: {short(self.reason)}"
 
 
+class _NamedRow(Protocol):
+    """Named tuple of a row that states its host."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+    @property
+    def host_id(self) -> int: ...
+    @property
+    def _replace(self) -> Callable[..., Self]: ...
+    def __getitem__(self, position: int, /) -> object: ...
+
+
+HostedRow = TypeVar("HostedRow", bound=_NamedRow)
+
+
 @dataclass(frozen=True, slots=True)
-class CheckedRows(Generic[Row]):
+class CheckedRows(Generic[HostedRow]):
     """Rows whose values can be used, and the faults of those that were replaced or left out."""
 
-    rows: Sequence[Row]
+    rows: Sequence[HostedRow]
     faults: frozenset[RowFault] = frozenset()
 
 
@@ -563,18 +584,18 @@ _OF_DEPLOYMENT = {f"deployment.{name}": name for name in ("served_model", "model
 _OF_ENGINE = {"engine.kind": "engine_kind", "engine.base_url": "base_url"}
 
 
-def checked_hosts(rows: Iterable[Row]) -> CheckedRows[Row]:
+def checked_hosts(rows: Iterable[HostedRow]) -> CheckedRows[HostedRow]:
     """Return rows of `read.hosts`."""
     return _checked(rows, {f"host.{name}": name for name in DOMAINS["host"]})
 
 
-def checked_devices(rows: Iterable[Row]) -> CheckedRows[Row]:
+def checked_devices(rows: Iterable[HostedRow]) -> CheckedRows[HostedRow]:
     """Return rows of `read.devices`; of a host that has more than `MAX_DEVICES` those that were first seen last."""
     valid = _checked(rows, {f"device.{name}": name for name in DOMAINS["device"]})
     return _limited(valid, "device", "device_id", MAX_DEVICES, "first_ts")
 
 
-def checked_epochs(rows: Iterable[Row]) -> CheckedRows[Row]:
+def checked_epochs(rows: Iterable[HostedRow]) -> CheckedRows[HostedRow]:
     """Return rows of `read.epochs`, oldest first; of a host with too many deployments or epochs the newest."""
     columns = {f"epoch.{name}": name for name in DOMAINS["epoch"]} | _OF_DEPLOYMENT | _OF_ENGINE
     valid = _checked(rows, columns)
@@ -598,9 +619,9 @@ def refused(connection: Connection, start: int) -> frozenset[RowFault]:
     return frozenset(RowFault(*row) for row in connection.execute(query.where(row_fault.c.last_ts >= start)))
 
 
-def _checked(rows: Iterable[Row], columns: Mapping[str, str]) -> CheckedRows[Row]:
+def _checked(rows: Iterable[HostedRow], columns: Mapping[str, str]) -> CheckedRows[HostedRow]:
     """Return rows with each value within its domain; `columns` are their names by table and column."""
-    valid: list[Any] = list(rows)
+    valid = list(rows)
     faults = set()
     present = [(source, column, _domain(source)) for source, column in columns.items()]
     present += [("", column, domain) for column, domain in _OF_HOST.items()]
@@ -624,7 +645,7 @@ def _domain(source: str) -> Domain:
     return DOMAINS[table][column]
 
 
-def _replaced(values: Iterable[Any], domain: Domain) -> dict[Any, tuple[Any, str | None]]:
+def _replaced(values: Iterable[object], domain: Domain) -> dict[object, tuple[object, str | None]]:
     """Return the replacement of each value that is not within its domain, with the reason."""
     results = {value: domain.check(value) for value in values if value is not None}
     return {
@@ -634,11 +655,11 @@ def _replaced(values: Iterable[Any], domain: Domain) -> dict[Any, tuple[Any, str
     }
 
 
-def _limited(checked: CheckedRows[Row], table: str, key: str, max_n: int, newest: str) -> CheckedRows[Row]:
+def _limited(checked: CheckedRows[HostedRow], table: str, key: str, max_n: int, newest: str) -> CheckedRows[HostedRow]:
     """Leave out rows of hosts that have more than `max_n` different keys, but for the newest ones."""
     if len(checked.rows) <= max_n:
         return checked
-    rows: Sequence[Any] = checked.rows
+    rows = checked.rows
     newest_by_key: dict[int, dict[int, int]] = defaultdict(dict)
     for row in rows:
         keys, ts = newest_by_key[row.host_id], getattr(row, newest)

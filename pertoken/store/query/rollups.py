@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     CompoundSelect,
     Connection,
     Table,
@@ -70,12 +71,12 @@ class HistogramSlice(NamedTuple):
     total: int
 
 
-def whole(total: Any) -> Any:
+def whole(total: ColumnElement[int]) -> ColumnElement[int]:
     """Return a sum as 64 bits: PostgreSQL sums them as numeric, which would come back as Decimal.
 
     A larger one, of values that nothing can have, is `MAX_SUM`: one host's rows end no statement over all hosts.
     """
-    limit: Any = literal_column(str(MAX_SUM))
+    limit: ColumnElement[int] = literal_column(str(MAX_SUM))
     return cast(case((total > limit, limit), else_=total), BigInteger)
 
 
@@ -163,7 +164,10 @@ def _outwards(start: int, end: int) -> tuple[int, int]:
     return start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
 
 
-def scaled(value: Any, first: Any, last: Any) -> Any:
+Number = TypeVar("Number", int, ColumnElement[int])
+
+
+def scaled(value: Number, first: Number, last: Number) -> Number:
     """Return the part of an hour's sum (a number, or an SQL column) that minutes [first, last) of it stand for.
 
     Parts that cover the hour add up to the sum exactly.
@@ -172,17 +176,22 @@ def scaled(value: Any, first: Any, last: Any) -> Any:
     return value * last // minutes - value * first // minutes
 
 
-def column(table: Table, name: str) -> Any:
+def column(table: Table, name: str) -> ColumnElement[int]:
     """Return a column of a roll-up, with what NULL stands for in it: in the count of a gauge's samples all samples, in
     `busy_provenance` what `rollup.busy_provenance` explains."""
     if name == "busy_provenance":
         return busy_provenance(table.c).label(name)
-    of = table.c[name]
-    counted = name.endswith("_n") and of.nullable
-    return func.coalesce(of, table.c.samples).label(name) if counted else of
+    stored = table.c[name]
+    counted = name.endswith("_n") and stored.nullable
+    return func.coalesce(stored, table.c.samples).label(name) if counted else stored
 
 
-def between(dialect: str, table: Table, start: Any, end: Any, owners: Query | None = None) -> Any:
+Instant = int | ColumnElement[int]
+
+
+def between(
+    dialect: str, table: Table, start: Instant, end: Instant, owners: Query | None = None
+) -> ColumnElement[bool]:
     """Return rows with start <= ts < end, of some `owners` only where they are given."""
     inside = and_(table.c.ts >= start, table.c.ts < end)
     owner = next(iter(table.primary_key))
@@ -195,27 +204,29 @@ def between(dialect: str, table: Table, start: Any, end: Any, owners: Query | No
     return and_(owner.in_(select(everyone.c[owner.name])), inside)
 
 
-def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[*tuple[Any, ...]]:
+def shares(
+    seconds: int, shared: ColumnElement[bool], held_whole: ColumnElement[bool]
+) -> CompoundSelect[*tuple[object, ...]]:
     """Return (device_id, ts, epoch_id, held_ns, busy_ns, provenance) by the minute or the hour.
 
-    `rows` and `whole` are what is asked of the roll-up of shares and of that of deployments (with `epoch_device`). A
-    device may come twice for one epoch and bucket, if it was held whole for a part of it: its times add up.
+    `shared` and `held_whole` filter the roll-ups of shares and of deployments (with `epoch_device`). A device may come
+    twice for one epoch and bucket, if it was held whole for a part of it: its times add up.
     """
     part, deployment, device = t.share_rollup[seconds].c, t.deployment_rollup[seconds], t.epoch_device.c
     unit = cast(literal(SHARE), BigInteger)
-    of = deployment.c
+    served = deployment.c
     return union_all(
-        select(part.device_id, part.ts, part.epoch_id, part.held_ns, part.busy_ns, part.provenance).where(rows),
+        select(part.device_id, part.ts, part.epoch_id, part.held_ns, part.busy_ns, part.provenance).where(shared),
         select(
             device.device_id,
-            of.ts,
-            of.epoch_id,
-            (of.whole_ms * unit).label("held_ns"),
-            (of.whole_busy_ms * unit).label("busy_ns"),
-            of.whole_provenance,
+            served.ts,
+            served.epoch_id,
+            (served.whole_ms * unit).label("held_ns"),
+            (served.whole_busy_ms * unit).label("busy_ns"),
+            served.whole_provenance,
         )
-        .join_from(deployment, t.epoch_device, device.epoch_id == of.epoch_id)
-        .where(of.whole_ms.is_not(None), whole),
+        .join_from(deployment, t.epoch_device, device.epoch_id == served.epoch_id)
+        .where(served.whole_ms.is_not(None), held_whole),
     )
 
 
@@ -231,20 +242,20 @@ def allocated_ns(
     Epochs without a usable row, which are not among `epochs`, are foreign work.
     """
     by_device: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-    whole = (
+    held_whole = (
         (device_id, row.epoch_id, row.whole_ms * SHARE, (row.whole_busy_ms or 0) * SHARE)
         for row in totals
         if row.whole_ms is not None
         for device_id in devices.get(row.epoch_id, ())
     )
-    for device_id, epoch_id, held_ns, busy_ns in chain(whole, shared):
+    for device_id, epoch_id, held_ns, busy_ns in chain(held_whole, shared):
         owner = epoch_id if epoch_id in epochs else OTHER
-        before = by_device[device_id].get(owner, (0, 0))
-        by_device[device_id][owner] = held_ns + before[0], busy_ns + before[1]
+        held_sum, busy_sum = by_device[device_id].get(owner, (0, 0))
+        by_device[device_id][owner] = held_sum + held_ns, busy_sum + busy_ns
     return by_device
 
 
-def _within(connection: Connection, table: Table, segment: Segment) -> Any:
+def _within(connection: Connection, table: Table, segment: Segment) -> ColumnElement[bool]:
     return between(connection.dialect.name, table, segment.start, segment.end)
 
 
@@ -252,13 +263,14 @@ def share_buckets(
     connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None
 ) -> list[AllocatedBucket]:
     """Return who held which device in the buckets of a segment: all epochs, or some."""
-    parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
-    rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
+    tables = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
+    shared, held_whole = (_within(connection, table, segment) for table in tables)
     if epoch_ids is not None:
-        rows, whole = (
-            condition & table.c.epoch_id.in_(epoch_ids) for condition, table in ((rows, parts), (whole, deployments))
+        shared, held_whole = (
+            condition & table.c.epoch_id.in_(epoch_ids)
+            for condition, table in zip((shared, held_whole), tables, strict=True)
         )
-    return named_tuples(connection, shares(segment.seconds, rows, whole), AllocatedBucket)
+    return named_tuples(connection, shares(segment.seconds, shared, held_whole), AllocatedBucket)
 
 
 def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[int]:
@@ -278,11 +290,11 @@ def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[i
 def _any_bucket(seconds: int) -> Query:
     """Return a device with a bucket in [start, end). Device by device, so that both databases look at one row of the
     first device that has one."""
-    of = t.device_rollup[seconds].c
-    newest = select(func.max(of.ts)).where(
-        of.device_id == t.device.c.device_id,
-        of.ts >= bindparam("start", type_=BigInteger),
-        of.ts < bindparam("end", type_=BigInteger),
+    buckets = t.device_rollup[seconds].c
+    newest = select(func.max(buckets.ts)).where(
+        buckets.device_id == t.device.c.device_id,
+        buckets.ts >= bindparam("start", type_=BigInteger),
+        buckets.ts < bindparam("end", type_=BigInteger),
     )
     return select(t.device.c.device_id).where(newest.scalar_subquery().is_not(None)).limit(literal_column("1"))
 
@@ -330,14 +342,20 @@ def histogram_slices(
     connection: Connection, segment: Segment, slice_s: int, epoch_ids: Collection[int], metrics: Collection[str]
 ) -> list[HistogramSlice]:
     """Return (slice_ts, metric, upper_bounds, bucket, total) of all these epochs together."""
-    of = t.histogram_rollup[segment.seconds].c
+    counts = t.histogram_rollup[segment.seconds].c
     sets = t.histogram_set.c
-    slice_ts = _slice(of.ts, slice_s)
+    slice_ts = (counts.ts - counts.ts % slice_s).label("slice_ts")
     query = (
-        select(slice_ts, of.metric, sets.upper_bounds, of.bucket, _sum(of["count"]).label("total"))
-        .join(t.histogram_set, sets.bucket_set_id == of.bucket_set_id)
-        .where(of.epoch_id.in_(epoch_ids), of.metric.in_(metrics), of.ts >= segment.start, of.ts < segment.end)
-        .group_by(slice_ts, of.metric, sets.upper_bounds, of.bucket)
+        select(
+            slice_ts, counts.metric, sets.upper_bounds, counts.bucket, whole(func.sum(counts["count"])).label("total")
+        )
+        .join(t.histogram_set, sets.bucket_set_id == counts.bucket_set_id)
+        .where(
+            counts.epoch_id.in_(epoch_ids),
+            counts.metric.in_(metrics),
+            *(counts.ts >= segment.start, counts.ts < segment.end),
+        )
+        .group_by(slice_ts, counts.metric, sets.upper_bounds, counts.bucket)
     )
     return named_tuples(connection, query, HistogramSlice)
 
@@ -351,11 +369,3 @@ def happenings(connection: Connection, until: int) -> list[tuple[int, str]]:
     happenings = [(ts, message) for ts, message in connection.execute(events.limit(HAPPENINGS))]
     began = connection.execute(epochs.limit(HAPPENINGS))
     return happenings + [(start_ts, f"{served_model}: an epoch began") for start_ts, served_model in began]
-
-
-def _slice(ts: Any, slice_s: int) -> Any:
-    return (ts - ts % slice_s).label("slice_ts")
-
-
-def _sum(values: Any) -> Any:
-    return whole(func.sum(values))

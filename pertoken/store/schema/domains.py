@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
 
 from pertoken.printable import literal, short
 from pertoken.state.deployment import PURCHASES
@@ -35,7 +34,7 @@ MAX_MEMBERS = 256
 class Checked:
     """A value as readers use it, and why the stored one is not used; None where it is."""
 
-    value: Any
+    value: object
     reason: str | None = None
 
 
@@ -47,7 +46,7 @@ class Whole:
     high: int = MAX_NUMBER
     required: bool = False
 
-    def check(self, value: Any) -> Checked:
+    def check(self, value: object) -> Checked:
         """Return the number, or its replacement with the reason."""
         if type(value) is int and self.low <= value <= self.high:
             return Checked(value)
@@ -66,7 +65,7 @@ class Text:
     words: tuple[str, ...] = ()
     """All that it may be; empty: anything."""
 
-    def check(self, value: Any) -> Checked:
+    def check(self, value: object) -> Checked:
         """Return the text, or its replacement with the reason."""
         if not isinstance(value, str):
             return Checked("?" if self.required else None, "must be text")
@@ -93,10 +92,10 @@ def _line(text: str, max_chars: int) -> str:
 class JsonObject:
     """A JSON object; members for which `member` returns a reason are left out."""
 
-    member: Callable[[str, Any], str | None]
+    member: Callable[[str, object], str | None]
     required: bool = False
 
-    def check(self, value: Any) -> Checked:
+    def check(self, value: object) -> Checked:
         """Return the text without impossible members; of a text that is no object `{}`, or None if not required."""
         return _object(self, value) if isinstance(value, str) else Checked(self._nothing, "must be text")
 
@@ -124,7 +123,7 @@ def _object(domain: JsonObject, text: str) -> Checked:
     return Checked(json.dumps(possible), first)
 
 
-def _unreadable(member: Any) -> str | None:
+def _unreadable(member: object) -> str | None:
     """Return why a JSON reader cannot take a member, whatever it means; None where it can."""
     try:
         json.dumps(member, allow_nan=False)
@@ -138,7 +137,7 @@ def _number(digits: str) -> int | float:
     return int(digits) if len(digits) <= 20 else float("inf")
 
 
-def _scalar(value: Any) -> bool:
+def _scalar(value: object) -> bool:
     if isinstance(value, str):
         return Text(MAX_TEXT).check(value).reason is None
     if isinstance(value, bool) or value is None:
@@ -146,7 +145,7 @@ def _scalar(value: Any) -> bool:
     return isinstance(value, int | float) and -MAX_NUMBER <= value <= MAX_NUMBER
 
 
-def _knob(name: str, value: Any) -> str | None:
+def _knob(name: str, value: object) -> str | None:
     """Return why a knob of an epoch cannot be used.
 
     A word that this version does not know is one of a newer engine: it is shown, and no rule reads it.
@@ -170,7 +169,7 @@ _MAY_BE_ZERO = (
 )
 
 
-def _fact(name: str, value: Any) -> str | None:
+def _fact(name: str, value: object) -> str | None:
     """Return why a fact of a model cannot be used; facts that this version does not know are not read."""
     if name not in _MODEL_FIELDS or value is None:
         return None
@@ -179,7 +178,7 @@ def _fact(name: str, value: Any) -> str | None:
     return Whole(0 if name in _MAY_BE_ZERO else 1).check(value).reason
 
 
-def _link(name: str, value: Any) -> str | None:
+def _link(name: str, value: object) -> str | None:
     """Return why the links of one kind cannot be used."""
     if name not in LINKS:
         return None

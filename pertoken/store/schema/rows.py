@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Table
 
 from pertoken.metrics import DEVICE_COLUMNS
 from pertoken.provenance import Provenance
+from pertoken.store.connect.sqlite import Values
 from pertoken.store.schema import telemetry as t
 
 
@@ -122,7 +123,7 @@ if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> int | None: ...
         def _replace(self, **named: int | None) -> Self: ...
-        def _asdict(self) -> dict[str, Any]: ...
+        def _asdict(self) -> dict[str, int | None]: ...
 
 else:
     # A tuple, since each device has one in each tick; its values are those of `metrics.DEVICE`.
@@ -233,6 +234,11 @@ class EngineCounterSample:
     delta: int
 
 
+SampleValue = (
+    DeviceSample | HostSample | AgentSample | DeploymentSample | DeviceShare | HistogramSample | EngineCounterSample
+)
+
+
 @dataclass(frozen=True, slots=True)
 class CounterState:
     """Last value seen of a counter and the life of the process (or boot) that counts it."""
@@ -283,8 +289,7 @@ class Tick:
     engines: tuple[EngineRow, ...] = ()
     deployments: tuple[DeploymentRow, ...] = ()
     epochs: tuple[EpochRow, ...] = ()
-    samples: tuple[Any, ...] = ()
-    """Any of the `*Sample` and `DeviceShare` values."""
+    samples: tuple[SampleValue, ...] = ()
     bucket_sets: dict[int, tuple[float, ...]] = field(default_factory=dict)
     counters: tuple[CounterState, ...] = ()
     forgotten: tuple[tuple[int, str], ...] = ()
@@ -299,32 +304,32 @@ class Stored:
 
     table: Table
     rollup: str | None
-    values: Callable[[Any], tuple[Any, ...]]
+    values: Callable[[SampleValue], Values]
     """Columns of the table in their order, of one sample."""
 
     @cached_property
-    def key(self) -> Callable[[tuple[Any, ...]], Any]:
+    def key(self) -> Callable[[Values], object]:
         """Primary key of a row."""
         names = [column.name for column in self.table.columns]
         return itemgetter(*(names.index(column.name) for column in self.table.primary_key))
 
     @cached_property
-    def owner_and_ts(self) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
+    def owner_and_ts(self) -> Callable[[Values], tuple[int, int]]:
         """Owner and time of a row."""
         return itemgetter(0, [column.name for column in self.table.columns].index("ts"))
 
 
-def _stored(table: Table, rollup: str | None, whole: str | None = None) -> Stored:
+def _stored(table: Table, rollup: str | None, integer: str | None = None) -> Stored:
     names = [column.name for column in table.columns]
-    get: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
-    if whole is None:
+    get: Callable[[SampleValue], Values] = attrgetter(*names)
+    if integer is None:
         return Stored(table, rollup, get)
     # A value with a type of its own is stored, and summed, as the integer it is.
-    at = names.index(whole)
+    position = names.index(integer)
 
-    def values(sample: Any) -> tuple[Any, ...]:
+    def values(sample: SampleValue) -> Values:
         row = get(sample)
-        return (*row[:at], int(row[at]), *row[at + 1 :])
+        return (*row[:position], int(row[position] or 0), *row[position + 1 :])
 
     return Stored(table, rollup, values)
 
@@ -333,8 +338,8 @@ STORED_SAMPLES = {
     DeviceSample: _stored(t.device_sample, "device"),
     HostSample: _stored(t.host_sample, "host"),
     AgentSample: _stored(t.agent_sample, None),
-    DeploymentSample: _stored(t.deployment_sample, "deployment", whole="complete"),
-    DeviceShare: _stored(t.device_share, "share", whole="provenance"),
+    DeploymentSample: _stored(t.deployment_sample, "deployment", integer="complete"),
+    DeviceShare: _stored(t.device_share, "share", integer="provenance"),
     HistogramSample: _stored(t.histogram_sample, "histogram"),
     EngineCounterSample: _stored(t.engine_counter_sample, "engine_counter"),
 }

@@ -13,12 +13,11 @@ really watched (less after the agent was away). Counters are stored as what they
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Index,
     Integer,
     MetaData,
@@ -29,6 +28,7 @@ from sqlalchemy import (
     func,
     literal_column,
 )
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pertoken.metrics import DEVICE_COLUMNS, LATER, STORED_GAUGES, DeviceMetric, RollUp, rolled
 from pertoken.provenance import Provenance
@@ -45,7 +45,7 @@ NAMING = {
 TELEMETRY = MetaData(schema="telemetry", naming_convention=NAMING)
 
 
-def telemetry_table(name: str, *columns: Column[Any]) -> Table:
+def telemetry_table(name: str, *columns: Column[int] | Column[str] | Column[bool]) -> Table:
     """Build a table of telemetry, which SQLite keeps in the order of its key."""
     return Table(name, TELEMETRY, *columns, sqlite_with_rowid=False)
 
@@ -161,20 +161,24 @@ histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set
 engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))
 
 
-def busy_ms(columns: Any) -> Any:
+Columns = ReadOnlyColumnCollection[str, ColumnElement[int]]
+"""Columns of a table or of a subquery."""
+
+
+def busy_ms(columns: Columns) -> ColumnElement[int]:
     """Return the most that a row can have been busy: all of its observed time where the engine worked but exposes no
     time."""
     return func.coalesce(columns.busy_ms, case((columns.busy_provenance.is_not(None), columns.observed_ms)))
 
 
-def busy_sum(columns: Any) -> Any:
+def busy_sum(columns: Columns) -> ColumnElement[int]:
     """Return the sum of `busy_ms` over rows; NULL where it is known of none of them."""
     return case((func.count(columns.busy_ms) > literal_column("0"), func.sum(busy_ms(columns))))
 
 
-def busy_provenance(columns: Any) -> Any:
+def busy_provenance(columns: Columns) -> ColumnElement[int]:
     """Return how the `busy_ms` of a row is known. Rows from before that column was there hold upper bounds."""
-    bound: Any = literal_column(str(int(Provenance.BOUND)))
+    bound: ColumnElement[int] = literal_column(str(int(Provenance.BOUND)))
     return func.coalesce(columns.busy_provenance, case((columns.busy_ms > literal_column("0"), bound)))
 
 

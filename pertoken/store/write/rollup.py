@@ -12,12 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
     Connection,
     Delete,
+    Insert,
     Table,
     and_,
     bindparam,
@@ -42,32 +43,37 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, busy_ms, busy_provenance, busy_sum
 from pertoken.units import format_utc
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _LEARNED = {"instance_type", "region", "purchase", "plug_source"}
 """Columns that an agent may fail to learn again after a restart: unknown does not replace what was known."""
 
 
-def columns_of(sample: Any) -> dict[str, Any]:
+def columns_of(row: DataclassInstance) -> dict[str, int | str | None]:
     """Return columns of a flat value by name; `asdict()` copies deeply and costs more than the rest of a write."""
     return {
-        name: int(value) if isinstance(value := getattr(sample, name), Provenance) else value
-        for name in sample.__slots__
+        name: int(value) if isinstance(value := getattr(row, name), Provenance) else value
+        for name in row.__dataclass_fields__
     }
 
 
 @cache
-def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
+def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Insert:
     """Return an upsert that replaces every column but the key and those `kept`."""
     keys = [column.name for column in table.primary_key]
     statement = upsert(dialect, table)
-    changed = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)}
+    changed: dict[str, ColumnElement[int]] = {
+        c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)
+    }
     for name in _LEARNED & changed.keys():
         changed[name] = func.coalesce(changed[name], table.c[name])
     return statement.on_conflict_do_update(index_elements=keys, set_=changed)
 
 
 @cache
-def adding(dialect: str, table: Table) -> Any:
-    """Return a row whose key is there stays as it is."""
+def adding(dialect: str, table: Table) -> Insert:
+    """Return an insert that leaves a row whose key is there as it is."""
     return upsert(dialect, table).on_conflict_do_nothing()
 
 
@@ -93,7 +99,7 @@ def unmark(connection: Connection, names: tuple[str, ...]) -> None:
     run_many(connection, _delete(names), (), [()])
 
 
-def of_rollups(column: Any, names: tuple[str, ...]) -> ColumnElement[bool]:
+def of_rollups(column: ColumnElement[str], names: tuple[str, ...]) -> ColumnElement[bool]:
     """Return the condition that a column is one of these names, in a statement that is kept: `in_` is written again
     each time it runs."""
     return or_(*(column == name for name in names))
@@ -110,6 +116,7 @@ def _delete(names: tuple[str, ...]) -> Delete:
 
 
 _TABLE = t.quarantine
+_BUCKET = _TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts
 MAX_SHOWN = 20
 """Findings about single buckets; of more only the number is reported."""
 
@@ -128,19 +135,19 @@ class Bucket:
         return f"{self.rollup} of {self.owner_id}, {format_utc(self.ts)}: cannot be rolled up: {self.reason}"
 
 
-def known(connection: Connection, rollups: tuple[str, ...]) -> set[Mark]:
+def quarantined_marks(connection: Connection, rollups: tuple[str, ...]) -> set[Mark]:
     """Return the buckets of these roll-ups that are in quarantine."""
-    return set(fetch(connection, _known(rollups)))
+    return set(fetch(connection, _quarantined(rollups)))
 
 
 @cache
-def _known(rollups: tuple[str, ...]) -> Query:
-    return select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(of_rollups(_TABLE.c.rollup, rollups))
+def _quarantined(rollups: tuple[str, ...]) -> Query:
+    return select(*_BUCKET).where(of_rollups(_TABLE.c.rollup, rollups))
 
 
 def of_other_versions(connection: Connection) -> list[Mark]:
     """Return buckets that another version of pertoken failed to compute."""
-    query = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(_TABLE.c.agent_version != __version__)
+    query = select(*_BUCKET).where(_TABLE.c.agent_version != __version__)
     return [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(query)]
 
 
@@ -157,17 +164,15 @@ def update(connection: Connection, computed: Collection[Mark], failed: Mapping[M
 
 def discard(connection: Connection, rollups: Sequence[str], before: int) -> None:
     """Release the buckets of these roll-ups that begin before `before`: the rows below them were deleted."""
-    old = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(
-        _TABLE.c.rollup.in_(rollups), _TABLE.c.ts < before
-    )
+    old = select(*_BUCKET).where(_TABLE.c.rollup.in_(rollups), _TABLE.c.ts < before)
     if buckets := [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(old)]:
         update(connection, buckets, {})
 
 
 def findings(connection: Connection) -> Iterator[str]:
     """Yield one line for each bucket in quarantine, oldest first; beyond `MAX_SHOWN` only how many more there are."""
-    columns = _TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts, _TABLE.c.reason
-    for row in connection.execute(select(*columns).order_by(_TABLE.c.ts, _TABLE.c.rollup).limit(MAX_SHOWN)):
+    query = select(*_BUCKET, _TABLE.c.reason).order_by(_TABLE.c.ts, _TABLE.c.rollup)
+    for row in connection.execute(query.limit(MAX_SHOWN)):
         yield f"{Bucket(*row)}"
     n = connection.execute(select(func.count()).select_from(_TABLE)).scalar_one()
     if n > MAX_SHOWN:
@@ -192,16 +197,16 @@ class _Rollup:
     samples: Table
     tables: Mapping[int, Table]
     owner: str
-    special: Mapping[str, ColumnElement[Any]]
+    special: Mapping[str, ColumnElement[int]]
     """Minute columns that are not the plain sum (or count) of a sample's column."""
 
 
-_ONE: Any = literal_column("1")
+_ONE: ColumnElement[int] = literal_column("1")
 _SERVED = t.deployment_sample.c
-_BUSY: Any = func.coalesce(busy_ms(_SERVED), 0)
+_BUSY: ColumnElement[int] = func.coalesce(busy_ms(_SERVED), 0)
 
 
-def _throttled(bits: int) -> Any:
+def _throttled(bits: int) -> ColumnElement[int]:
     """Count the samples in which one of these reasons slowed the clocks."""
     return func.count(case((t.device_sample.c.throttle_reasons.bitwise_and(bits) != 0, _ONE)))
 
@@ -282,20 +287,20 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
     marks = marked(connection, names)
     if not marks:
         return RolledUp(0)
-    held = known(connection, names)
+    quarantined = quarantined_marks(connection, names)
     # A bucket that failed before is tried alone: all others are then computed at once.
-    failed = _attempt(connection, seconds, [mark for mark in marks if mark not in held])
-    for one in held.intersection(marks):
-        failed |= _attempt(connection, seconds, [one])
+    failed = _attempt(connection, seconds, [mark for mark in marks if mark not in quarantined])
+    for retried in quarantined.intersection(marks):
+        failed |= _attempt(connection, seconds, [retried])
     computed = [mark for mark in marks if mark not in failed] if failed else marks
     unmark(connection, names)
-    if failed or not held.isdisjoint(computed):
-        update(connection, [*held.intersection(computed)], failed)
+    if failed or not quarantined.isdisjoint(computed):
+        update(connection, [*quarantined.intersection(computed)], failed)
     if changed is not None:
         changed(connection, computed)
     if seconds == MINUTE:
         mark(connection, {(ROLLED_FROM[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in computed})
-    new = (Bucket(*key, reason) for key, reason in failed.items() if key not in held)
+    new = (Bucket(*key, reason) for key, reason in failed.items() if key not in quarantined)
     return RolledUp(len(marks), tuple(new))
 
 
@@ -344,21 +349,19 @@ def _recompute(connection: Connection, rollup: _Rollup, seconds: int, due: Seque
 
 
 @cache
-def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
+def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Insert:
     """Return INSERT .. SELECT .. GROUP BY the key .. ON CONFLICT: one bucket of one owner, by bound parameters."""
     target = rollup.tables[seconds]
     source = rollup.samples if seconds == MINUTE else rollup.tables[MINUTE]
     keys = [column.name for column in target.primary_key]
-    columns: dict[str, Any] = {}
+    columns: dict[str, ColumnElement[int]] = {}
     usable = []
     for column in target.columns:
         if column.name == "ts":
             columns[column.name] = cast(bindparam("b_start"), BigInteger)
         elif column.name in keys:
             columns[column.name] = source.c[column.name]
-        elif column.name == "revision":
-            columns[column.name] = None
-        else:
+        elif column.name != "revision":
             aggregate = _aggregate(rollup, column.name, source, seconds)
             columns[column.name] = cast(aggregate, BigInteger)
             if not column.name.endswith("_n"):
@@ -366,8 +369,8 @@ def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
     # Without a revision the table refuses the row.
     columns["revision"] = case((and_(*usable), cast(_ONE, BigInteger)))
     # Ticks are named by their end, so a minute holds (start, end]; minutes by their start, so an hour [start, end).
-    start: Any = bindparam("b_start")
-    end: Any = bindparam("b_end")
+    start: ColumnElement[int] = bindparam("b_start")
+    end: ColumnElement[int] = bindparam("b_end")
     ts = source.c.ts
     inside = (ts > start) & (ts <= end) if seconds == MINUTE else (ts >= start) & (ts < end)
     rows = (
@@ -385,15 +388,15 @@ def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
     )
 
 
-def _usable(dialect: str, aggregate: Any) -> Any:
+def _usable(dialect: str, aggregate: ColumnElement[int]) -> ColumnElement[bool]:
     """Return whether an aggregate is a whole number that others can be added to, or NULL."""
-    usable = aggregate.between(literal_column(str(-MAX_SUM)), literal_column(str(MAX_SUM)))
+    usable: ColumnElement[bool] = aggregate.between(literal_column(str(-MAX_SUM)), literal_column(str(MAX_SUM)))
     if dialect == "sqlite":  # a column of integers may hold a fraction or text there
         usable = and_(func.typeof(aggregate) == literal_column("'integer'"), usable)
     return or_(aggregate.is_(None), usable)
 
 
-def _aggregate(rollup: _Rollup, name: str, source: Table, seconds: int) -> Any:
+def _aggregate(rollup: _Rollup, name: str, source: Table, seconds: int) -> ColumnElement[int]:
     gauge = name.endswith("_n") and name not in rollup.special
     if seconds == HOUR:
         if gauge:

@@ -6,10 +6,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
@@ -18,7 +18,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.connect.sqlite import copy_rows, run_many
+from pertoken.store.connect.sqlite import Values, copy_rows, run_many
 from pertoken.store.integrity.checksums import SAMPLES, Acknowledged, Batches, ChecksummedTable, insert_rows
 from pertoken.store.integrity.verify import check_header, check_schema
 from pertoken.store.query.fast_rows import fetch
@@ -32,6 +32,9 @@ from pertoken.store.write.restored_state import RestoredState
 from pertoken.store.write.rollup import ROLLED_FROM, Bucket, Mark, adding, columns_of, mark, replacing, roll_up
 from pertoken.units import SHARE, format_utc
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
     """Return devices of every epoch."""
@@ -41,7 +44,7 @@ def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
     return {epoch_id: tuple(device_ids) for epoch_id, device_ids in by_epoch.items()}
 
 
-def folded(samples: Sequence[Any], devices: Mapping[int, tuple[int, ...]]) -> list[Any]:
+def folded(samples: Sequence[rows.SampleValue], devices: Mapping[int, tuple[int, ...]]) -> list[rows.SampleValue]:
     """Return the samples of a tick without the shares that a deployment's row implies.
 
     `devices` are those of each epoch."""
@@ -49,18 +52,18 @@ def folded(samples: Sequence[Any], devices: Mapping[int, tuple[int, ...]]) -> li
     for item in samples:
         if type(item) is DeviceShare and item.share_1e6 == SHARE:
             shares[item.epoch_id].append(item)
-    whole: dict[int, int] = {}
+    provenance_by_epoch: dict[int, int] = {}
     for sample in samples:
         if type(sample) is DeploymentSample:
             provenance = _whole(sample, shares.get(sample.epoch_id, ()), devices.get(sample.epoch_id, ()))
             if provenance is not None:
-                whole[sample.epoch_id] = provenance
+                provenance_by_epoch[sample.epoch_id] = provenance
     return [
-        replace(sample, whole_provenance=whole[sample.epoch_id])
-        if type(sample) is DeploymentSample and sample.epoch_id in whole
+        replace(sample, whole_provenance=provenance_by_epoch[sample.epoch_id])
+        if type(sample) is DeploymentSample and sample.epoch_id in provenance_by_epoch
         else sample
         for sample in samples
-        if not (type(sample) is DeviceShare and sample.share_1e6 == SHARE and sample.epoch_id in whole)
+        if not (type(sample) is DeviceShare and sample.share_1e6 == SHARE and sample.epoch_id in provenance_by_epoch)
     ]
 
 
@@ -225,7 +228,7 @@ class TickWriter:
             ),
             *(
                 (outbox.CAPABILITY.name, owner_id, 0)
-                for owner_id in sorted({one.owner_id for one in tick.capabilities})
+                for owner_id in sorted({capability.owner_id for capability in tick.capabilities})
             ),
             *((outbox.EVENT.name, event, 0) for event in events),
         ]
@@ -263,7 +266,7 @@ class TickWriter:
         replace = replacing(self._dialect, t.counter_state, ())
         run_many(self._connection, replace, _STATE_COLUMNS, list(states.values()))
 
-    def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
+    def _put(self, table: Table, values: list[dict[str, int | str | None]], kept: tuple[str, ...] = ()) -> None:
         if values:
             self._connection.execute(replacing(self._dialect, table, kept), values)
 
@@ -272,7 +275,7 @@ MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 """What SQLite's INTEGER and PostgreSQL's BIGINT hold."""
 UNFIT = (OverflowError, UnicodeEncodeError)
 """What writing a value raises that does not fit."""
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound="rows.DeviceSample | DataclassInstance")
 
 
 def fitted(tick: rows.Tick) -> rows.Tick:
@@ -312,8 +315,9 @@ def fitted(tick: rows.Tick) -> rows.Tick:
 def _fitted(table: Table, value: Row, lost: Counter[tuple[str, str]]) -> Row | None:
     """Return the row with what fits; None if it lacks a value that its table requires."""
     columns = table.columns
-    changed: dict[str, Any] = {}
-    for name in _names(value):
+    changed: dict[str, str | None] = {}
+    names = value._fields if isinstance(value, rows.DeviceSample) else [field.name for field in fields(value)]
+    for name in names:
         field = getattr(value, name)
         if isinstance(field, int) and not MIN_INTEGER <= field <= MAX_INTEGER:
             lost[table.name, name] += 1
@@ -326,13 +330,9 @@ def _fitted(table: Table, value: Row, lost: Counter[tuple[str, str]]) -> Row | N
                 changed[name] = text
     if not changed:
         return value
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **changed)
-    return value._replace(**changed)  # type: ignore[attr-defined, no-any-return]  # the one kind of named tuple
-
-
-def _names(value: Any) -> Iterable[str]:
-    return (field.name for field in fields(value)) if is_dataclass(value) else value._fields
+    return (
+        value._replace(**dict.fromkeys(changed)) if isinstance(value, rows.DeviceSample) else replace(value, **changed)
+    )
 
 
 EVENTS_AT_ONCE = 2_000
@@ -518,26 +518,26 @@ class Writer:
         """State of the previous run, for an agent that starts."""
         return RestoredState(self.location, self._connection)
 
-    def restore(self, checksummed: ChecksummedTable, rows: Sequence[tuple[Any, ...]]) -> int:
+    def restore(self, checksummed: ChecksummedTable, rows: Sequence[Values]) -> int:
         """Insert rows as they are, in one transaction; returns how many were not there yet.
 
         Raises ValueError, with nothing stored, if a row is there with other values.
         """
         if self._batches is None:
             raise ValueError("rows are restored into a folder")
-        at = [checksummed.columns.index(key) for key in checksummed.keys]
-        keys = [tuple(row[position] for position in at) for row in rows]
+        positions = [checksummed.columns.index(key) for key in checksummed.keys]
+        keys = [tuple(row[position] for position in positions) for row in rows]
         self._rows.forget_marks()
-        new: list[tuple[Any, ...]] = []
+        new: list[Values] = []
         with self._transaction(self.last.ts):
             for key, row in zip(keys, rows, strict=True):
                 values = dict(zip(checksummed.keys, key, strict=True))
-                stored: Sequence[tuple[Any, ...]] = fetch(self._connection, checksummed.by_key, values)
+                stored: Sequence[Values] = fetch(self._connection, checksummed.by_key, values)
                 if not stored:
                     new.append(row)
                 elif stored[0] != row:
                     named = ", ".join(
-                        f"{name} {format_utc(value) if name == 'ts' else value}"
+                        f"{name} {format_utc(value) if name == 'ts' and isinstance(value, int) else value}"
                         for name, value in zip(checksummed.keys, key, strict=True)
                     )
                     raise ValueError(
@@ -546,7 +546,7 @@ class Writer:
             insert_rows(self._connection, checksummed.table, new)
         return len(new)
 
-    def restore_new(self, checksummed: ChecksummedTable, rows: Sequence[tuple[Any, ...]]) -> None:
+    def restore_new(self, checksummed: ChecksummedTable, rows: Sequence[Values]) -> None:
         """Insert rows as they are, in one transaction, into a database that whoever calls has made: none is looked up.
 
         Raises StoreError, with nothing stored, if a row with such a key is there.
@@ -562,10 +562,10 @@ class Writer:
         """Return start of the oldest stretch of which a table holds rows."""
         return self._start(checksummed, func.min(t.seal.c.ts))
 
-    def _start(self, checksummed: ChecksummedTable, which: Any) -> int | None:
+    def _start(self, checksummed: ChecksummedTable, end: ColumnElement[int]) -> int | None:
         with explained(self.location), self._connection.begin():
             start_ts: int | None = self._connection.execute(
-                select(which).where(t.seal.c.name == checksummed.table.name)
+                select(end).where(t.seal.c.name == checksummed.table.name)
             ).scalar()
             return start_ts
 

@@ -20,7 +20,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.scrape import Limits
 from pertoken.config import load
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rows import DeploymentSample
+from pertoken.store.schema.rows import DeploymentSample, DeviceShare
 from tests.agent.servers import answering, pages
 from tests.agent.test_recorder import Drivers
 from tests.agent.values import engine, gpu, moment, probe, tick_state
@@ -172,7 +172,7 @@ def test_a_page_that_comes_late_counts_for_the_time_up_to_its_reading_and_leaves
         tick, kept = assemble(kept, Readings(probe(gpu(0, 100)), (reading,)), moment(n), COST if n else None)
         rows.append([sample for sample in tick.samples if isinstance(sample, DeploymentSample)])
         assert {event.kind for event in tick.events if event.kind.startswith("engine")} <= {"engine_found"}
-        assert {share.epoch_id for share in tick.samples if type(share).__name__ == "DeviceShare"} <= {
+        assert {share.epoch_id for share in tick.samples if isinstance(share, DeviceShare)} <= {
             epoch.epoch_id for epoch in kept.epochs.values()
         }
     assert rows[2] == []
@@ -185,9 +185,7 @@ def test_a_late_engine_keeps_its_devices_and_is_not_reported_as_stopped() -> Non
     kept = tick_state()
     for n, reading in enumerate((engine(100), engine(110), late)):
         tick, kept = assemble(kept, Readings(probe(gpu(0, 100)), (reading,)), moment(n), COST if n else None)
-    (share,) = (
-        sample for sample in tick.samples if type(sample).__name__ == "DeviceShare" and sample.share_1e6 == 10**6
-    )
+    (share,) = (sample for sample in tick.samples if isinstance(sample, DeviceShare) and sample.share_1e6 == 10**6)
     assert share.epoch_id in {epoch.epoch_id for epoch in kept.epochs.values()}
     assert not [event for event in tick.events if event.kind.startswith("engine")]
     assert not [capability for capability in tick.capabilities if capability.owner_id == tick.engines[0].engine_id]

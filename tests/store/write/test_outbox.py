@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.store.connect.location import StoreLocation
+from pertoken.store.schema.rows import HostSample
 from pertoken.store.schema.shared import stable_id
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, host, local_rows, login, server_rows, shipper, ts_of
@@ -18,7 +19,7 @@ def test_a_late_row_gets_a_new_sequence_and_its_bucket_arrives_again(
     one.round()
     row = replace(host_row(), host_id=stable_id("host", "ship-late"), name="ship-late")
     late = tick(NOW - 400)
-    samples = tuple(replace(sample, host_id=row.host_id) for sample in late.samples)
+    samples = tuple(replace(sample, host_id=row.host_id) for sample in late.samples if isinstance(sample, HostSample))
     with Writer(where) as writer:
         writer.commit(replace(late, ts=NOW, host=row, samples=samples))
         writer.roll_up()
