@@ -1,5 +1,4 @@
-"""Identity and purchase of this machine, by its firmware and, if that names a cloud, by the cloud's metadata
-service."""
+"""Identity and purchase of this machine, by its firmware and by the metadata service of a cloud that this names."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -57,7 +56,7 @@ class Identity:
         )
 
     def look(self) -> HostIdentity:
-        """Return what is known now; `unavailable` lists the rest. Takes up to two seconds until all is known."""
+        """Return the known identity; `unavailable` lists the rest. Takes up to two seconds until all is known."""
         cloud = self._cloud
         if cloud is None or self.known.instance_type:
             return self.known
@@ -80,7 +79,7 @@ class Identity:
 def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
     """Return the machine's identity from its firmware. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
     values: dict[str, str | None] = dict.fromkeys(_DMI)
-    for name in _DMI:
+    for name in values:
         with suppress(OSError):
             values[name] = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip() or None
     return values
