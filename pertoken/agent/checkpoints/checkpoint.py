@@ -189,7 +189,7 @@ def _is_counted(text: Mapping[str, object], tensor: Tensor) -> bool:
 
 
 def _stored(tensor: Tensor, quantized: bool, dtype: str | None) -> int:
-    """Return the parameters in a tensor, of which packed integers hold several. Raises ShapeUnknown."""
+    """Return the parameters in a tensor; packed integers hold several. Raises ShapeUnknown."""
     bits, packed = BITS.get(tensor.dtype), tensor.dtype[0] in "IU"
     if bits is None or tensor.dtype == "BOOL" or (packed and (not quantized or dtype not in _BITS)):
         raise ShapeUnknown(f"parameters are not counted: {tensor.name[:80]} is stored as {tensor.dtype[:20]}")

@@ -18,7 +18,7 @@ MOST = 2**60
 
 
 class FileRefused(Exception):
-    """A file is not what it should be. The message names the file and never holds a part of it."""
+    """A file has another form than expected. The message names the file and never holds a part of it."""
 
 
 @contextmanager
@@ -144,7 +144,7 @@ class Experts:
     active: int | None = 1
 
     def active_parameters(self, total: int, routed: int) -> int | None:
-        """Return the parameters that one token passes, of which `routed` are those of all experts together."""
+        """Return the parameters that one token passes; `routed`: parameters of all experts together."""
         if self.count == 1:
             return total if not routed else None
         if not routed or self.count is None or self.active is None:

@@ -48,7 +48,7 @@ class Owners:
         self._jobs: Mapping[str, str] = {}
 
     def look(self) -> None:
-        """Forget what was read `KEPT_S` ago."""
+        """Forget owners that were read `KEPT_S` ago."""
         if self._clock() - self._read_s >= KEPT_S:
             self._read_s, self._knobs = self._clock(), {}
             self._jobs = {} if self._folder is None else jobs_by_gpu(Path(self._folder))

@@ -212,7 +212,7 @@ _CONTAINER = Unavailable(
 
 
 def in_host_pid_namespace(proc: Path = Path("/proc")) -> bool:
-    """Return whether pids here are the host's, which is what drivers name processes by."""
+    """Return whether pids here are the host's, as drivers name processes."""
     try:
         return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
     except OSError:

@@ -108,7 +108,7 @@ class Adapter:
 
     kind: str
     tested_on: PageOrigin
-    """What the table was tested on."""
+    """Origin of the pages of its tests."""
     source: str
     """Where its names come from, and as of when."""
     marks: re.Pattern[str]
@@ -123,7 +123,7 @@ class Adapter:
     metrics_off_status: int | None = None
     """Status of the metrics page when metrics are switched off."""
     router_status: int | None = None
-    """Status of that page at a router, whose servers have pages of their own."""
+    """Status of that page at a router: its servers have pages of their own."""
     asleep: tuple[str, str, re.Pattern[str]] | None = None
     """Path and member of JSON that show an engine asleep which its metrics page keeps awake, and the versions that
     have no such page any more."""
@@ -139,15 +139,15 @@ class Adapter:
     absent_is_zero: bool = False
     """Whether token counters are missing from the page until they have counted, while other series are there."""
     never_counted: tuple[str, ...] = ()
-    """Counters without a series because what they count does not happen: they are 0."""
+    """Counters of events that do not happen: they have no series and are 0."""
     no_tokens: Unavailable | None = None
     """Why it counts no tokens, and how to have them counted; a page that counts some all the same is read."""
     model_label: str | None = "model_name"
     """Label of its series that names the served model."""
     copies: frozenset[str] = frozenset()
-    """Labels whose values distinguish copies of one count: one copy counts, the largest."""
+    """Labels that distinguish copies of one count: the largest copy counts."""
     stages: tuple[str, ...] = ()
-    """Labels that name the stages of one request: tokens, requests and latencies are those of the first one."""
+    """Labels that name the stages of one request: tokens, requests and latencies are of the first one."""
     staged: tuple[str, ...] = ()
     """Names of samples of a page of stages: `engine` numbers them there where no label of `stages` does."""
     owned_by: str | None = None

@@ -107,7 +107,7 @@ class MigDevices:
     def find(self, gpu: DeviceReading, handle: object) -> None:
         """Look for the MIG devices there are now. Raises NvmlFault if the GPU or the library fails.
 
-        What the driver refuses to report of them leaves `hidden`, and those known before stay.
+        An answer that the driver refuses leaves `hidden`, and the earlier devices stay.
         """
         self.hidden = None
         enabled = self._source.answer(gpu.uuid, _MODE, handle)
