@@ -103,9 +103,10 @@ def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _L
     instance_type = ask("instance_type")
     if instance_type is None:
         raise ScrapeError("malformed", "its answer is not an instance type")
-    values_read: dict[str, str | None] = {"region": None, "purchase": None}
-    for name in values_read:
-        with suppress(ScrapeError):
-            values_read[name] = ask(name)
-    purchase = cloud.words.get(values_read["purchase"]) if values_read["purchase"] is not None else None
-    return HostIdentity(cloud=cloud.name, instance_type=instance_type, region=values_read["region"], purchase=purchase)
+    region = word = None
+    with suppress(ScrapeError):
+        region = ask("region")
+    with suppress(ScrapeError):
+        word = ask("purchase")
+    purchase = None if word is None else cloud.words.get(word)
+    return HostIdentity(cloud=cloud.name, instance_type=instance_type, region=region, purchase=purchase)

@@ -45,13 +45,14 @@ class Owners:
         self._labels, self._folder, self._clock = labels, jobs_folder, clock
         self._read_s = -KEPT_S
         self._knobs: dict[tuple[int, int | None], Mapping[str, str]] = {}
-        self._jobs: Mapping[str, str] = {}
+        self.jobs: Mapping[str, str] = {}
+        """Jobs of GPUs, as `jobs_by_gpu` returns them."""
 
     def look(self) -> None:
         """Forget owners that were read `KEPT_S` ago."""
         if self._clock() - self._read_s >= KEPT_S:
             self._read_s, self._knobs = self._clock(), {}
-            self._jobs = {} if self._folder is None else jobs_by_gpu(Path(self._folder))
+            self.jobs = {} if self._folder is None else jobs_by_gpu(Path(self._folder))
 
     def knobs_of(self, pid: int | None, start_ms: int | None) -> Mapping[str, str]:
         """Return the owners of a process, by its pid and start; none for one that cannot be seen."""
@@ -60,11 +61,6 @@ class Owners:
         if (pid, start_ms) not in self._knobs:
             self._knobs[pid, start_ms] = owner_knobs(pid, self._labels)
         return self._knobs[pid, start_ms]
-
-    @property
-    def jobs(self) -> Mapping[str, str]:
-        """Jobs of GPUs, as `jobs_by_gpu` returns them."""
-        return self._jobs
 
 
 def owner_knobs(pid: int, labels: Collection[str], proc: Path = Path("/proc")) -> dict[str, str]:

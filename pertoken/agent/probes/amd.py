@@ -421,7 +421,8 @@ class AmdProbe:
                 self._start()
             if not self._up:
                 hangs = (_hangs(_VENDOR),) if self._patience.hung else ()
-                return self._unread(self._lost or HANGS), (*self._down, *hangs)
+                unread = (reading for card in self._cards for reading in card.unread(self._lost or HANGS))
+                return tuple(unread), (*self._down, *hangs)
         with silenced():
             due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
             if due:
@@ -508,9 +509,6 @@ class AmdProbe:
         except self._library.failure:
             return False
         return True
-
-    def _unread(self, why: str) -> tuple[DeviceReading, ...]:
-        return tuple(reading for card in self._cards for reading in card.unread(why))
 
 
 def _hangs(metric: str) -> Unavailable:

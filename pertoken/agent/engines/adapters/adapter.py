@@ -271,17 +271,7 @@ class Adapter:
         stages = self._later_stages(page)
         return _PageSeries(
             counters=tuple(
-                (
-                    metric,
-                    name,
-                    self._copies(
-                        metric,
-                        page.samples[name],
-                        metric.reason,
-                        metric.elsewhere,
-                        frozenset() if metric.name in ENGINE_TIMES else stages,
-                    ),
-                )
+                (metric, name, self._copies(metric, page.samples[name], stages))
                 for metric, name in _present(page, self.counters)
                 if _is_read(metric, page)
             ),
@@ -293,19 +283,16 @@ class Adapter:
     def _series_of_histograms(self, page: Page) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
         stages = self._later_stages(page)
         return tuple(
-            (name, self._copies(metric, page.histogram(name), stages=stages))
+            (name, self._copies(metric, page.histogram(name), stages))
             for metric, name in _present(page, self.histograms, "_bucket")
         )
 
     def _copies(
-        self,
-        metric: Metric,
-        candidates: Iterable[Labels],
-        reason: str | None = None,
-        elsewhere: tuple[tuple[str, str], ...] = (),
-        stages: frozenset[tuple[str, str]] = frozenset(),
+        self, metric: Metric, candidates: Iterable[Labels], stages: frozenset[tuple[str, str]] = frozenset()
     ) -> dict[str, list[Labels]]:
         """Return copies on the page by our series: they differ only in `copies` and are not counted elsewhere."""
+        reason, elsewhere = (metric.reason, metric.elsewhere) if isinstance(metric, Counter) else (None, ())
+        stages = frozenset() if metric.name in ENGINE_TIMES else stages
         series: dict[str, list[Labels]] = {}
         for labels in candidates:
             if _has(labels, metric.where) and not dict(labels).get(metric.parts or ""):
