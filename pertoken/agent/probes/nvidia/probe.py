@@ -13,21 +13,9 @@ from pathlib import Path
 
 import pynvml
 
+from pertoken.agent.probes.nvidia import nvml
 from pertoken.agent.probes.nvidia.gpu import Gpu
-from pertoken.agent.probes.nvidia.nvml import (
-    DENIED,
-    GONE,
-    NO_ENTRY,
-    NONSENSE,
-    OUTDATED,
-    Call,
-    Fault,
-    Nvml,
-    NvmlFault,
-    Scope,
-    Source,
-    XidWatch,
-)
+from pertoken.agent.probes.nvidia.nvml import Call, Fault, Nvml, NvmlFault, Scope, Source, XidWatch
 from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
 from pertoken.agent.workers import HANGS, PATIENCE_S, Backoff, Clock, Patience
 
@@ -169,7 +157,7 @@ class NvidiaProbe:
         if not self._up and self._patience.map(lambda _: self._initialise(), [_LIBRARY]) != [True]:
             return False
         for gpu in self._gpus.values():
-            gpu.lose(GONE.reason)
+            gpu.lose(nvml.GONE.reason)
         self._unseen.clear()
         self._find_all(range(self._listed))
         self._backoff = Backoff(self._clock)
@@ -181,7 +169,7 @@ class NvidiaProbe:
         try:
             self.nvml.ask(_LIBRARY, _INIT)
         except NvmlFault as error:
-            raise NvmlFault(NO_ENTRY) if error.fault is DENIED else error from None
+            raise NvmlFault(nvml.NO_ENTRY) if error.fault is nvml.DENIED else error from None
         self._up = self._was_up = True
         version = self._source.answer(_LIBRARY, _DRIVER_VERSION)
         self._driver_version = None if isinstance(version, Fault) else version
@@ -194,7 +182,7 @@ class NvidiaProbe:
     def _count(self) -> int | Fault:
         """Return the number of GPUs, or the fault of the driver's answer. Raises NvmlFault."""
         count = self._source.answer(_LIBRARY, _COUNT)
-        return count if isinstance(count, Fault) or 0 <= count <= MAX_GPUS else NONSENSE
+        return count if isinstance(count, Fault) or 0 <= count <= MAX_GPUS else nvml.NONSENSE
 
     def _stop(self, fault: Fault) -> None:
         if self._up and fault != self._reported:
@@ -202,7 +190,7 @@ class NvidiaProbe:
             self._reported = fault
         self._release()
         self.nvml.forget()
-        self.outdated = fault is OUTDATED and self._was_up
+        self.outdated = fault is nvml.OUTDATED and self._was_up
         self._down = (fault.missing("nvidia"),)
         for gpu in self._gpus.values():
             gpu.lose(fault.reason)
