@@ -38,7 +38,7 @@ _OUTPUT_FIELDS = ("reasoning_content", "reasoning", "content")
 
 
 class ProbeError(PertokenError):
-    """The server cannot be probed. The message states what happened and what to do."""
+    """The server cannot be probed. The message states the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ POLL_S = 1.0
 SETTLE_S = 5.0
 """Time after which the metrics of an idle server show no running request any more."""
 TOKENS_PER_REQUEST = 2
-"""Tokens by which a server's count of one request may differ from what it reported to its client."""
+"""Largest difference between a server's count of one request and its report to the client."""
 SHARE_OF_TOKENS = 0.01
 
 
@@ -306,7 +306,7 @@ class ServerWatch:
         """The last one."""
 
     def state(self) -> ServerState:
-        """Read the page. Raises ProbeError where it cannot be read or does not show what runs."""
+        """Read the page. Raises ProbeError where it cannot be read or shows no running requests."""
         readings = self._reader.read(latencies=False)
         if len(readings) != 1:
             raise ProbeError("the server serves several models on one page: what each of them does cannot be separated")
@@ -382,7 +382,7 @@ def _excess(start: ServerState, end: ServerState, sent: Sent) -> str | None:
 
 
 PROMPTS = (128, 512, 2048, 8192)
-"""Prompt lengths, in tokens, whose time to first token is measured alone."""
+"""Prompt lengths, in tokens: their time to first token is measured alone."""
 CONTEXTS = (16, 2048)
 """Prompt lengths of batches: the short one costs little beside the tokens that are measured."""
 GENERATED = 32
@@ -608,7 +608,7 @@ def wave_of(client: Client, step: Step) -> list[Completion]:
 
 @contextmanager
 def _pool(client: Client, threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool whose requests end when this thread is interrupted."""
+    """Yield a pool of threads; its requests end when this thread is interrupted."""
     pool = ThreadPoolExecutor(threads)
     try:
         yield pool
@@ -666,7 +666,7 @@ def _why_unusable(step: Step, waves: Sequence[Sequence[Completion]]) -> str:
 
 
 BLOCKS = 24
-"""Blocks of each server: short ones in turn, so that what disturbs the machine for a while disturbs both servers."""
+"""Blocks of each server: short ones in turn, so that a disturbance of the machine hits both servers."""
 MIN_WAVES, MAX_WAVES = 3, 200
 """Waves of a block: of three the median is not moved by one that was disturbed."""
 WARM_UP_WAVES = 3
@@ -674,7 +674,7 @@ WARM_UP_WAVES = 3
 PROMPT_TOKENS = 256
 GENERATED_TOKENS = 32
 CLIENTS = 4
-"""Requests of a wave at most: together they show what a server with batches costs."""
+"""Requests of a wave at most: together they show the cost of a server with batches."""
 
 
 @dataclass(frozen=True, slots=True)

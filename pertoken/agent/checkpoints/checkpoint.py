@@ -56,18 +56,18 @@ def read_tensors(folder: Path) -> tuple[Tensor, ...] | None:
     Raises FileRefused if one of the files is missing or broken: a sum over the others would be a wrong number.
     """
     tensors: list[Tensor] = []
-    left = HEADER_LIMIT
+    limit = HEADER_LIMIT
     for path in _files(folder):
-        listed, header_bytes = _header(path, left)
+        listed, header_bytes = _header(path, limit)
         tensors += listed
-        left -= header_bytes
+        limit -= header_bytes
     return tuple(tensors) or None
 
 
 def _files(folder: Path) -> list[Path]:
     if not (folder / INDEX).exists():
-        whole = folder / "model.safetensors"
-        return [whole] if whole.exists() else []
+        single = folder / "model.safetensors"
+        return [single] if single.exists() else []
     index = read_json(folder / INDEX, INDEX_LIMIT)
     files = index.get("weight_map") if isinstance(index, dict) else None
     names = set(files.values()) if isinstance(files, dict) and all(isinstance(f, str) for f in files.values()) else {""}
@@ -134,14 +134,13 @@ def read_folder(folder: Path) -> Checkpoint:
         dtype = DTYPES.get(str(named)) if named else _only_dtype(tensors or ())
     facts: dict[str, object] = {"n_layers": layer_count(text)}
     unknown: list[str] = []
-    experts = Experts()
     try:
         experts = experts_of(text)
-        if experts.count != 1:
-            facts |= {"n_experts": experts.count, "n_experts_active": experts.active}
     except ShapeUnknown as error:
         experts = Experts(None, None)
         unknown.append(f"{error}")
+    if experts.count not in (None, 1):
+        facts |= {"n_experts": experts.count, "n_experts_active": experts.active}
     try:
         facts |= cache_fields(text)
     except ShapeUnknown as error:
@@ -190,7 +189,7 @@ def _is_counted(text: Mapping[str, object], tensor: Tensor) -> bool:
 
 
 def _stored(tensor: Tensor, quantized: bool, dtype: str | None) -> int:
-    """Return the parameters in a tensor, of which packed integers hold several. Raises ShapeUnknown."""
+    """Return the parameters in a tensor; packed integers hold several. Raises ShapeUnknown."""
     bits, packed = BITS.get(tensor.dtype), tensor.dtype[0] in "IU"
     if bits is None or tensor.dtype == "BOOL" or (packed and (not quantized or dtype not in _BITS)):
         raise ShapeUnknown(f"parameters are not counted: {tensor.name[:80]} is stored as {tensor.dtype[:20]}")
@@ -208,7 +207,7 @@ def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str,
 
 
 def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
-    """Return what a `quantization_config` makes of the weights; None if it is not understood."""
+    """Return the weight dtype of a `quantization_config`; None if it is not understood."""
     method = str(settings.get("quant_method", ""))
     if method == "fp8" and settings.get("weight_block_size"):
         return "fp8_block"
@@ -217,23 +216,20 @@ def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
     if method == "modelopt":
         return {"FP8": "fp8", "NVFP4": "fp4", "W4A16_AWQ": "int4"}.get(str(settings.get("quant_algo")))
     if method == "bitsandbytes":
-        return (
-            "int4" if settings.get("load_in_4bit") is True else "int8" if settings.get("load_in_8bit") is True else None
-        )
+        loads = {"load_in_4bit": "int4", "load_in_8bit": "int8"}
+        return next((dtype for name, dtype in loads.items() if settings.get(name) is True), None)
     if method == "compressed-tensors":
         groups = settings.get("config_groups")
-        named = groups.values() if isinstance(groups, dict) else ()
-        weights = [name.get("weights") for name in named if isinstance(name, dict)]
-        sizes = {(_bits(weight), str(weight.get("type"))) if isinstance(weight, dict) else None for weight in weights}
-        return _sized(*(sizes.pop() or (None, ""))) if len(sizes) == 1 else None
+        listed = list(groups.values()) if isinstance(groups, dict) else []
+        weights = [group.get("weights") for group in listed if isinstance(group, dict)]
+        dtypes = {
+            _sized(weight.get("num_bits"), str(weight.get("type"))) if isinstance(weight, dict) else None
+            for weight in weights
+        }
+        return dtypes.pop() if len(dtypes) == 1 else None
     if method in ("awq", "gptq", "auto_awq", "auto_gptq", "auto-round"):
         return _sized(settings.get("bits"), "int")
     return None
-
-
-def _bits(weights: Mapping[str, object]) -> int | None:
-    bits = weights.get("num_bits")
-    return bits if isinstance(bits, int) else None
 
 
 def _sized(bits: object, kind: str) -> str | None:
@@ -247,16 +243,15 @@ def _only_dtype(tensors: Sequence[Tensor]) -> str | None:
 
 
 _VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
-"""Where models that are named by repository are kept, by the variables of huggingface_hub; the first that is set
-decides."""
+"""Variables of huggingface_hub for the folder of its models; the first that is set decides."""
 
 
 def read_checkpoint(path: str, pid: int) -> Checkpoint:
     """Return the model at `path` as the process `pid` sees it: a GGUF file, a folder, or a repository id in its cache.
 
-    None of the files can make this fail; one that is too large, broken or no file at all is a reason.
+    It never fails: a file that is too large, broken or no file at all becomes the reason.
     """
-    checkpoint = _read(_places(path, pid), path)
+    checkpoint = _read(_candidates(path, pid), path)
     return checkpoint or Checkpoint(reason=f"{path}: not found among the files of process {pid}")
 
 
@@ -265,14 +260,14 @@ def read_files(path: Path) -> Checkpoint:
     return _read([path], str(path)) or Checkpoint(reason=f"{path}: no such file or folder")
 
 
-def _read(places: Iterable[Path], path: str) -> Checkpoint | None:
-    """Return the first of the places that there is; None if there is none."""
+def _read(candidates: Iterable[Path], path: str) -> Checkpoint | None:
+    """Return the first candidate that exists; None if there is none."""
     try:
-        for place in places:
-            if place.is_dir():
-                return read_folder(place)
-            if place.is_file():
-                return read_gguf(place)
+        for candidate in candidates:
+            if candidate.is_dir():
+                return read_folder(candidate)
+            if candidate.is_file():
+                return read_gguf(candidate)
     except FileRefused as error:
         return Checkpoint(reason=f"{path}: {error}")
     except OSError as error:
@@ -280,17 +275,16 @@ def _read(places: Iterable[Path], path: str) -> Checkpoint | None:
     return None
 
 
-def _places(path: str, pid: int) -> list[Path]:
-    """Return where the model may lie: a process in a container sees other files than this agent, so its root is
-    taken."""
+def _candidates(path: str, pid: int) -> list[Path]:
+    """Return the possible paths of a model, under the root of its process: a container has files of its own."""
     root = Path(f"/proc/{pid}/root")
     path = path.removeprefix("hf://")
     if path.startswith("/"):
         return [root / path[1:]]
-    places = [Path(f"/proc/{pid}/cwd") / path]
+    candidates = [Path(f"/proc/{pid}/cwd") / path]
     if path.count("/") == 1:
-        places += _snapshot(root / _hub(pid).lstrip("/") / f"models--{path.replace('/', '--')}")
-    return places
+        candidates += _snapshot(root / _hub(pid).lstrip("/") / f"models--{path.replace('/', '--')}")
+    return candidates
 
 
 def _hub(pid: int) -> str:
@@ -303,8 +297,7 @@ def _hub(pid: int) -> str:
 
 
 def _snapshot(repository: Path) -> list[Path]:
-    """Return the revision that is served: the only one there is, else that of `main`; among others the served one is
-    unknown."""
+    """Return the served revision: the only one, else the one of `main`; among others it is unknown."""
     snapshots = list((repository / "snapshots").glob("*"))
     if len(snapshots) == 1:
         return snapshots

@@ -27,6 +27,8 @@ from pertoken.agent.checkpoints.facts import (
 from pertoken.catalog.model_facts import EVERY_LAYER, LAYER_LISTS, cache_kind
 
 Config = Mapping[str, object]
+KindsReader = Callable[[Config, int], tuple[str, ...]]
+"""Returns the kinds of all layers from a configuration and the number of layers."""
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
@@ -79,7 +81,7 @@ def check_keys(config: Config) -> None:
 
 
 def layer_count(config: Config) -> int | None:
-    """Return the number of layers: as it is named, else that of the layers in a list; None if it is not known."""
+    """Return the number of layers, as it is named or by a list of them; None if it is not known."""
     listed = first(config, ("layer_types", "layers_block_type"))
     count = whole(first(config, LAYERS)) or (whole(len(listed)) if isinstance(listed, list) else None)
     return None if count is None or count > MAX_LAYERS else count
@@ -154,13 +156,14 @@ def _heads(config: Config, kind: str) -> tuple[int, int]:
     if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
         kv_heads = 1
     size = whole(first(config, ({SLIDING: "swa_head_dim", ATTENTION: "global_head_dim"}.get(kind, ""), *_HEAD_SIZE)))
-    other = next((key for key in config if config[key] and _OTHER_KV_HEADS.search(key)), None)
-    if kv_heads is None and other is not None and _heads_by_layer(config, 0) is None:
-        raise ShapeUnknown(f"config.json has {other}, and what that makes of the KV heads is not known")
+    unread = next((key for key in config if config[key] and _OTHER_KV_HEADS.search(key)), None)
+    by_layer = kv_heads is None and _heads_by_layer(config, 0) is not None
+    if kv_heads is None and unread is not None and not by_layer:
+        raise ShapeUnknown(f"config.json has {unread}, and what that makes of the KV heads is not known")
     if listed is not None:
         kv_heads = kv_heads or heads
         size = size or (width // heads if heads and width and width % heads == 0 else None)
-    if kv_heads is None and _heads_by_layer(config, 0) is not None:
+    if kv_heads is None and by_layer:
         kv_heads = 1  # replaced layer by layer
     if kv_heads is None or size is None:
         raise ShapeUnknown(f"config.json does not give {KV_HEADS[0] if kv_heads is None else _HEAD_SIZE[0]}")
@@ -180,7 +183,8 @@ def _index_values(config: Config) -> int:
 
 def _heads_by_layer(config: Config, count: int) -> Sequence[int] | None:
     """Return the KV heads of each layer where they are listed; raises ShapeUnknown if the list is not understood."""
-    listed = first(config, ("num_key_value_heads_per_layer", *(key for key in KV_HEADS if _is_list(config, key))))
+    keys = ("num_key_value_heads_per_layer", *(key for key in KV_HEADS if isinstance(config.get(key), list)))
+    listed = first(config, keys)
     if listed is not None:
         heads = [whole(item) for item in listed] if isinstance(listed, list) else []
         if (count and len(heads) != count) or not all(heads):
@@ -189,17 +193,13 @@ def _heads_by_layer(config: Config, count: int) -> Sequence[int] | None:
     blocks, queries = config.get("block_configs"), whole(first(config, HEADS))
     if not isinstance(blocks, list) or not blocks:
         return None
-    groups = [whole(_attention(block).get("n_heads_in_group")) for block in blocks]
+    groups = [whole(_attention_of(block).get("n_heads_in_group")) for block in blocks]
     if any(group and (queries is None or queries % group) for group in groups):
         raise ShapeUnknown("config.json has block_configs whose heads do not divide its attention heads")
     return [(queries or 0) // group if group else 0 for group in groups]
 
 
-def _is_list(config: Config, key: str) -> bool:
-    return isinstance(config.get(key), list)
-
-
-def _attention(block: object) -> Mapping[str, object]:
+def _attention_of(block: object) -> Mapping[str, object]:
     attention = block.get("attention") if isinstance(block, dict) else None
     if not isinstance(attention, dict):
         raise ShapeUnknown("config.json has block_configs that are not understood")
@@ -207,7 +207,7 @@ def _attention(block: object) -> Mapping[str, object]:
 
 
 def _block_kind(block: object) -> str:
-    attention = _attention(block)
+    attention = _attention_of(block)
     if attention.get("no_op") or attention.get("replace_with_linear"):
         return NONE
     if any(attention.get(key) for key in ("window_length", "num_sink_tokens", "unshifted_sink", "mamba", "llama4")):
@@ -217,7 +217,7 @@ def _block_kind(block: object) -> str:
     return ATTENTION
 
 
-def _words(key: str) -> Callable[[Config, int], tuple[str, ...]]:
+def _words(key: str) -> KindsReader:
     def read(config: Config, count: int) -> tuple[str, ...]:
         listed, draft = config[key], whole(first(config, DRAFT_LAYERS)) or 0
         if not isinstance(listed, list):
@@ -231,7 +231,7 @@ def _words(key: str) -> Callable[[Config, int], tuple[str, ...]]:
     return read
 
 
-def _repeated(key: str) -> Callable[[Config, int], tuple[str, ...]]:
+def _repeated(key: str) -> KindsReader:
     """Read a pattern that is repeated over all layers; its attention is to a window where one is named."""
 
     def read(config: Config, count: int) -> tuple[str, ...]:
@@ -243,7 +243,7 @@ def _repeated(key: str) -> Callable[[Config, int], tuple[str, ...]]:
     return read
 
 
-def _numbers(key: str, kind_by_number: Mapping[int, str]) -> Callable[[Config, int], tuple[str, ...]]:
+def _numbers(key: str, kind_by_number: Mapping[int, str]) -> KindsReader:
     def read(config: Config, count: int) -> tuple[str, ...]:
         listed = config[key]
         if not isinstance(listed, list) or not all(type(item) is int and item in kind_by_number for item in listed):
@@ -253,7 +253,7 @@ def _numbers(key: str, kind_by_number: Mapping[int, str]) -> Callable[[Config, i
     return read
 
 
-def _indices(key: str, listed_kind: str) -> Callable[[Config, int], tuple[str, ...]]:
+def _indices(key: str, listed_kind: str) -> KindsReader:
     """Read the numbers of the layers of one kind; all others are linear."""
 
     def read(config: Config, count: int) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ def _indices(key: str, listed_kind: str) -> Callable[[Config, int], tuple[str, .
     return read
 
 
-def _every(key: str, offset_of: Callable[[Config, int], int | None]) -> Callable[[Config, int], tuple[str, ...]]:
+def _every(key: str, offset_of: Callable[[Config, int], int | None]) -> KindsReader:
     """Read a period: attention in one layer of each, linear in the others."""
 
     def read(config: Config, count: int) -> tuple[str, ...]:
@@ -296,15 +296,14 @@ def _letters(config: Config, count: int) -> tuple[str, ...]:
 
 
 def _delta_attention(config: Config, count: int) -> tuple[str, ...]:
-    """Kinds of Kimi's `linear_attn_config`, which numbers layers from 1."""
+    """Return the kinds by Kimi's `linear_attn_config`, which numbers layers from 1."""
     nested = config["linear_attn_config"]
     full = nested.get("full_attn_layers") if isinstance(nested, dict) else None
     linear = nested.get("kda_layers") if isinstance(nested, dict) else None
     numbers = [*full, *linear] if isinstance(full, list) and isinstance(linear, list) else []
     if not all(type(number) is int for number in numbers) or sorted(numbers) != [*range(1, count + 1)]:
         raise ShapeUnknown("config.json has a linear_attn_config that is not understood")
-    attending = set(full or ())
-    return tuple(ATTENTION if layer + 1 in attending else LINEAR for layer in range(count))
+    return tuple(ATTENTION if number in set(full or ()) else LINEAR for number in range(1, count + 1))
 
 
 def _blocks(config: Config, count: int) -> tuple[str, ...]:
@@ -314,7 +313,7 @@ def _blocks(config: Config, count: int) -> tuple[str, ...]:
     return tuple(map(_block_kind, blocks))
 
 
-_KINDS: Mapping[str, Callable[[Config, int], tuple[str, ...]]] = {
+_KINDS: Mapping[str, KindsReader] = {
     **{key: _words(key) for key in ("layer_types", "layers_block_type", "layer_block_types")},
     **{key: _repeated(key) for key in ("block_types", "_block_types")},
     "attn_type_list": _numbers("attn_type_list", {0: LINEAR, 1: ATTENTION}),
@@ -331,7 +330,7 @@ _KINDS: Mapping[str, Callable[[Config, int], tuple[str, ...]]] = {
 }
 """Kinds of all layers, by the key that lists them."""
 _RECURRENT = re.compile(r"(mamba|ssm|lru_|linear_(num|key|value|attn|conv|head)|n_mamba|conv_L|recurrent)")
-"""Begin of keys that describe a recurrent layer."""
+"""Prefix of keys that describe a recurrent layer."""
 _PER_LAYER = re.compile(
     r"(^|_)(layers?|blocks?)(_|$)|per_layer|compress|shar\w*_kv|kv_shar|kv_source|cla_|_pattern$|_interval$|_period$"
     r"|_step$|_freq$|yoco|swa_|attention_other|local_attention"
@@ -349,11 +348,11 @@ _HARMLESS = re.compile(
     r"|_?sliding_window_pattern|swa_(num_key_value_heads|num_attention_heads|head_dim|v_head_dim|rope_theta)"
     r"|apply_query_key_layer_scaling|layers_to_transform|add_swa_attention_sink_bias|use_mamba_kernels|swa_rope_\w+)$"
 )
-"""Keys of that form that leave the KV cache as it is, or that are read elsewhere in this module."""
+"""Keys of this form that do not change the KV cache, or that other functions of this module read."""
 
 
 def _is_unread(key: str, listed: bool) -> bool:
-    """Return whether a key may change what layers keep, and is not understood; `listed`: a list names the kinds."""
+    """Return whether a key may change the layers and is not understood; `listed`: a list names the kinds."""
     if key in _KINDS or _HARMLESS.match(key):
         return False
     if _RECURRENT.match(key):
@@ -389,7 +388,7 @@ class _Family:
     expert_width: tuple[str, ...] = ("moe_intermediate_size",)
     dense_width: tuple[str, ...] = ("intermediate_size",)
     needs: tuple[str, ...] = ()
-    """Fields whose default is not none, so that a file must give them; other names of one behind a bar."""
+    """Fields that a file must give, since their default is not none; a bar separates names of one field."""
     tied: bool = False
     """Whether embeddings are tied where the file does not name it."""
 
@@ -398,42 +397,32 @@ _SHARED = ("n_shared_experts|num_shared_experts", "first_k_dense_replace|mlp_lay
 _DEEPSEEK = _Family(router_bias=True, needs=_SHARED)
 _QWEN_NEXT = _Family(qk_norm="head", gated=True, shared_gate=True, needs=("shared_expert_intermediate_size",))
 _FAMILIES: Mapping[str, _Family] = {
-    **dict.fromkeys(("llama", "mistral", "ministral3", "granite", "smollm3"), _Family()),
+    **dict.fromkeys(("llama", "mistral", "ministral3", "granite", "smollm3", "phi3"), _Family()),
     "deepseek_v2": _Family(needs=_SHARED),
     **dict.fromkeys(("deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _DEEPSEEK),
-    "ernie4_5": _Family(tied=True),
+    **dict.fromkeys(("ernie4_5", "gemma"), _Family(tied=True)),
     "ernie4_5_moe": _Family(
         router_bias=True, tied=True, needs=("moe_num_shared_experts", "moe_layer_start_index|mlp_layer_types")
     ),
-    **dict.fromkeys(("gemma3",), _Family(qk_norm="head", norms=4, tied=True)),
+    "gemma3": _Family(qk_norm="head", norms=4, tied=True),
     "gemma2": _Family(norms=4, tied=True),
-    "exaone4": _Family(qk_norm="head"),
-    "gemma": _Family(tied=True),
     "glm4_moe": _Family(out_bias=False, router_bias=True, needs=_SHARED),
     "solar_open": _Family(out_bias=False, router_bias=True, needs=_SHARED[:1]),
-    "dots1": _Family(qk_norm="head", router_bias=True, needs=_SHARED),
-    "exaone_moe": _Family(qk_norm="head", router_bias=True, needs=_SHARED),
+    **dict.fromkeys(("dots1", "exaone_moe"), _Family(qk_norm="head", router_bias=True, needs=_SHARED)),
     "glm4": _Family(out_bias=False, norms=4),
-    "granitemoe": _Family(expert_width=("intermediate_size",)),
+    **dict.fromkeys(("granitemoe", "mixtral"), _Family(expert_width=("intermediate_size",))),
     "olmoe": _Family(qk_norm="all", expert_width=("intermediate_size",)),
     "gpt_oss": _Family(True, True, sinks=True, expert_bias=True, expert_width=("intermediate_size",)),
-    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), _Family(qk_norm="head")),
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe", "exaone4", "qwen3", "qwen3_moe"), _Family(qk_norm="head")),
     "llama4": _Family(expert_width=("intermediate_size",), dense_width=("intermediate_size_mlp",)),
-    "mimo": _Family(qkv_bias=True),
+    **dict.fromkeys(("mimo", "qwen2", "seed_oss"), _Family(qkv_bias=True)),
     "minimax_m2": _Family(qk_norm="all", router_bias=True, expert_width=("intermediate_size",)),
-    "mixtral": _Family(expert_width=("intermediate_size",)),
     "nemotron_h": _Family(
         norms=1, matrices=2, router_bias=True, needs=("n_shared_experts|moe_shared_expert_intermediate_size",)
     ),
-    "olmo2": _Family(qk_norm="all"),
-    "olmo3": _Family(qk_norm="all"),
-    "phi3": _Family(),
-    "qwen2": _Family(qkv_bias=True),
+    **dict.fromkeys(("olmo2", "olmo3"), _Family(qk_norm="all")),
     "qwen2_moe": _Family(qkv_bias=True, shared_gate=True, needs=("shared_expert_intermediate_size",)),
-    "qwen3": _Family(qk_norm="head"),
-    "qwen3_moe": _Family(qk_norm="head"),
     **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe"), _QWEN_NEXT),
-    "seed_oss": _Family(qkv_bias=True),
 }
 _UNUSUAL = ("mlp_bias", "use_bias", "use_mla", "enable_moe_block", "use_double_wide_mlp", "num_memory_blocks")
 """Fields that switch on matrices or biases that are not counted."""
@@ -507,7 +496,7 @@ def _attention_parameters(config: Config, family: _Family, width: int) -> int:
 
 
 def _latent(config: Config, width: int, heads: int) -> int:
-    """Return the parameters of multi-head latent attention, with the indexer of sparse attention where there is one."""
+    """Return the parameters of multi-head latent attention, and of the indexer of sparse attention."""
     rank, rope = _need(config, "kv_lora_rank"), _need(config, "qk_rope_head_dim")
     nope, value = _need(config, "qk_nope_head_dim"), _need(config, "v_head_dim")
     low = whole(config.get("q_lora_rank"))
@@ -547,7 +536,7 @@ _SPARSE_LISTS: Mapping[str, Callable[[object], bool]] = {
 
 
 def _sparse_layers(config: Config, count: int) -> frozenset[int]:
-    """Return the layers whose feed-forward part is of experts, by any of the ways to write it."""
+    """Return the layers with experts, by any of the ways to list them."""
     for key, is_sparse in _SPARSE_LISTS.items():
         listed = config.get(key)
         if isinstance(listed, str | list):
@@ -562,8 +551,8 @@ def _sparse_layers(config: Config, count: int) -> frozenset[int]:
     end = config.get("moe_layer_end_index")
     last = end if isinstance(end, int) and 0 <= end < count else count - 1
     dense = config.get("mlp_only_layers")
-    left_out = set(dense) if isinstance(dense, list) else set()
-    return frozenset(layer for layer in range(begin, last + 1) if (layer + 1) % step == 0 and layer not in left_out)
+    sparse = {layer for layer in range(begin, last + 1) if (layer + 1) % step == 0}
+    return frozenset(sparse.difference(dense) if isinstance(dense, list) else sparse)
 
 
 def _experts(config: Config, family: _Family, width: int) -> tuple[int, int]:
@@ -574,9 +563,8 @@ def _experts(config: Config, family: _Family, width: int) -> tuple[int, int]:
     router = count * (width + (1 if family.expert_bias else 0) + (1 if family.router_bias else 0))
     router += 2 * width * outer if outer != width else 0
     shared = whole(first(config, ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")))
-    number = whole(
-        first(config, ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"))
-    )
+    names = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
+    number = whole(first(config, names))
     wide = shared * (number or 1) if shared is not None else size * (number or 0)
     if config.get("model_type") in ("llama4", "llama4_text"):
         wide = size

@@ -18,12 +18,12 @@ MOST = 2**60
 
 
 class FileRefused(Exception):
-    """A file is not what it should be. The message names the file and never holds a part of it."""
+    """A file has another form than expected. The message names the file and never holds a part of it."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """A regular file for reading; neither a pipe nor a device, which might never end.
+    """Open a regular file for reading; neither a pipe nor a device, which might never end.
 
     Raises FileRefused for those, OSError if it cannot be opened.
     """
@@ -34,10 +34,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def read_json(path: Path, limit: int) -> object:
-    """Return the JSON in a file of at most `limit` bytes.
-
-    Raises FileRefused, OSError.
-    """
+    """Return the JSON in a file of at most `limit` bytes. Raises FileRefused, OSError."""
     with opened(path) as file:
         return parse_json(file.read(limit + 1), path, limit)
 
@@ -79,7 +76,7 @@ class Checkpoint:
 
 
 class ShapeUnknown(Exception):
-    """A file does not state what a layer keeps. The message names the key or type that is not understood."""
+    """A file does not state the memory of a layer. The message names the key or type that is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,7 @@ class Experts:
     active: int | None = 1
 
     def active_parameters(self, total: int, routed: int) -> int | None:
-        """Return the parameters that one token passes, of which `routed` are those of all experts together."""
+        """Return the parameters that one token passes; `routed`: parameters of all experts together."""
         if self.count == 1:
             return total if not routed else None
         if not routed or self.count is None or self.active is None:
@@ -159,10 +156,10 @@ def experts_of(config: Mapping[str, object]) -> Experts:
     """Return the experts of a text model's configuration. Raises ShapeUnknown where they are written otherwise."""
     counts = {name: config[name] for name in COUNTS if config.get(name)}
     if not counts:
-        other = next((key for key, value in config.items() if _may_count(key, value)), None)
-        named = other or next((name for name in ACTIVE if config.get(name)), None)
-        if named is not None:
-            raise ShapeUnknown(f"config.json has {named}, and how many experts there are is not known")
+        unread = next((key for key, value in config.items() if _may_count(key, value)), None)
+        name = unread or next((name for name in ACTIVE if config.get(name)), None)
+        if name is not None:
+            raise ShapeUnknown(f"config.json has {name}, and how many experts there are is not known")
         return Experts()
     number = whole(next(iter(counts.values())))
     active = whole(next((config[name] for name in ACTIVE if config.get(name)), None))
@@ -204,7 +201,7 @@ def state_bytes(config: Mapping[str, object]) -> int:
 
 
 def _size(fields: Mapping[str, object], name: str) -> int | None:
-    """Return the field; of several names with a bar between them the first that there is."""
+    """Return the first field that exists among names separated by a bar."""
     return next((size for part in name.split("|") if (size := whole(fields.get(part))) is not None), None)
 
 
@@ -254,4 +251,4 @@ _LIGHTNING: tuple[tuple[str, ...], Callable[..., tuple[int, int]]] = (
     ("num_attention_heads", "head_dim"),
     lambda heads, size: (heads * size * size, 0),
 )
-"""Of MiniMax's lightning attention, whose fields other models have too."""
+"""Form of MiniMax's lightning attention; other models have its fields, too."""

@@ -82,7 +82,7 @@ def cache_fields(fields: Fields, architecture: object) -> dict[str, object]:
 
 
 def _by_layer(fields: Fields, key: str, count: int) -> list[int]:
-    """Return the KV heads of each layer; those of attention where a file names none."""
+    """Return the KV heads of each layer; the attention heads where a file names none."""
     value = fields.get(key, fields.get("attention.head_count"))
     listed = value if isinstance(value, tuple) else (value,) * count
     drafts = whole(fields.get("nextn_predict_layers")) or 0
@@ -223,7 +223,7 @@ def _tensors(cursor: _Cursor, n: int) -> Iterator[tuple[str, int]]:
 
 
 def _parameters(elements: Mapping[str, int], fields: Mapping[str, object]) -> dict[str, object]:
-    """Return experts and parameters without those of draft layers, which come last and are not run."""
+    """Return experts and parameters without draft layers, which come last and are not run."""
     layers = n_layers(fields)
     counted = {
         name: count
@@ -278,7 +278,7 @@ class _Cursor:
         return number
 
     def count(self) -> int:
-        """Return how many items follow."""
+        """Return the number of items that follow."""
         n = self.scalar("<Q")
         if n > self._items:
             raise self.refused("its header has too many parts")

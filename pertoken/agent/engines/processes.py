@@ -39,7 +39,7 @@ from pertoken.state.deployment import WORKLOAD
 from pertoken.store.schema.shared import CONNECTOR
 
 TOPOLOGY = "topology"
-"""Name, beside those of knobs, of the reason why processes belong to a server that it did not start alone."""
+"""Name, beside the knobs, of the reason why processes belong to a server that it did not start alone."""
 
 
 class Children(Enum):
@@ -58,7 +58,7 @@ class Topology:
     children: Children
     source: str
     flags: tuple[str, ...] = ()
-    """Flags one of which makes it so."""
+    """Flags that make it so; one is enough."""
     program: str | None = None
     """Program that is so."""
 
@@ -92,7 +92,7 @@ WORKERS: Mapping[str, re.Pattern[str]] = {
 }
 """Programs and titles of worker processes by kind of engine."""
 _RUNNERS = frozenset({"llama.cpp"})
-"""Engines that other programs start for their users, who never see the command line."""
+"""Engines that other programs start: their users never see the command line."""
 _STARTS_ANYTHING = re.compile(
     r"|(-?|.*/)(ba|da|z|fi|k|c|tc)?sh|init|systemd|tini|dumb-init|docker-init|catatonit|s6-.*|runit|supervisord|pid1"
     r"|containerd-shim.*|conmon|podman|sudo|su|login|sshd.*|tmux.*|screen|SCREEN|nohup|env|make|just|node|pytest.*|-c|-m"
@@ -188,7 +188,7 @@ def _starts_servers(host: HostProcesses, adapter: Adapter, process: Process) -> 
 def servers(host: HostProcesses, adapter: Adapter, root: Process) -> tuple[Server, ...]:
     """Return the servers of one process of an engine: itself, or servers that it starts at their own ports.
 
-    None for a router whose servers have command lines of their own: each of these is a root.
+    None for a router with servers that have command lines of their own: each of these is a root.
     """
     topology = topology_of(host, adapter, root)
     if topology is None:

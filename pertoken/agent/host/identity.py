@@ -1,5 +1,4 @@
-"""Identity and purchase of this machine, by its firmware and, if that names a cloud, by the cloud's metadata
-service."""
+"""Identity and purchase of this machine, by its firmware and by the metadata service of a cloud that this names."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -57,7 +56,7 @@ class Identity:
         )
 
     def look(self) -> HostIdentity:
-        """Return what is known now; `unavailable` lists the rest. Takes up to two seconds until all is known."""
+        """Return the known identity; `unavailable` lists the rest. Takes up to two seconds until all is known."""
         cloud = self._cloud
         if cloud is None or self.known.instance_type:
             return self.known
@@ -80,7 +79,7 @@ class Identity:
 def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
     """Return the machine's identity from its firmware. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
     values: dict[str, str | None] = dict.fromkeys(_DMI)
-    for name in _DMI:
+    for name in values:
         with suppress(OSError):
             values[name] = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip() or None
     return values
@@ -104,9 +103,10 @@ def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _L
     instance_type = ask("instance_type")
     if instance_type is None:
         raise ScrapeError("malformed", "its answer is not an instance type")
-    values_read: dict[str, str | None] = {"region": None, "purchase": None}
-    for name in values_read:
-        with suppress(ScrapeError):
-            values_read[name] = ask(name)
-    purchase = cloud.words.get(values_read["purchase"]) if values_read["purchase"] is not None else None
-    return HostIdentity(cloud=cloud.name, instance_type=instance_type, region=values_read["region"], purchase=purchase)
+    region = word = None
+    with suppress(ScrapeError):
+        region = ask("region")
+    with suppress(ScrapeError):
+        word = ask("purchase")
+    purchase = None if word is None else cloud.words.get(word)
+    return HostIdentity(cloud=cloud.name, instance_type=instance_type, region=region, purchase=purchase)

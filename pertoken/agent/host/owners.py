@@ -22,7 +22,7 @@ from pertoken.state.deployment import Workload
 from pertoken.state.knobs import is_name
 
 KEPT_S = 60.0
-"""How long owners are not read again."""
+"""Time between two readings of owners."""
 MAX_BYTES = 262_144
 """Largest file of labels: etcd stores no larger object with its annotations."""
 MAX_JOBS = 1_024
@@ -30,8 +30,8 @@ MAX_JOBS = 1_024
 _LABELS = "root/etc/podinfo/labels"
 _JOB = re.compile(r"/job_(\d+)(?=/|$)")
 _SLICE = re.compile(r"(?:^|/)([^/]+\.slice)(?=/)")
-_NOBODYS = re.compile(r"-?\.slice|system\.slice|user\.slice|machine\.slice|kubepods[^/]*\.slice")
-"""Slices into which systemd and the kubelet put what nobody put into one."""
+_DEFAULT_SLICE = re.compile(r"-?\.slice|system\.slice|user\.slice|machine\.slice|kubepods[^/]*\.slice")
+"""Slices of systemd and the kubelet for processes without an explicit slice."""
 _VARIABLES = {f"SLURM_JOB_{name.removeprefix('job:').upper()}": name for name in JOB_FACTS}
 
 
@@ -45,30 +45,26 @@ class Owners:
         self._labels, self._folder, self._clock = labels, jobs_folder, clock
         self._read_s = -KEPT_S
         self._knobs: dict[tuple[int, int | None], Mapping[str, str]] = {}
-        self._jobs: Mapping[str, str] = {}
+        self.jobs: Mapping[str, str] = {}
+        """Jobs of GPUs, as `jobs_by_gpu` returns them."""
 
     def look(self) -> None:
-        """Forget what was read `KEPT_S` ago."""
+        """Forget owners that were read `KEPT_S` ago."""
         if self._clock() - self._read_s >= KEPT_S:
             self._read_s, self._knobs = self._clock(), {}
-            self._jobs = {} if self._folder is None else jobs_by_gpu(Path(self._folder))
+            self.jobs = {} if self._folder is None else jobs_by_gpu(Path(self._folder))
 
     def knobs_of(self, pid: int | None, start_ms: int | None) -> Mapping[str, str]:
-        """Return who pays for a process, by its pid and start; nothing for one that cannot be seen."""
+        """Return the owners of a process, by its pid and start; none for one that cannot be seen."""
         if pid is None:
             return {}
         if (pid, start_ms) not in self._knobs:
             self._knobs[pid, start_ms] = owner_knobs(pid, self._labels)
         return self._knobs[pid, start_ms]
 
-    @property
-    def jobs(self) -> Mapping[str, str]:
-        """Jobs of GPUs, as `jobs_by_gpu` returns them."""
-        return self._jobs
-
 
 def owner_knobs(pid: int, labels: Collection[str], proc: Path = Path("/proc")) -> dict[str, str]:
-    """Return who pays for a process, as far as it may be seen; of the labels of its pod those named by `labels`."""
+    """Return the owners of a process, as far as they may be seen; `labels` names the labels of its pod to read."""
     process = proc / str(pid)
     knobs = {**_job(process), **dict(_labels(process / _LABELS, labels))}
     return {name: value for name, value in knobs.items() if is_name(value)}
@@ -80,8 +76,8 @@ def jobs_by_gpu(folder: Path) -> Mapping[str, str]:
     with suppress(OSError):
         names = sorted(name for name in os.listdir(folder) if re.fullmatch(r"\d+", name))  # noqa: PTH208
         for name in names[:MAX_JOBS]:
-            words = sorted(set(_text(folder / name).split()))
-            if words and is_name(job := ",".join(words)):
+            job = ",".join(sorted(set(_text(folder / name).split())))
+            if job and is_name(job):
                 jobs[name] = job
     return jobs
 
@@ -90,14 +86,16 @@ def _job(process: Path) -> dict[str, str]:
     """Return the job and slice of a process; variables of another job than its control group's are inherited ones."""
     paths = [line.split(":", 2)[-1] for line in _text(process / "cgroup").splitlines()]
     jobs = [match[1] for path in paths for match in [_JOB.search(path)] if match]
-    slices = [name for path in paths for name in _SLICE.findall(path) if not _NOBODYS.fullmatch(name)]
+    slices = [name for path in paths for name in _SLICE.findall(path) if not _DEFAULT_SLICE.fullmatch(name)]
     variables = dict(entry.partition("=")[::2] for entry in _text(process / "environ").split("\0"))
     knobs = {} if not slices or "kubepods" in "".join(paths) else {SLICE: slices[-1]}
-    own = variables.get("SLURM_JOB_ID") or variables.get("SLURM_JOBID")
-    job = jobs[0] if jobs else own
+    inherited = variables.get("SLURM_JOB_ID") or variables.get("SLURM_JOBID")
+    job = jobs[0] if jobs else inherited
     if job is None:
         return knobs
-    facts = {} if own != job else {fact: variables[name] for name, fact in _VARIABLES.items() if name in variables}
+    facts = (
+        {} if inherited != job else {fact: variables[name] for name, fact in _VARIABLES.items() if name in variables}
+    )
     return {**knobs, JOB: job, **facts}
 
 
@@ -111,7 +109,7 @@ def _labels(file: Path, labels: Collection[str]) -> Iterator[tuple[str, str]]:
 
 
 def _text(file: Path) -> str:
-    """Return the beginning of a regular file; nothing of one that is not there, may not be read, or could block."""
+    """Return the beginning of a regular file; nothing of one that is missing, may not be read, or could block."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -126,8 +124,8 @@ VARIABLES = (
     *("KUBERNETES_SERVICE_HOST", "HOSTNAME", "POD_NAME", "POD_NAMESPACE"),
     *("DYN_PARENT_DGD_K8S_NAME", "DYN_PARENT_DGD_K8S_NAMESPACE"),
 )
-"""Variables that are read of an engine's environment for it: no other ones are."""
-_OF_DEPLOYMENT = re.compile(r"(.+)-[bcdfghjklmnpqrstvwxz2456789]{8,10}-[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""The only variables of an engine's environment that are read for it."""
+_POD_OF_DEPLOYMENT = re.compile(r"(.+)-[bcdfghjklmnpqrstvwxz2456789]{8,10}-[bcdfghjklmnpqrstvwxz2456789]{5}")
 _KSERVE = "-kserve"
 
 
@@ -140,17 +138,17 @@ def workload_of(environment: Mapping[str, str], namespace: Callable[[], str | No
     if "KUBERNETES_SERVICE_HOST" not in environment:
         return None
     graph, graph_namespace = (environment.get(f"DYN_PARENT_DGD_K8S_{part}") or None for part in ("NAME", "NAMESPACE"))
-    at = environment.get("POD_NAMESPACE") or graph_namespace or namespace()
+    pod_namespace = environment.get("POD_NAMESPACE") or graph_namespace or namespace()
     if graph is not None:
-        return Workload("DynamoGraphDeployment", at, graph)
+        return Workload("DynamoGraphDeployment", pod_namespace, graph)
     hostname = environment.get("HOSTNAME", "")
     pod = environment.get("POD_NAME") or ("" if hostname == host_name else hostname)
-    return workload_of_pod(at, pod)
+    return workload_of_pod(pod_namespace, pod)
 
 
 def workload_of_pod(namespace: str | None, pod: str) -> Workload:
     """Return the object that a pod belongs to, as far as its name shows it."""
-    match = _OF_DEPLOYMENT.fullmatch(pod)
+    match = _POD_OF_DEPLOYMENT.fullmatch(pod)
     if match is None:
         return Workload(None, namespace, None)
     name = match[1]
@@ -159,8 +157,8 @@ def workload_of_pod(namespace: str | None, pod: str) -> Workload:
     return Workload("Deployment", namespace, name)
 
 
-_ID = re.compile(r"(?:^|/)(?:(docker|cri-containerd|crio|libpod)[-/])?([0-9a-f]{64})(?:\.scope)?(?=/|$)")
-_POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=/|$)")
+_CONTAINER_ID = re.compile(r"(?:^|/)(?:(docker|cri-containerd|crio|libpod)[-/])?([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+_POD_UID = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=/|$)")
 _RUNTIMES = {"docker": "docker", "cri-containerd": "containerd", "crio": "cri-o", "libpod": "podman"}
 
 
@@ -175,7 +173,7 @@ class Container:
     """The process's pid in its innermost pid namespace; None if it has no other there."""
 
     def __str__(self) -> str:
-        """In a few words: `docker 3f2a1b4c5d6e, pid 7 there`."""
+        """Return a few words: `docker 3f2a1b4c5d6e, pid 7 there`."""
         words = f"{self.runtime or 'container'} {self.id[:12]}"
         words += f" of pod {self.pod_uid}" if self.pod_uid else ""
         return f"{words}, pid {self.inner_pid} there" if self.inner_pid is not None else words
@@ -189,9 +187,9 @@ def container_of(pid: int, proc: Path = Path("/proc")) -> Container | None:
         return None
     for line in lines:
         path = line.split(":", 2)[-1]
-        if ids := list(_ID.finditer(path)):
+        if ids := list(_CONTAINER_ID.finditer(path)):
             runtime, container_id = ids[-1].groups()
-            pod = _POD.search(path)
+            pod = _POD_UID.search(path)
             uid = pod.group(1).replace("_", "-") if pod else None
             return Container(container_id, _RUNTIMES.get(runtime or ""), uid, _inner_pid(pid, proc))
     return None

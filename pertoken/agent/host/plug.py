@@ -152,7 +152,7 @@ class PlugWatch:
         self._failures: dict[PlugSource, Unavailable] = {}
 
     def start_read(self) -> None:
-        """Begin to read each source of which no reading is under way."""
+        """Begin to read each source without a reading under way."""
         with self._lock:
             sources = set(self._sources) - self._under_way
             self._under_way |= sources

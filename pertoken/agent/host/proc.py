@@ -1,7 +1,6 @@
-"""Numbers of the host from the kernel's own files, read as bare as they are: it is done in every tick.
+"""Numbers of the host from the kernel's own files, without the further work of `psutil` in every tick.
 
-`psutil` has them too, with much that is not needed. Sources: proc_meminfo(5), proc_stat(5), proc_pid_net(5) for
-dev, proc_pid_statm(5).
+Sources: proc_meminfo(5), proc_stat(5), proc_pid_net(5) for dev, proc_pid_statm(5).
 """
 
 import os
@@ -13,8 +12,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_bytes() -> tuple[int, int]:
-    """Return all memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) without
-    one."""
+    """Return all memory and the available part: by `psutil`'s estimate on a kernel (before 3.14) without one."""
     match = _MEMINFO.match(_start("/proc/meminfo", 256))
     if match is None:
         import psutil  # the sampler, which reads its own memory here, needs nothing of it
@@ -25,7 +23,7 @@ def memory_bytes() -> tuple[int, int]:
 
 
 def cpu_ticks() -> tuple[int, int]:
-    """Return clock ticks that all CPUs were idle (or waited for a disk), and that there were at all."""
+    """Return clock ticks of all CPUs: idle (or waiting for a disk), and in total."""
     _, user, nice, system, idle, iowait, irq, softirq, steal, *_ = _start("/proc/stat", 512).split(maxsplit=10)
     # user and nice hold guest and guest_nice already.
     waited = int(idle) + int(iowait)
@@ -35,7 +33,7 @@ def cpu_ticks() -> tuple[int, int]:
 def network_bytes() -> tuple[int, int]:
     """Return bytes received and sent by all interfaces but the loopback."""
     received = sent = 0
-    for line in _whole("/proc/net/dev").splitlines()[2:]:
+    for line in _content("/proc/net/dev").splitlines()[2:]:
         name, _, counters = line.partition(b":")
         words = counters.split()
         if name.strip() != b"lo" and len(words) > 8:
@@ -56,12 +54,11 @@ def own_boot_id() -> str | None:
         return None
 
 
-def _whole(path: str) -> bytes:
-    parts, at = [], 0
-    while part := os.pread(_kept_open(path), 65_536, at):
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)
+def _content(path: str) -> bytes:
+    content = b""
+    while part := os.pread(_kept_open(path), 65_536, len(content)):
+        content += part
+    return content
 
 
 def _start(path: str, max_bytes: int) -> bytes:

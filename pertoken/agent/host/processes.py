@@ -1,4 +1,4 @@
-"""This host's processes, their listening ports and what is mapped into them, as discovery looks at them.
+"""This host's processes, their listening ports and their mapped files, as discovery looks at them.
 
 This module is the only one that reads /proc for them. psutil serves for addresses of interfaces and for CPU times;
 for the list itself it does not. It reports neither sockets of other network namespaces (containers), nor sockets whose
@@ -190,7 +190,7 @@ def rootless_ports(
 def forwarded(forwards: Sequence[Forward], inner: int) -> list[tuple[str, int]]:
     """Return the (address, port) pairs of this host that lead to a port inside a namespace.
 
-    Forwards that report this inner port; else those of the same number, else the only one.
+    Forwards that report this inner port; else the same port number, else the only one.
     """
     exact = [forward for forward in forwards if forward.inner == inner]
     silent = [forward for forward in forwards if forward.inner is None]
@@ -256,7 +256,7 @@ class HostProcesses:
 
     processes: Mapping[int, Process]
     unowned: tuple[Address, ...] = ()
-    """Listening sockets whose process cannot be seen with this agent's rights; several may have one address."""
+    """Listening sockets of processes that cannot be seen with this agent's rights; several may have one address."""
     libraries: Callable[[int], frozenset[str] | None] = lambda pid: frozenset()
     """Files mapped into a process; None if that may not be seen."""
     environment: Callable[[int, Collection[str]], Mapping[str, str]] = lambda pid, names: {}

@@ -132,7 +132,7 @@ _NO_PROCESS_MEMORY = Unavailable(
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Discard what Python and C code print to stdout meanwhile."""
+    """Discard the output of Python and C code to stdout meanwhile."""
     libc = ctypes.PyDLL(None)
     sys.stdout.flush()
     libc.fflush(None)
@@ -400,7 +400,7 @@ class AmdProbe:
         self._up = False
         self._opened: dict[int, _Processor] = {}
         self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
-        """Slots whose card does not report its identity."""
+        """Slots with a card that does not report its identity."""
         self._cards: Sequence[_Card] = ()
         self._lost: str | None = None
         """Why no card is read, where there were some."""
@@ -415,13 +415,14 @@ class AmdProbe:
         return self._library.calls
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Return every card found, and what is missing for the whole host. No error of the library is raised."""
+        """Return every card found, and the gaps of the whole host. No error of the library is raised."""
         if not self._up:
             if self._backoff.due and not self._patience.hung:
                 self._start()
             if not self._up:
                 hangs = (_hangs(_VENDOR),) if self._patience.hung else ()
-                return self._unread(self._lost or HANGS), (*self._down, *hangs)
+                unread = (reading for card in self._cards for reading in card.unread(self._lost or HANGS))
+                return tuple(unread), (*self._down, *hangs)
         with silenced():
             due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
             if due:
@@ -508,9 +509,6 @@ class AmdProbe:
         except self._library.failure:
             return False
         return True
-
-    def _unread(self, why: str) -> tuple[DeviceReading, ...]:
-        return tuple(reading for card in self._cards for reading in card.unread(why))
 
 
 def _hangs(metric: str) -> Unavailable:

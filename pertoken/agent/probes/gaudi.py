@@ -69,7 +69,7 @@ class GaudiProbe:
         self.calls = 0
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Return every device that was ever listed, and what is missing for the whole host. Raises nothing."""
+        """Return every device that was ever listed, and the gaps of the whole host. Raises nothing."""
         program = shutil.which(self._program)
         if program is None and not self._driver.exists() and not self._known:
             return (), ()
@@ -86,7 +86,7 @@ class GaudiProbe:
         return lost, (self._missing,)
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
-        """Return what is worth an event since the last call."""
+        """Return the driver's events since the last call."""
         events, self._events = self._events, []
         return tuple(events)
 
@@ -110,7 +110,7 @@ class GaudiProbe:
         return *readings.values(), *lost
 
     def _output(self, program: str) -> str:
-        """Return what the program prints. Raises HlSmiError."""
+        """Return the output of the program. Raises HlSmiError."""
         if self._running is not None and self._running.poll() is None:
             raise HlSmiError(f"{self._program} hangs: it is not started again before it ends")
         self.calls += 1

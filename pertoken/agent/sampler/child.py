@@ -99,7 +99,7 @@ def _read(vendor: str, probe: Probe, processes: bool) -> Readings:
 
 
 def _protocol_fd() -> int:
-    """Return a descriptor of our own for answers; what libraries print to stdout goes to stderr from here on."""
+    """Return a descriptor of our own for answers; the output of libraries to stdout goes to stderr from here on."""
     fd = os.dup(1)
     os.dup2(2, 1)
     return fd

@@ -15,20 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pertoken
+from pertoken.agent import readings
 from pertoken.agent.host.processes import mapped_files
 from pertoken.agent.probes.cpu import CpuProbe
-from pertoken.agent.readings import (
-    DUPLICATE,
-    HOST_METRICS,
-    DeviceProcess,
-    DeviceReading,
-    DriversReading,
-    HostReading,
-    ProbeReading,
-    Unavailable,
-    bounded,
-    unread,
-)
+from pertoken.agent.readings import DeviceProcess, DeviceReading, DriversReading, HostReading, ProbeReading, Unavailable
 from pertoken.agent.sampler.wire import decode
 from pertoken.agent.workers import Backoff, Clock
 from pertoken.errors import PertokenError
@@ -212,7 +202,7 @@ _CONTAINER = Unavailable(
 
 
 def in_host_pid_namespace(proc: Path = Path("/proc")) -> bool:
-    """Return whether pids here are the host's, which is what drivers name processes by."""
+    """Return whether pids here are the host's, as drivers name processes."""
     try:
         return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
     except OSError:
@@ -379,7 +369,7 @@ class Drivers:
         return reading, tuple(events)
 
     def _bounded(self, reading: ProbeReading) -> ProbeReading:
-        return bounded(reading, {device.uuid: device for device in self._last.devices} if self._last else {})
+        return readings.bounded(reading, {device.uuid: device for device in self._last.devices} if self._last else {})
 
     def _new_faults(self, reading: ProbeReading) -> list[Event]:
         """Return events for gaps of the whole host that the previous reading did not have."""
@@ -388,9 +378,8 @@ class Drivers:
             metrics.discard("sampler")  # that gap was of a sampler that did not answer
         new = [missing for missing in reading.unavailable if missing.metric not in metrics]
         restarted = [Event("sampler_restarted", missing.reason) for missing in new if missing.metric == "sampler"]
-        return restarted + [
-            Event("device_duplicate", missing.reason) for missing in new if missing.metric.startswith(DUPLICATE)
-        ]
+        duplicates = [missing for missing in new if missing.metric.startswith(readings.DUPLICATE)]
+        return restarted + [Event("device_duplicate", missing.reason) for missing in duplicates]
 
     def _aged(self, device: DeviceReading, now_s: float) -> DeviceReading:
         if not device.lost:
@@ -403,8 +392,8 @@ class Drivers:
     ) -> tuple[ProbeReading, tuple[Event, ...]]:
         events = () if self._away else (Event(kind, reason),)
         last = self._last or ProbeReading(host, ())
-        devices = (unread(device, reason) for device in last.devices if device.kind != "cpu")
-        replaced = {"sampler", *HOST_METRICS}
+        devices = (readings.unread(device, reason) for device in last.devices if device.kind != "cpu")
+        replaced = {"sampler", *readings.HOST_METRICS}
         unavailable = (missing for missing in last.unavailable if missing.metric not in replaced)
         reading = replace(
             last,

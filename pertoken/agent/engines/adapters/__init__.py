@@ -37,7 +37,7 @@ def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
 
 
 def _without_transferred(counts: dict[str, int | None]) -> dict[str, int | None]:
-    """Return the counts with transferred tokens taken off those of the prompt and the cached ones.
+    """Return the counts with transferred tokens taken off the prompt and the cached tokens.
 
     No more counts as transferred than either increased by: sources need not add up, and a series that appears late
     counts from 0. Where either the transferred or the prompt tokens are unknown, so are the others.

@@ -108,7 +108,7 @@ class Adapter:
 
     kind: str
     tested_on: PageOrigin
-    """What the table was tested on."""
+    """Origin of the pages of its tests."""
     source: str
     """Where its names come from, and as of when."""
     marks: re.Pattern[str]
@@ -123,7 +123,7 @@ class Adapter:
     metrics_off_status: int | None = None
     """Status of the metrics page when metrics are switched off."""
     router_status: int | None = None
-    """Status of that page at a router, whose servers have pages of their own."""
+    """Status of that page at a router: its servers have pages of their own."""
     asleep: tuple[str, str, re.Pattern[str]] | None = None
     """Path and member of JSON that show an engine asleep which its metrics page keeps awake, and the versions that
     have no such page any more."""
@@ -139,15 +139,15 @@ class Adapter:
     absent_is_zero: bool = False
     """Whether token counters are missing from the page until they have counted, while other series are there."""
     never_counted: tuple[str, ...] = ()
-    """Counters without a series because what they count does not happen: they are 0."""
+    """Counters of events that do not happen: they have no series and are 0."""
     no_tokens: Unavailable | None = None
     """Why it counts no tokens, and how to have them counted; a page that counts some all the same is read."""
     model_label: str | None = "model_name"
     """Label of its series that names the served model."""
     copies: frozenset[str] = frozenset()
-    """Labels whose values distinguish copies of one count: one copy counts, the largest."""
+    """Labels that distinguish copies of one count: the largest copy counts."""
     stages: tuple[str, ...] = ()
-    """Labels that name the stages of one request: tokens, requests and latencies are those of the first one."""
+    """Labels that name the stages of one request: tokens, requests and latencies are of the first one."""
     staged: tuple[str, ...] = ()
     """Names of samples of a page of stages: `engine` numbers them there where no label of `stages` does."""
     owned_by: str | None = None
@@ -271,17 +271,7 @@ class Adapter:
         stages = self._later_stages(page)
         return _PageSeries(
             counters=tuple(
-                (
-                    metric,
-                    name,
-                    self._copies(
-                        metric,
-                        page.samples[name],
-                        metric.reason,
-                        metric.elsewhere,
-                        frozenset() if metric.name in ENGINE_TIMES else stages,
-                    ),
-                )
+                (metric, name, self._copies(metric, page.samples[name], stages))
                 for metric, name in _present(page, self.counters)
                 if _is_read(metric, page)
             ),
@@ -293,19 +283,16 @@ class Adapter:
     def _series_of_histograms(self, page: Page) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
         stages = self._later_stages(page)
         return tuple(
-            (name, self._copies(metric, page.histogram(name), stages=stages))
+            (name, self._copies(metric, page.histogram(name), stages))
             for metric, name in _present(page, self.histograms, "_bucket")
         )
 
     def _copies(
-        self,
-        metric: Metric,
-        candidates: Iterable[Labels],
-        reason: str | None = None,
-        elsewhere: tuple[tuple[str, str], ...] = (),
-        stages: frozenset[tuple[str, str]] = frozenset(),
+        self, metric: Metric, candidates: Iterable[Labels], stages: frozenset[tuple[str, str]] = frozenset()
     ) -> dict[str, list[Labels]]:
         """Return copies on the page by our series: they differ only in `copies` and are not counted elsewhere."""
+        reason, elsewhere = (metric.reason, metric.elsewhere) if isinstance(metric, Counter) else (None, ())
+        stages = frozenset() if metric.name in ENGINE_TIMES else stages
         series: dict[str, list[Labels]] = {}
         for labels in candidates:
             if _has(labels, metric.where) and not dict(labels).get(metric.parts or ""):

@@ -1,4 +1,4 @@
-"""LMDeploy 0.18, whose metrics are on unless switched off; their names follow vLLM's."""
+"""LMDeploy 0.18: its metrics are on unless switched off, and their names follow vLLM's."""
 
 import re
 

@@ -2,7 +2,7 @@
 
 Token counters grow only when a request finishes, and are not on the page before they first grow. Series of the
 scheduler carry the rank: tensor-, pipeline- and expert-parallel ranks repeat the same numbers, data-parallel
-ranks add up. Cached tokens are split by where they lay; a request whose split is not known counts as source
+ranks add up. Cached tokens are split by where they lay; a request without a known split counts as source
 `total`, so all sources together count each request once.
 
 Where prefill and decode are servers of their own, a request passes both and both count all of it: its prompt is
@@ -40,7 +40,7 @@ _ARGS: Mapping[str, str] = {
     "max_model_len": "context_length",
     "max_num_batched_tokens": "chunked_prefill_size",
 }
-"""Where `/server_info` keeps a whole number. It may hold keys: nothing but what is named here is read of it."""
+"""Where `/server_info` keeps a whole number. It may hold keys: nothing else of it is read."""
 
 
 def _identify(get_json: GetJson, page: Page) -> Identity:

@@ -35,7 +35,7 @@ _ENDED = "trtllm_request_success_total"
 _PREFILL_ONLY = (("finished_reason", "not_finished"),)
 """Label of requests that a server computed the prompt of, and handed on to a decode server."""
 _CONTEXT_TOKENS, _PREFILLED = "trtllm_total_context_tokens", "trtllm_prefill_batch_tokens_sum"
-"""Tokens that the last iteration prefilled, and those of all iterations: on a page from the first one on."""
+"""Tokens that the last iteration prefilled, and that all iterations did: on a page from the first one on."""
 _WHOLE: Mapping[str, str] = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",

@@ -1,4 +1,4 @@
-"""vLLM: its names of today (0.32) and of the releases since 0.8, and what it exposes of its configuration.
+"""vLLM: its names of today (0.32) and of the releases since 0.8, and its exposed configuration.
 
 Series carry `engine` (the data-parallel rank: their sum is the deployment, whatever the number of API servers) and
 `model_name` (the first served name). `prompt_tokens` include cached ones. An aborted request is not counted as
@@ -35,10 +35,10 @@ _EXTERNAL = (("source", "external_kv_transfer"),)
 _BY_TIER = "vllm:prompt_tokens_cached_by_source_total"
 """Cached prompt tokens by the tier that supplied them: `p2p` is another vLLM server.
 
-Counted at admission, up to some readings before the prompt, so that these only limit what a source counts."""
+Counted at admission, up to some readings before the prompt, so that these only limit the count of a source."""
 _CACHED = "vllm:prompt_tokens_cached_total"
 _EXTERNAL_HITS = "vllm:external_prefix_cache_hits_total"
-"""Prompt tokens that a connector supplied, beside those of the server's own prefix cache."""
+"""Prompt tokens that a connector supplied, beside the hits of the server's own prefix cache."""
 _NIXL = "vllm:nixl_bytes_transferred_sum"
 """On pages of servers that receive KV caches from prefill servers by NIXL."""
 _OTHER_CACHES = (
@@ -46,7 +46,7 @@ _OTHER_CACHES = (
     "vllm:kv_offload_total_bytes_total",
     "vllm:kv_offload_load_bytes_total",
 )
-"""On pages of servers whose external tokens come from a cache: LMCache, or memory of the host."""
+"""On pages of servers with external tokens from a cache: LMCache, or memory of the host."""
 _CONFIG: Mapping[str, tuple[str, str]] = {
     "tp": ("parallel_config", "tensor_parallel_size"),
     "pp": ("parallel_config", "pipeline_parallel_size"),
@@ -96,9 +96,9 @@ def _from_server_info(config: object) -> dict[str, object]:
     # Quantized weights keep the dtype of their activations beside them, which does not describe the weights.
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
     knobs["dp"] = _own_replicas(pick(config, "parallel_config"), knobs["dp"])
-    known = {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
+    scalars = {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
     attention = text(pick(config, "attention_config", "backend"))
-    return known | read_words("vllm", {"weight_dtype": weights, "attention_backend": attention})
+    return scalars | read_words("vllm", {"weight_dtype": weights, "attention_backend": attention})
 
 
 def _own_replicas(parallel: object, replicas: object) -> object:

@@ -11,32 +11,17 @@ from dataclasses import dataclass, replace
 
 import pynvml
 
-from pertoken.agent.probes.nvidia import counters
+from pertoken.agent.probes.nvidia import counters, nvml
 from pertoken.agent.probes.nvidia.counters import Gpm, GpmRequest, read_processes
-from pertoken.agent.probes.nvidia.nvml import (
-    GONE,
-    LOST,
-    MEMORY,
-    NAME,
-    NO_INSTANCE,
-    NONSENSE,
-    UUID,
-    Call,
-    Fault,
-    NvmlFault,
-    Scope,
-    Source,
-    Table,
-    Xid,
-)
+from pertoken.agent.probes.nvidia.nvml import Call, Fault, NvmlFault, Scope, Source, Table, Xid
 from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, Unavailable, reading_of
 from pertoken.agent.workers import Backoff
 from pertoken.units import SHARE
 
 MAX_DEVICES = 64
 """Nine times what any GPU can be divided into: a larger count is no count."""
-_IDENTITY: Table = {"name": (NAME,), "memory_bytes": MEMORY["memory_bytes"]}
-_TICK: Table = {"memory_used_bytes": MEMORY["memory_used_bytes"]}
+_IDENTITY: Table = {"name": (nvml.NAME,), "memory_bytes": nvml.MEMORY["memory_bytes"]}
+_TICK: Table = {"memory_used_bytes": nvml.MEMORY["memory_used_bytes"]}
 _MODES = {pynvml.NVML_DEVICE_MIG_DISABLE: False, pynvml.NVML_DEVICE_MIG_ENABLE: True}
 _MODE = Call("nvmlDeviceGetMigMode", lambda modes: _MODES.get(modes[0]))
 _COUNT, _DEVICE = Call[int]("nvmlDeviceGetMaxMigDeviceCount"), Call[object]("nvmlDeviceGetMigDeviceHandleByIndex")
@@ -107,7 +92,7 @@ class MigDevices:
     def find(self, gpu: DeviceReading, handle: object) -> None:
         """Look for the MIG devices there are now. Raises NvmlFault if the GPU or the library fails.
 
-        What the driver refuses to report of them leaves `hidden`, and those known before stay.
+        An answer that the driver refuses leaves `hidden`, and the earlier devices stay.
         """
         self.hidden = None
         enabled = self._source.answer(gpu.uuid, _MODE, handle)
@@ -121,7 +106,7 @@ class MigDevices:
             return None
         count = self._source.answer(gpu.uuid, _COUNT, handle)
         if isinstance(count, Fault) or not 0 <= count <= MAX_DEVICES:
-            return self._hide(count if isinstance(count, Fault) else NONSENSE)
+            return self._hide(count if isinstance(count, Fault) else nvml.NONSENSE)
         devices: dict[str, MigDevice] = {}
         for index in range(count):
             try:
@@ -130,7 +115,7 @@ class MigDevices:
                 self._hide(error.of_call())
                 continue
             if device is not None and device.identity.uuid in devices:
-                self._hide(replace(NONSENSE, reason=f"two of them have the UUID {device.identity.uuid}"))
+                self._hide(replace(nvml.NONSENSE, reason=f"two of them have the UUID {device.identity.uuid}"))
             elif device is not None:
                 devices[device.identity.uuid] = device
         self._devices = {**self._devices, **devices} if self.hidden else devices
@@ -147,9 +132,9 @@ class MigDevices:
             if handle.code == pynvml.NVML_ERROR_NOT_FOUND:
                 return None
             raise NvmlFault(handle)
-        uuid = self._source.nvml.ask(owner, UUID, handle)
+        uuid = self._source.nvml.ask(owner, nvml.UUID, handle)
         if not uuid:
-            raise NvmlFault(NONSENSE)
+            raise NvmlFault(nvml.NONSENSE)
         device = self._devices.get(uuid)
         if device is not None and device.identified:
             device.handle = handle
@@ -162,16 +147,16 @@ class MigDevices:
         name = f"{values.pop('name', f'{gpu.name} MIG')} ({index})"
         gpu_answer, compute_answer = (ask(uuid, call, handle) for call in (_INSTANCE, _COMPUTE_INSTANCE))
         instance: int | None = None
-        if isinstance(gpu_answer, Fault) or gpu_answer == NO_INSTANCE:
-            fault = gpu_answer if isinstance(gpu_answer, Fault) else NONSENSE
+        if isinstance(gpu_answer, Fault) or gpu_answer == nvml.NO_INSTANCE:
+            fault = gpu_answer if isinstance(gpu_answer, Fault) else nvml.NONSENSE
             hidden = replace(fault.missing(""), reason=_HIDDEN_INSTANCE.format(fault.reason))
             unavailable |= {metric: replace(hidden, metric=metric) for metric in counters.METRICS}
         else:
             instance = gpu_answer
-        compute = None if isinstance(compute_answer, Fault) or compute_answer == NO_INSTANCE else compute_answer
+        compute = None if isinstance(compute_answer, Fault) or compute_answer == nvml.NO_INSTANCE else compute_answer
         slices = ask(uuid, _COMPUTE_SLICES, handle)
         if not isinstance(slices, Fault) and not 0 < slices <= count:
-            slices = NONSENSE
+            slices = nvml.NONSENSE
         if isinstance(slices, Fault):
             unavailable["part_1e6"] = replace(slices.missing("part_1e6"), reason=_HIDDEN_PART.format(slices.reason))
         else:
@@ -199,15 +184,15 @@ class MigDevices:
 
 
 IDENTITY: Table = {
-    "name": (NAME,),
-    "memory_bytes": MEMORY["memory_bytes"],
+    "name": (nvml.NAME,),
+    "memory_bytes": nvml.MEMORY["memory_bytes"],
     "power_limit_mw": (Call("nvmlDeviceGetEnforcedPowerLimit"),),
     "pci_bus_id": (Call("nvmlDeviceGetPciInfo", lambda pci: pci.busId),),
 }
 """Read when a GPU is found. The power limit is read again with the slow values, because caps change."""
 TICK: Table = {
     "util_1e4": (Call("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu * 100),),
-    "memory_used_bytes": MEMORY["memory_used_bytes"],
+    "memory_used_bytes": nvml.MEMORY["memory_used_bytes"],
     "sm_clock_mhz": (Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_SM,)),),
     "throttle_reasons": (
         Call("nvmlDeviceGetCurrentClocksEventReasons"),
@@ -249,7 +234,7 @@ class Gpu:
     @classmethod
     def open(cls, source: Source, handle: object, slot: int, driver_version: str | None) -> Gpu:
         """Return the GPU behind a handle. Raises NvmlFault if the driver does not report its UUID."""
-        uuid = source.nvml.ask(f"slot {slot}", UUID, handle)
+        uuid = source.nvml.ask(f"slot {slot}", nvml.UUID, handle)
         if not uuid:
             raise NvmlFault(_NO_UUID)
         values, unavailable = source.values(uuid, handle, IDENTITY)
@@ -303,17 +288,16 @@ class Gpu:
         """Return readings of the GPU and its MIG devices. Raises NvmlFault only for a fault of the whole library."""
         if self.lost and not self._backoff.due:
             return self.unread()
-        nvml, uuid = self._source.nvml, self.identity.uuid
         try:
             if self.handle is None:
-                self.handle = nvml.ask(uuid, _BY_UUID, uuid)
+                self.handle = self._source.nvml.ask(self.identity.uuid, _BY_UUID, self.identity.uuid)
                 self._slow = self._energy_mj = None
             readings = self._read(processes)
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
             gone = self.handle is None and error.fault.code == pynvml.NVML_ERROR_NOT_FOUND
-            self.lose(GONE.reason if gone else error.fault.reason)
+            self.lose(nvml.GONE.reason if gone else error.fault.reason)
             self._backoff.failed()
             return self.unread()
         if self.lost:
@@ -329,7 +313,7 @@ class Gpu:
         values |= field_values
         unavailable |= hidden
         if not values:
-            raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {unavailable['power_mw'].reason}"))
+            raise NvmlFault(replace(nvml.LOST, reason=f"the GPU answers nothing: {unavailable['power_mw'].reason}"))
         energy_mj, earlier_mj = values.get("energy_mj"), self._energy_mj
         fell = isinstance(energy_mj, int) and isinstance(earlier_mj, int) and energy_mj < earlier_mj
         self._energy_mj = energy_mj
@@ -354,13 +338,13 @@ class Gpu:
 
     def _check_identity(self) -> None:
         """Raise NvmlFault if the handle leads to another GPU than before: a driver may exchange them."""
-        uuid = self._source.answer(self.identity.uuid, UUID, self.handle)
+        uuid = self._source.answer(self.identity.uuid, nvml.UUID, self.handle)
         if isinstance(uuid, Fault) or uuid == self.identity.uuid:
             return
         # A driver that reports another UUID each time has swapped nothing.
-        if uuid and uuid == self._source.answer(self.identity.uuid, UUID, self.handle):
+        if uuid and uuid == self._source.answer(self.identity.uuid, nvml.UUID, self.handle):
             self.swapped_for = uuid
-            raise NvmlFault(replace(GONE, reason=_SWAPPED.format(uuid)))
+            raise NvmlFault(replace(nvml.GONE, reason=_SWAPPED.format(uuid)))
 
     def _read_slow(self, processes: bool, values: dict[str, object], unavailable: dict[str, Unavailable]) -> None:
         """Read the values that change slowly: memory clock, temperature, memory errors, power cap, MIG."""

@@ -43,7 +43,7 @@ class Fault:
     reason: str
     remedy: str | None = None
     code: int | None = None
-    """NVML's, where it has no meaning of its own here."""
+    """Code of NVML for an error without a row in `FAULTS`."""
 
     def missing(self, metric: str) -> Unavailable:
         """Return the gap this fault leaves in a metric."""
@@ -269,7 +269,7 @@ NO_INSTANCE = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """A critical error of a GPU, by its UUID. The instances are those of MIG; None: the driver names none."""
+    """A critical error of a GPU, by its UUID. Instances are of MIG; None: the driver names none."""
 
     uuid: str
     number: int
@@ -278,7 +278,7 @@ class Xid:
 
 
 class XidWatch:
-    """One event set over some GPUs. `calls` counts what its thread asked of the driver."""
+    """One event set over some GPUs. `calls` counts the driver calls of its thread."""
 
     def __init__(self) -> None:
         self.calls = 0

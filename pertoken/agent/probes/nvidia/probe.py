@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through `nvidia-ml-py`: the library, the GPUs it lists, and what goes wrong with either."""
+"""NVIDIA GPUs through `nvidia-ml-py`: the library, the GPUs it lists, and the faults of both."""
 
 from __future__ import annotations
 
@@ -13,21 +13,9 @@ from pathlib import Path
 
 import pynvml
 
+from pertoken.agent.probes.nvidia import nvml
 from pertoken.agent.probes.nvidia.gpu import Gpu
-from pertoken.agent.probes.nvidia.nvml import (
-    DENIED,
-    GONE,
-    NO_ENTRY,
-    NONSENSE,
-    OUTDATED,
-    Call,
-    Fault,
-    Nvml,
-    NvmlFault,
-    Scope,
-    Source,
-    XidWatch,
-)
+from pertoken.agent.probes.nvidia.nvml import Call, Fault, Nvml, NvmlFault, Scope, Source, XidWatch
 from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
 from pertoken.agent.workers import HANGS, PATIENCE_S, Backoff, Clock, Patience
 
@@ -77,7 +65,7 @@ MAX_GPUS = 1024
 _UNCOUNTED = "the driver does not report how many GPUs there are ({}): those known before are read"
 _DUPLICATE = "the driver reports the UUID {} for the GPU at {} and for the GPU at {}: only the first is recorded"
 _LIBRARY = ""
-"""Owner of the calls that belong to no device, and what hangs when they do."""
+"""Owner of the calls that belong to no device."""
 _HANGS = Unavailable(
     "nvidia", "failing", "a call of the NVIDIA driver hangs: nothing is asked of it until it returns", "dmesg"
 )
@@ -87,7 +75,7 @@ class NvidiaProbe:
     """Reads all NVIDIA GPUs of this host; one that fails or hangs costs only itself.
 
     `clock` is monotonic seconds, `proc` the /proc to look up pids and host memory in. `watch`, if given, waits for
-    Xids. A call may take `patience_s`; what takes longer hangs.
+    Xids. A call that takes longer than `patience_s` hangs.
     """
 
     def __init__(
@@ -106,11 +94,11 @@ class NvidiaProbe:
         self._patience = Patience("nvidia", patience_s)
         self._gpus: dict[str, Gpu] = {}
         self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
-        """Slots whose GPU does not report its UUID."""
+        """Slots with a GPU that does not report its UUID."""
         self._listed = 0
         """Number of GPUs by the driver's count."""
         self._linked: frozenset[str] | None = None
-        """GPUs whose links to each other were read; None before the second look."""
+        """GPUs with links that were read; None before the second look."""
         self._uncounted: Unavailable | None = None
         """Why that could not be read again."""
         self._reported: Fault | None = None
@@ -129,7 +117,7 @@ class NvidiaProbe:
         return self.nvml.calls + (self._watch.calls if self._watch else 0)
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Return every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
+        """Return every GPU ever seen, by slot, and the gaps of the whole host. No driver error is raised."""
         once_more = self._up
         while self._up or self._backoff.due:
             if not self._ready and self._patience.hung:
@@ -169,7 +157,7 @@ class NvidiaProbe:
         if not self._up and self._patience.map(lambda _: self._initialise(), [_LIBRARY]) != [True]:
             return False
         for gpu in self._gpus.values():
-            gpu.lose(GONE.reason)
+            gpu.lose(nvml.GONE.reason)
         self._unseen.clear()
         self._find_all(range(self._listed))
         self._backoff = Backoff(self._clock)
@@ -181,7 +169,7 @@ class NvidiaProbe:
         try:
             self.nvml.ask(_LIBRARY, _INIT)
         except NvmlFault as error:
-            raise NvmlFault(NO_ENTRY) if error.fault is DENIED else error from None
+            raise NvmlFault(nvml.NO_ENTRY) if error.fault is nvml.DENIED else error from None
         self._up = self._was_up = True
         version = self._source.answer(_LIBRARY, _DRIVER_VERSION)
         self._driver_version = None if isinstance(version, Fault) else version
@@ -192,9 +180,9 @@ class NvidiaProbe:
         return True
 
     def _count(self) -> int | Fault:
-        """Return how many GPUs the driver lists, or why it does not report it. Raises NvmlFault."""
+        """Return the number of GPUs, or the fault of the driver's answer. Raises NvmlFault."""
         count = self._source.answer(_LIBRARY, _COUNT)
-        return count if isinstance(count, Fault) or 0 <= count <= MAX_GPUS else NONSENSE
+        return count if isinstance(count, Fault) or 0 <= count <= MAX_GPUS else nvml.NONSENSE
 
     def _stop(self, fault: Fault) -> None:
         if self._up and fault != self._reported:
@@ -202,7 +190,7 @@ class NvidiaProbe:
             self._reported = fault
         self._release()
         self.nvml.forget()
-        self.outdated = fault is OUTDATED and self._was_up
+        self.outdated = fault is nvml.OUTDATED and self._was_up
         self._down = (fault.missing("nvidia"),)
         for gpu in self._gpus.values():
             gpu.lose(fault.reason)
