@@ -107,7 +107,7 @@ def show(measured: tuple[Look, Tick], as_json: bool) -> str:
         samples: dict[str, list[dict[str, object]]] = {}
         for sample in tick.samples:
             columns = sample._asdict() if isinstance(sample, DeviceSample) else asdict(sample)
-            samples.setdefault(type(sample).__name__, []).append(columns)
+            samples.setdefault(type(sample).__name__, []).append({**columns})
         document = {
             "host": asdict(tick.host),
             "devices": [asdict(row) for row in tick.devices],

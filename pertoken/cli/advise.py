@@ -35,7 +35,7 @@ from pertoken.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pertoken.advisor.rules.discovery import Plugin, Source
+    from pertoken.advisor.rules.discovery import Plugin
     from pertoken.advisor.run import Advice
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from sqlalchemy import Table
@@ -51,6 +51,7 @@ from pertoken.units import NANO_USD
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from pertoken.store.connect.sqlite import Values
     from pertoken.store.schema.rows import Tick
 
 HOUR_S, DAY_S = 3600, 86_400
@@ -457,7 +458,7 @@ def restore(writer: Writer, table: Table, rows: Iterable[tuple[object, ...]]) ->
     """Write rows of a table unchanged, in batches of `SLICE_ROWS`."""
     remaining = iter(rows)
     while part := list(islice(remaining, SLICE_ROWS)):
-        writer.restore_new(CHECKSUMMED[table.name], part)
+        writer.restore_new(CHECKSUMMED[table.name], cast("list[Values]", part))
 
 
 def _values(row: DataclassInstance) -> dict[str, object]:

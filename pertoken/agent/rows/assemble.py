@@ -60,6 +60,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
     Event,
     HostSample,
+    SampleValue,
     Tick,
 )
 from pertoken.store.schema.shared import GATEWAY, OTHER, stable_id
@@ -82,8 +83,8 @@ class Part:
 
 
 def spread(
-    samples: Sequence[object], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]
-) -> list[object]:
+    samples: Sequence[SampleValue], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]
+) -> list[SampleValue]:
     """Return the samples of a tick, long ones in parts; `epochs` by deployment.
 
     Duration, observed time, busy time and energy of the parts add up to the row.
@@ -93,7 +94,7 @@ def spread(
         return list(samples)
     deployments = {epoch.epoch_id: deployment_id for deployment_id, epoch in epochs.items()}
     observed = {sample.epoch_id: sample.observed_ms for sample in samples if isinstance(sample, DeploymentSample)}
-    rows: list[object] = []
+    rows: list[SampleValue] = []
     for sample in samples:
         if getattr(sample, "duration_ms", 0) <= limit_ms:
             rows.append(sample)
@@ -344,7 +345,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     epochs = _epochs(tick_state, devices, engines, allocations, readings.jobs_by_gpu, moment.ts)
     epochs |= {step.deployment.deployment_id: step.epoch for step in gateways}
 
-    samples: list[object] = []
+    samples: list[SampleValue] = []
     if cost is not None:
         absent = replaced(device_readings)
         present = [step for step in devices if step.row.uuid not in absent]

@@ -20,7 +20,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.verify import verify
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample, SampleValue
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.values import moment, tick_state
@@ -185,7 +185,7 @@ def test_observed_and_busy_time_add_up_and_fit_into_each_part(
 ) -> None:
     now = moment(1000)
     busy_ms = None if busy_unknown else int(duration_ms * busy)
-    samples = [
+    samples: list[SampleValue] = [
         HostSample(1, now.ts, duration_ms, observed_ms, load_1e2=7),
         DeviceSample(2, now.ts, duration_ms, observed_ms, power_mw=5, energy_counter_mj=9, energy_integral_mj=10**9),
         DeploymentSample(3, now.ts, duration_ms, observed_ms, False, busy_ms, generated_tokens=11),
