@@ -16,24 +16,7 @@ from pertoken.agent.host.owners import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.owners import workload_of
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import SLEEP_AFTER, Endpoint
-from pertoken.catalog.knobs import (
-    connector_argument,
-    layout,
-    layout_variables,
-    like,
-    model_argument,
-    port_argument,
-    read_absent,
-    read_argv,
-    read_environment,
-    rendezvous_argument,
-    sets_flag,
-    sleep_argument,
-    split_arguments,
-    variable_argument,
-    variables,
-    whole_argument,
-)
+from pertoken.catalog import knobs
 from pertoken.printable import short
 from pertoken.state.deployment import WORKLOAD
 from pertoken.store.schema.shared import CONNECTOR
@@ -162,7 +145,8 @@ def topology_of(host: HostProcesses, adapter: Adapter, process: Process) -> Topo
     """Return the topology of a process that starts servers of its engine; None for one that is a server."""
     for topology in TOPOLOGIES:
         if topology.kind == adapter.kind and (
-            invocation(process.argv)[0] == topology.program or sets_flag(adapter.kind, process.argv, topology.flags)
+            invocation(process.argv)[0] == topology.program
+            or knobs.sets_flag(adapter.kind, process.argv, topology.flags)
         ):
             return topology
     if adapter.kind == "llama.cpp" and any(adapter.recognises(child.argv) for child in host.children(process.pid)):
@@ -221,9 +205,9 @@ def servers(host: HostProcesses, adapter: Adapter, root: Process) -> tuple[Serve
 
 def rank_ports(adapter: Adapter, root: Process) -> range:
     """Return the ports at which the servers of a process's data-parallel ranks answer."""
-    first = port_argument(adapter.kind, root.argv)
+    first = knobs.port_argument(adapter.kind, root.argv)
     sizes = (("--data-parallel-size-local", "-dpl"), ("--data-parallel-size", "-dp"))
-    ranks = next((size for flags in sizes if (size := whole_argument(adapter.kind, root.argv, flags))), 1)
+    ranks = next((size for flags in sizes if (size := knobs.whole_argument(adapter.kind, root.argv, flags))), 1)
     return range(0) if first is None else range(first, first + ranks)
 
 
@@ -268,7 +252,7 @@ def _unread_server(argv: tuple[str, ...]) -> UnreadServer | None:
 
 def stray_workers(host: HostProcesses, kind: str) -> Iterator[Process]:
     """Yield worker processes of an engine that no process of a known server started."""
-    pattern = WORKERS.get(like(kind))
+    pattern = WORKERS.get(knobs.like(kind))
     if pattern is None:
         return
     for process in host.processes.values():
@@ -300,7 +284,7 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
             owner = next((pid for pid in owners if pid in server.pids), None)
             if owner is not None:
                 contested = replace(empty, contested=host.rivals(server.pids, owners[owner]) > 0)
-                environment = host.environment(root.pid, (*variables(empty.kind), *POD_VARIABLES))
+                environment = host.environment(root.pid, (*knobs.variables(empty.kind), *POD_VARIABLES))
                 located = with_process(contested, server.process, server.pids, server.argv, environment)
                 return in_pod(explained(located, server.reason), environment, host)
     owner = min(owners)
@@ -325,25 +309,25 @@ def with_process(
 ) -> Endpoint:
     """Return an endpoint with the identity and group of its process, and the model and knobs of its command line."""
     environment = environment or {}
-    knobs = read_environment(empty.kind, environment)
-    if not layout_variables(empty.kind):
-        knobs |= read_absent(empty.kind, argv)
-    knobs |= read_argv(empty.kind, argv)
-    model = model_argument(empty.kind, argv) or variable_argument(empty.kind, "model", environment)
-    mode, devices = split_arguments(empty.kind, argv)
+    values = knobs.read_environment(empty.kind, environment)
+    if not knobs.layout_variables(empty.kind):
+        values |= knobs.read_absent(empty.kind, argv)
+    values |= knobs.read_argv(empty.kind, argv)
+    model = knobs.model_argument(empty.kind, argv) or knobs.variable_argument(empty.kind, "model", environment)
+    mode, devices = knobs.split_arguments(empty.kind, argv)
     if mode is not None:
-        knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
-    if connector := connector_argument(empty.kind, argv):
-        knobs[CONNECTOR] = connector
-    if sleep_after_s := sleep_argument(empty.kind, argv):
-        knobs[SLEEP_AFTER] = sleep_after_s
-    meeting = rendezvous_argument(empty.kind, argv)
+        values = {"split_mode": mode, **(knobs.layout(empty.kind, mode, devices) if devices else {}), **values}
+    if connector := knobs.connector_argument(empty.kind, argv):
+        values[CONNECTOR] = connector
+    if sleep_after_s := knobs.sleep_argument(empty.kind, argv):
+        values[SLEEP_AFTER] = sleep_after_s
+    meeting = knobs.rendezvous_argument(empty.kind, argv)
     return replace(
         empty,
         pid=process.pid,
         process_start_ms=process.start_ms,
         pids=tuple(group),
-        knobs=knobs if meeting is None else {**knobs, "rendezvous": meeting},
+        knobs=values if meeting is None else {**values, "rendezvous": meeting},
         model_path=model,
     )
 
