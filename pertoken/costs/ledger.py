@@ -186,7 +186,7 @@ class KindDollars:
     decode: int = 0
     """Generation of tokens."""
     unsplit: int = 0
-    """Busy time whose kind of work is not known."""
+    """Busy time of an unknown kind of work."""
     idle: int = 0
     overlapped: int = 0
     """Of `prefill` and `decode`: time that may be either, as requests ran together."""
@@ -319,7 +319,7 @@ def kinds_by_deployment(
 ) -> dict[int, KindDollars]:
     """Return the dollars of each deployment by kind; `costs` are the allocations of devices in each stretch.
 
-    Worker ranks do what their head rank does.
+    Worker ranks do the same work as their head rank.
     """
     from pertoken.window.totals import by_deployment, summed
 

@@ -50,7 +50,7 @@ def owner_days(bill: Bill, basis: str) -> dict[str, tuple[DaySpend, ...]]:
 def daily_spend(bill: Bill) -> tuple[DaySpend, ...]:
     """Return the days of a bill with anything recorded, oldest first; its first and last may be parts of days.
 
-    Recorded device time is what is counted: time in which no agent ran is in no day.
+    Recorded device time counts: time in which no agent ran is in no day.
     """
     days: dict[int, DaySpend] = {}
     for line in bill.device_costs(midnights(bill.window)):
@@ -164,7 +164,7 @@ class MonthSpend:
     total: tuple[int, int, int] | None
     """Low, likely, high of the whole month, nano-USD, an 80 % interval; None: see `reason`."""
     basis: str | None
-    """What `total` rests on."""
+    """Basis of `total`."""
     reason: str | None
     """Why `total` is not known."""
     days: tuple[DaySpend, ...]
@@ -237,7 +237,7 @@ class RecentMonths:
 
 
 def no_spend(now_ts: int) -> MonthSpend:
-    """Return a month of which nothing is recorded yet."""
+    """Return a month without records yet."""
     return spend_of((), *month_of(now_ts), now_ts, now_ts)
 
 

@@ -23,7 +23,7 @@ from pertoken.window.inventory import Inventory, KnownEpoch
 from pertoken.window.tenants import Tenant, TenantTokens
 
 MAX_CACHED = 1.1
-"""Cached tokens of gateways over those of the engines, from which their counts are of something else."""
+"""Cached tokens of gateways over cached tokens of engines, from which their counts are of something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Attribution:
     shares: Sequence[TenantShare]
     """The share that no gateway saw is always present and last."""
     overcounted_tokens: int = 0
-    """Tokens that gateways counted beyond those of the engines: tenants share the dollars by what was counted."""
+    """Tokens that gateways counted beyond the engines' counts: tenants share the dollars by the counted tokens."""
     unweighted: str | None = None
     """Why tokens of several kinds have one weight; None where each has the dollars of its kind."""
 
@@ -158,7 +158,7 @@ def _of_hour(hour: ModelHour) -> _Tokens:
 def by_model(
     models: Sequence[str], counted: Iterable[TenantTokens]
 ) -> tuple[Mapping[str, list[TenantTokens]], Mapping[str, int]]:
-    """Return what gateways counted by served model, and the tokens of models that are not served here.
+    """Return the counts of gateways by served model, and the tokens of models that are not served here.
 
     A gateway's name of a model is the served name, or ends like it (`hosted_vllm/llama` or `meta/llama` for `llama`)
     where only one served model does.
@@ -179,7 +179,7 @@ def by_model(
 
 
 BY = ("tenant", "team", "model", "gpu")
-"""What a bill can be by, beside the bases of `settings.owners`."""
+"""Groupings of a bill, beside the bases of `settings.owners`."""
 _KINDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 UNATTRIBUTED, NO_OWNER, OTHER, UNALLOCATED = "unattributed", "no owner", "other work", "unallocated"
 """Lines of what no gateway saw, of deployments in no known pod, of foreign processes, and of time without a
@@ -236,9 +236,9 @@ class Spend:
     nano_usd: int | None
     """Of all devices with a price; None without any."""
     lines: Sequence[SpendLine]
-    """The dearest first, then what belongs to nobody."""
+    """The dearest first, then the lines of nobody."""
     notes: Sequence[str] = ()
-    """What is contradictory or missing, as sentences."""
+    """Contradictions and gaps, as sentences."""
     bases: Sequence[str] = ()
     """Bases of `settings.owners` by which a deployment of this time has an owner."""
 
@@ -319,7 +319,7 @@ def naming(inventory: Inventory, by: str) -> Callable[[KnownEpoch], str]:
 
 
 def _by_name(money: Money, name_of: Callable[[KnownEpoch], str], inventory: Inventory) -> dict[str, int]:
-    """Return what the epochs of each name carry of the bill."""
+    """Return the part of the bill that the epochs of each name carry."""
     row_of = {row.epoch_id: row for row in inventory.epochs}
     nano_usd: dict[str, int] = defaultdict(int)
     for epoch_id, nano in money.by_epoch.items():
@@ -337,7 +337,7 @@ def _by_device(money: Money, inventory: Inventory) -> list[SpendLine]:
 
 
 def _weights(priced: Bill) -> dict[str, TokenWeights | str]:
-    """Return what tokens of each served model weigh, by the dollars of all its deployments."""
+    """Return the weights of tokens by served model, by the dollars of all its deployments."""
     dollars: dict[str, KindDollars] = {}
     tokens: dict[str, Counter[str]] = defaultdict(Counter)
     for deployment_id, row in priced.inventory.newest.items():

@@ -333,8 +333,8 @@ def full_batch(change: Change) -> Range | None:
 def arrival_factors(at_most: Range | None, present: Present | None) -> tuple[float, float, float]:
     """Return factors on arrivals for the slow end of a forecast, its likely value and its fast end.
 
-    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them. `present`: what the arrivals are
-    compared with; None where they were not measured.
+    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them. `present`: the latency to compare the
+    arrivals with; None where they were not measured.
     """
     share = 1.0 if present is None else present.load_share
     if at_most is None:
@@ -428,18 +428,18 @@ class Context:
     slo: Slo = field(default_factory=Slo)
     """Objectives of services that have none of their own."""
     listed: Mapping[int, str] = field(default_factory=dict)
-    """By device id, whose list price it is, of when and with what marks, where nobody set a price."""
+    """Source, date and marks of the list price by device id, where nobody set a price."""
     priced_by: Mapping[int, Offer] = field(default_factory=dict)
     """The list price itself, for the same device ids."""
     allowed_regions: frozenset[str] = frozenset()
     """Regions that a service may move to, beside the one it runs in."""
     token_apis: frozenset[str] = frozenset()
-    """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
+    """Serverless APIs that may get prompts, after a person compared their answers."""
     energy: EnergyPrice | None = None
     destination_end: int | None = None
     """End of the interval of prices elsewhere at which the likely bill is: 0 (low) or 2 (high); None: its middle."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
-    """Those of this run."""
+    """Forecasts of this run."""
 
     @property
     def today(self) -> date:
@@ -447,6 +447,6 @@ class Context:
         return datetime.fromtimestamp(self.now_ts, UTC).date()
 
     def evidence(self, deployment_id: int) -> Evidence:
-        """Return what was measured on a deployment; nothing for one that does not run yet."""
+        """Return the measurements of a deployment; nothing for one that does not run yet."""
         seen = self.deployments.get(deployment_id)
         return Evidence({}) if seen is None else seen

@@ -86,7 +86,7 @@ class At:
     """The likely estimate with one assumption at one end, nano-USD per month."""
 
     value: str
-    """What is assumed, in words."""
+    """The assumed value, in words."""
     bankable: int
     capacity: int
     refused: str | None = None
@@ -157,7 +157,7 @@ class _Assumption:
 def sensitivities(
     present: Fleet, after: Fleet, context: Context, steps: Steps | None = None
 ) -> tuple[Sensitivity, ...]:
-    """Return what each assumption of the estimate from `present` to `after` is worth, the one that moves it most first.
+    """Return the effect of each assumption on the estimate from `present` to `after`, the largest first.
 
     With `steps` a step that is refused or doubtful at one end drops out of that end alone. Empty where the change has
     no price. Raises InvalidEdit as `estimate` does.
@@ -172,7 +172,7 @@ def sensitivities(
 
 
 def _forecast(base: Estimate) -> Sensitivity:
-    """Return what the interval of the estimate itself is worth: speed, latency and prices elsewhere."""
+    """Return the effect of the interval of the estimate itself: speed, latency and prices elsewhere."""
     saving = base.saving or Saving()
     ends = [At(word, saving.net[end], saving.capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
     return _between("the forecast and prices elsewhere hold", ends[0], ends[1], base)

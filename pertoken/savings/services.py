@@ -123,7 +123,7 @@ _SPECULATION = {"num_speculative_tokens", "speculative_method", "draft_model"}
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A share that decides what a change is worth, and what people call it."""
+    """A share that decides the worth of a change, and its name for people."""
 
     field: Literal["acceptance", "cached_share"]
     """Of the load."""
@@ -131,9 +131,9 @@ class Unmeasured:
     """Noun phrase of the tokens that it is a share of."""
     drafted: int = 0
     on_top: bool = False
-    """Whether it is a share of what the field as measured leaves."""
+    """Whether it is a share of the tokens outside the measured field."""
     kept: float = 1.0
-    """Tokens/s that remain of the changed deployment's by what the change itself takes."""
+    """Share of the changed deployment's tokens/s that its own overhead leaves."""
 
     def shown(self, share: float) -> str:
         """Return a share in words, for drafts with the tokens that a step then yields."""

@@ -4,7 +4,7 @@ No host, database or measurement is needed: the serving model is used as it is w
 
 Front door:
 
-- `savings.size`: `Workload`, what the service will be asked for.
+- `savings.size`: `Workload`, the requests of a service.
 - `savings.size`: `size`, and the `Sizing` it returns.
 """
 
@@ -103,14 +103,14 @@ class Workload:
 
     @property
     def mtok_per_hour(self) -> float:
-        """Prompt (cached included) and generated Mtok per hour: what `$/Mtok` is per."""
+        """Prompt (cached included) and generated Mtok per hour: the denominator of `$/Mtok`."""
         return self.requests_per_s * (self.prompt_len + self.output_len) * HOUR_S / MTOK
 
 
 Counts = tuple[int | None, int | None, int | None]
 """At the fast end, likely, at the slow end; None where no number of replicas holds the SLO."""
 Bounds = tuple[float | None, float, float | None]
-"""Low, likely, high of an 80 % interval; None where an end is not known, such as the high end of what is overloaded."""
+"""Low, likely, high of an 80 % interval; None where an end is not known, such as the high end of an overload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class End:
     time: float
     """On the time of everything that devices do."""
     latency: float
-    """On TTFT and TPOT at p95 at this time: what the queueing model misses is included."""
+    """On TTFT and TPOT at p95 at this time: the error of the queueing model is included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Figures:
 
 @cache
 def ends() -> tuple[End, End, End]:
-    """Return the fast end, what is likely, and the slow end."""
+    """Return the fast end, the likely value and the slow end."""
     fast, likely, slow = (End(*(math.exp(sign * width) for width in unmeasured_widths())) for sign in (-1, 0, 1))
     return fast, likely, slow
 
@@ -173,7 +173,7 @@ def figures(forecastable: Sequence[tuple[Deployment, int]], workload: Workload, 
 
 
 def at(workload: Workload, deployment: Deployment, replicas: int, factor: float = 1.0) -> LatencyQuery:
-    """Return what is asked of one of some replicas, its requests times a factor."""
+    """Return the query of one of some replicas, its requests times a factor."""
     arrivals = replace(workload.arrivals, requests_per_s=workload.requests_per_s * factor / replicas)
     return LatencyQuery(deployment, workload.load, arrivals, Calibration())
 
@@ -190,7 +190,7 @@ class MemoryFit:
 
     weights_bytes: float
     usable_bytes: float
-    """What the engine may use of the memory that the driver reports."""
+    """Memory that the engine may use, of the reported memory."""
     kv_cache_bytes: float
     """0 where the weights do not fit."""
     kv_cache_tokens: float
@@ -231,7 +231,7 @@ class Rented:
     """Latencies at the likely number of replicas."""
     fit: MemoryFit
     tier: Tier
-    """What its forecast rests on."""
+    """Basis of its forecast."""
 
     @property
     def sure(self) -> bool:
@@ -249,7 +249,7 @@ class Rented:
 
     @property
     def devices(self) -> int:
-        """Devices that the likely number of replicas works on, of those that are paid for."""
+        """Paid devices that the likely number of replicas works on."""
         return self.replicas[1] * (self.deployment.tp or 1)
 
     @property
@@ -268,7 +268,7 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class Serverless:
-    """An API that is paid by the token. What latency it has is not known."""
+    """An API that is paid by the token. Its latency is not known."""
 
     offer: TokenOffer
 
@@ -311,7 +311,7 @@ def formats(accelerator: Accelerator) -> tuple[str, ...]:
     """Return the weight formats worth sizing on an accelerator, 16-bit first.
 
     8-bit formats only where its matrix units compute in them; INT4 everywhere, since it is unpacked to 16 bits.
-    `size` leaves out those that the engine does not run.
+    `size` leaves out formats that the engine does not run.
     """
     dtypes = ["bf16" if runs(ENGINE, "bf16", accelerator.arch) else "fp16"]
     if accelerator.fp8_flops is not None:
@@ -329,7 +329,7 @@ def layouts(
 ) -> Iterator[Deployment]:
     """Yield deployments of one replica each: layouts whose memory cannot hold the weights are left out.
 
-    `dtypes`: weight formats to use; None for those of `formats`.
+    `dtypes`: weight formats to use; None for `formats`.
     """
     wanted = None if dtypes is None else tuple(dtypes)
     for accelerator in accelerators:
@@ -389,7 +389,7 @@ class Miss:
     figures: Figures | None
     """Latencies at the maximum of replicas tried; None where even these do not serve all requests."""
     over: float
-    """Its worst likely figure over the objective; without figures, the requests over those that are served. Above 1."""
+    """Its worst likely figure over the objective; without figures, the requests over the served ones. Above 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,8 +441,8 @@ def size(
 ) -> Sizing:
     """Rank every way to serve a workload by dollars per Mtok.
 
-    `providers`: those whose offers count; None for all. `purchase`: one of `catalog.offers.PURCHASES`. `dtypes`:
-    weight formats; None for those that fit each accelerator.
+    `providers`: sellers whose offers count; None for all. `purchase`: one of `catalog.offers.PURCHASES`. `dtypes`:
+    weight formats; None for the fitting ones of each accelerator.
     """
     wanted = None if providers is None else frozenset(providers)
     offers = _offers(market, wanted, purchase)
@@ -508,7 +508,7 @@ def _rented(
 
 
 def _order(choice: Rented | Serverless, workload: Workload) -> tuple[float, float, float]:
-    """Return what choices are ranked by: likely dollars, then those at the high end, then the fewest altered bits.
+    """Return the rank of a choice: likely dollars, then dollars at the high end, then the fewest altered bits.
 
     Weights below 8 bits rank as if they cost `FEWER_BITS_GAIN` times as much, since they alter outputs most.
     """

@@ -1,4 +1,4 @@
-"""Number of replicas that hold a service's demand within its objectives, and the choice of those that are released."""
+"""Number of replicas that hold a service's demand within its objectives, and the choice of the released ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -65,7 +65,7 @@ def changed_arrivals(arrivals: Arrivals, present_demand: Demand, after: Demand) 
 
 
 def arriving_share(present_demand: Demand, after: Demand) -> float:
-    """Return the requests that a changed response cache lets through, over those that arrive now."""
+    """Return the requests that a changed response cache lets through, over the present ones."""
     return (1 - _share(after, "response_cache_share")) / (1 - _share(present_demand, "response_cache_share"))
 
 
@@ -213,7 +213,7 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
 
 
 def _factors(speed: Speed) -> tuple[float, float, float]:
-    """Factors on arrivals that stand for the slow end of the forecast, for what is likely, and for the fast end."""
+    """Factors on arrivals that stand for the slow end of the forecast, its likely value and its fast end."""
     present = speed.latency.present if speed.latency is not None else None
     if speed.expected_of is not None and speed.ratio is not None:
         low, likely, high = speed.ratio

@@ -125,7 +125,7 @@ def _expected(
     context: Context,
     replicas: int,
 ) -> Speed:
-    """Return the speed a rule expects. What the forecast knows of the change must still start and hold the demand."""
+    """Return the speed a rule expects. The part of the change that can be forecast must start and hold the demand."""
     forecastable = {
         name: getattr(to, name) for name in deployment.knob_changes(to) if knobs()[name].priced_by == "forecast"
     }

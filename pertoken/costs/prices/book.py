@@ -18,7 +18,7 @@ from pertoken.units import NANO_USD
 
 KINDS = ("cpu", "gpu")
 EXACT = 1_000_000
-"""Rank of a UUID: above that of any name."""
+"""Rank of a UUID: above the rank of any name."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -123,7 +123,7 @@ class Entered:
 
 
 def entered_of(stored: str | None) -> Entered | None:
-    """Return what was stored; None for an amount in dollars."""
+    """Return the stored amount; None for an amount in dollars."""
     if stored is None:
         return None
     fields = json.loads(stored)
@@ -320,7 +320,7 @@ class Discount:
         return self.provider == provider and self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
 
     def off(self, nano_usd: int) -> int:
-        """Return what is paid of a list price."""
+        """Return the paid part of a list price."""
         return divide(nano_usd * (WHOLE - (self.millionths or 0)), WHOLE)
 
 

@@ -57,7 +57,7 @@ MAX_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class OfferList:
-    """Offers of one list, and the providers of which it holds every accelerator."""
+    """Offers of one list, and the providers that it is complete for."""
 
     offers: tuple[Offer, ...]
     complete: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ class Difference:
     confirmed: tuple[Offer, ...]
     """The same price with a later date."""
     outdated: int
-    """Offers no newer than what is known, which are left out."""
+    """Offers no newer than the known ones, which are left out."""
     refused: tuple[Fault, ...]
     gone: tuple[Offer, ...] = ()
     """Known offers of a complete list's providers that it no longer holds. They stay, with their dates."""
@@ -213,7 +213,7 @@ class Converted:
     offers: tuple[Offer, ...]
     left_out: Mapping[str, int]
     missing: tuple[str, ...] = ()
-    """Providers whose lists could not be fetched."""
+    """Providers without a list, as it could not be fetched."""
 
 
 def fetch(market: Market, today: date) -> Converted:
@@ -317,7 +317,7 @@ def _listed_day(version: str, today: date) -> date:
 
 
 ORDERABLE = (None, "on_demand", "spot")
-"""Purchases of hosts of which another one may be ordered at the same price."""
+"""Purchases of hosts that can be ordered again at the same price."""
 
 
 class _Rental(NamedTuple):
@@ -331,7 +331,7 @@ class _Rental(NamedTuple):
 def set_offers(
     fleet: Fleet, devices: Mapping[int, PaidDevice], prices: PriceBook, market: Market, now_ts: int
 ) -> tuple[Offer, ...]:
-    """Return what people set and what bills state, as offers at the providers and regions of a fleet.
+    """Return the prices that people set and bills state, as offers at the providers and regions of a fleet.
 
     `devices` are those of the fleet by id. A price set by the name of an accelerator is for all its instances; one of a
     bill, or of the CPUs of a host, for the kind of instance that has it. A price of all devices (`gpu`) or of one

@@ -176,7 +176,7 @@ def figures_of(
 
 
 def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, object]:
-    """Return the figures as plain values for JSON; what is not known is None, with its reason in `unknown`."""
+    """Return the figures as plain values for JSON; an unknown one is None, with its reason in `unknown`."""
     value_by_name = {name: getattr(figures, name) for name in (field.name for field in fields(ModelFigures))}
     unknown = {
         name: figure.reason
