@@ -293,18 +293,14 @@ def _not_placed(
     ]
     if not elsewhere:
         return NotPlaced(NO_PRICE, f"no listed instance has {devices}{asks}")
-    cheapest = min((_placed(offer, replicas, ranks, placement, context) for offer in _trusted(elsewhere)), key=_cost)
-    offer = cheapest.offer
+    candidates = (_placed(offer, replicas, ranks, placement, context) for offer in _trusted(elsewhere))
+    offer = min(candidates, key=lambda placed: (placed.nano_usd_per_hour[LIKELY], placed.offer.key)).offer
     region = "any region" if offer.region == ANYWHERE else offer.region
     return NotPlaced(
         NOT_OFFERED,
         f"{where} lists no instance with {devices}{kind}; {offer.provider} lists {offer.instance_type} in {region} at "
         f"{format_usd(offer.nano_usd_per_hour)}/h ({offer.as_of}){asks}",
     )
-
-
-def _cost(placed: Placed) -> tuple[object, ...]:
-    return placed.nano_usd_per_hour[1], placed.offer.key
 
 
 HOUR_S = 3600

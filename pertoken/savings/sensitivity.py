@@ -163,7 +163,7 @@ def sensitivities(
     no price. Raises InvalidEdit as `estimate` does.
     """
     base = estimate(present, after, context)
-    if not _priced(base):
+    if base.uncounted is not None:
         return ()
     case = _Case(present, after, context)
     results = [_forecast(base), *(_of(assumption, case, base, steps) for assumption in _assumptions(case))]
@@ -245,10 +245,6 @@ def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
     return Sensitivity(name, low, high, swing)
 
 
-def _priced(priced: Estimate) -> bool:
-    return priced.uncounted is None
-
-
 # -- what is assumed -----------------------------------------------------------------------------------------------
 def _assumptions(case: _Case) -> Iterator[_Assumption]:
     deployments, changed = case.deployments, case.changed
@@ -316,8 +312,9 @@ def _measured(case: _Case, edit: Callable[[Evidence], Evidence]) -> _Case:
         return {key: edit(evidence) if key in keys else evidence for key, evidence in rows_by_key.items()}
 
     context = case.context
-    known = edited(context.deployments, case.deployments), edited(context.services, case.changed)
-    return replace(case, context=replace(context, deployments=known[0], services=known[1]))
+    deployments = edited(context.deployments, case.deployments)
+    services = edited(context.services, case.changed)
+    return replace(case, context=replace(context, deployments=deployments, services=services))
 
 
 def _with_load(case: _Case, factor: float) -> _Case:

@@ -409,17 +409,12 @@ def changes_speed(old: Deployment, new: Deployment) -> bool:
 def _device_knobs(present: Fleet, different: Sequence[Pair]) -> str | None:
     """Return the reason why a change of whole devices cannot be priced: another deployment uses them too."""
     for old, new in different:
-        if not _changes_device(old, new):
+        if _device_wide()(old) == _device_wide()(new):
             continue
         for deployment in present.deployments:
             if deployment.deployment_id != old.deployment_id and set(deployment.device_ids) & set(old.device_ids):
                 return f"its devices also serve {deployment.name}: clocks and power caps act on both"
     return None
-
-
-def _changes_device(old: Deployment, new: Deployment) -> bool:
-    """Return whether a knob of whole devices changes."""
-    return _device_wide()(old) != _device_wide()(new)
 
 
 @cache

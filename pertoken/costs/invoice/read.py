@@ -238,7 +238,11 @@ def read_invoice(path: Path) -> Invoice:
             raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
         with path.open("rb") as file:
             start = file.read(len(MAGIC))
-        rows = parquet_rows(path) if start == MAGIC else _text_rows(path, _decoded(path, start))
+        if start == MAGIC:
+            rows = parquet_rows(path)
+        else:
+            text = _decoded(path, start)
+            rows = _json(path, text) if text.lstrip()[:1] in ("{", "[") else list(csv_rows(path, text))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from None
     try:
@@ -302,10 +306,6 @@ def _decoded(path: Path, start: bytes) -> str:
     if len(content) > MAX_BYTES:
         raise BadInput(f"{path}: unpacks to more than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
     return content.decode("utf-8-sig")
-
-
-def _text_rows(path: Path, text: str) -> list[Mapping[str, object]]:
-    return _json(path, text) if text.lstrip()[:1] in ("{", "[") else list(csv_rows(path, text))
 
 
 def _json(path: Path, text: str) -> list[Mapping[str, object]]:
