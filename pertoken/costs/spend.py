@@ -114,18 +114,22 @@ def attribute(
 
 
 def _share(tenant: Tenant, nano_usd: int, rows: Sequence[TenantTokens]) -> TenantShare:
-    cached = [row.cached_tokens for row in rows]
     return TenantShare(
         tenant,
         nano_usd,
         sum(row.tokens for row in rows),
-        None if None in cached else sum(count or 0 for count in cached),
+        _sum_of_known([row.cached_tokens for row in rows]),
         sum(row.reasoning_tokens for row in rows),
         sum(row.audio_tokens for row in rows),
         sum(row.generated_tokens for row in rows),
         sum(row.images for row in rows),
         sum(row.video_ms for row in rows),
     )
+
+
+def _sum_of_known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of counts; None if one is not known."""
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _usable(
@@ -137,10 +141,10 @@ def _usable(
     cached = sum(hour.cached_tokens or 0 for hour in model.hours if hour is not None)
     if not rows or not cached:
         return weights, None
-    counts = [row.cached_tokens for row in rows]
-    if None in counts:
+    count = _sum_of_known([row.cached_tokens for row in rows])
+    if count is None:
         return weights.of_prompts, "its gateway counts no cached tokens, so that all prompt tokens weigh the same"
-    if sum(count or 0 for count in counts) > MAX_CACHED * cached:
+    if count > MAX_CACHED * cached:
         return weights.of_prompts, "its gateway counts more cached tokens than its engines"
     return weights, None
 
@@ -364,7 +368,6 @@ def _line(key: tuple[str | None, ...] | None, tenant_shares: Sequence[tuple[Tena
     nano_usd, tokens = (sum(getattr(share, name) for share, _ in tenant_shares) for name in ("nano_usd", "tokens"))
     if key is None:
         return SpendLine(UNATTRIBUTED, nano_usd, tokens)
-    cached = [share.cached_tokens for share, _ in tenant_shares]
     team, api_key, user = (*key, None, None)[:3]
     return SpendLine(
         " / ".join(filter(None, key)) or "no name",
@@ -373,7 +376,7 @@ def _line(key: tuple[str | None, ...] | None, tenant_shares: Sequence[tuple[Tena
         team,
         api_key,
         user,
-        None if None in cached else sum(count or 0 for count in cached),
+        _sum_of_known([share.cached_tokens for share, _ in tenant_shares]),
         sum(share.reasoning_tokens for share, _ in tenant_shares),
         sum(share.audio_tokens for share, _ in tenant_shares),
         any(unweighted for _, unweighted in tenant_shares),

@@ -30,7 +30,7 @@ from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.fleet import Fleet, Host, services_unlike
 from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service
-from pertoken.units import HOURS_PER_MONTH, counted, format_usd
+from pertoken.units import HOUR_S, HOURS_PER_MONTH, counted, format_usd
 
 Counts = tuple[int, int, int]
 """Replicas or instances: fewest, likely, most."""
@@ -303,7 +303,6 @@ def _not_placed(
     )
 
 
-HOUR_S = 3600
 GB = 1e9
 LIKELY = 1
 NOWHERE: Range = (0.0, 0.0, 0.0)

@@ -34,11 +34,10 @@ from pertoken.forecast.tiers import Tier
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.service import Slo
-from pertoken.units import MTOK, NANO_USD
+from pertoken.units import HOUR_S, MTOK, NANO_USD
 
 SHAPE = "conversation"
 """Published trace whose spread of prompt and output lengths is taken around the means that are given."""
-HOUR_S = 3600
 LENGTH_STEP = 256
 """Tokens; `max_model_len` is a multiple of it."""
 
@@ -242,10 +241,9 @@ class Rented:
     def instances(self) -> tuple[int | None, int, int | None]:
         """Whole instances for each number of `replicas`."""
         low, likely, high = self.replicas
-        counts = (
-            None if count is None else self.offer.instances_for(count, self.deployment.tp or 1) for count in (low, high)
-        )
-        return next(counts), self.offer.instances_for(likely, self.deployment.tp or 1), next(counts)
+        ranks = self.deployment.tp or 1
+        fewest, most = (None if count is None else self.offer.instances_for(count, ranks) for count in (low, high))
+        return fewest, self.offer.instances_for(likely, ranks), most
 
     @property
     def devices(self) -> int:
