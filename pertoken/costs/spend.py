@@ -55,7 +55,7 @@ class Attribution:
     """Why tokens of several kinds have one weight; None where each has the dollars of its kind."""
 
 
-class _Tokens(NamedTuple):
+class _TokenKinds(NamedTuple):
     """Tokens of one hour by kind. Cached ones are part of the prompt."""
 
     prompt: int
@@ -149,14 +149,14 @@ def _usable(
     return weights, None
 
 
-def _of_row(row: TenantTokens) -> _Tokens:
-    return _Tokens(row.prompt_tokens, row.generated_tokens, min(row.cached_tokens or 0, row.prompt_tokens))
+def _of_row(row: TenantTokens) -> _TokenKinds:
+    return _TokenKinds(row.prompt_tokens, row.generated_tokens, min(row.cached_tokens or 0, row.prompt_tokens))
 
 
-def _of_hour(hour: ModelHour) -> _Tokens:
+def _of_hour(hour: ModelHour) -> _TokenKinds:
     tokens, generated = hour.tokens or 0, hour.generated_tokens or 0
     prompt = max(0, tokens - generated)
-    return _Tokens(prompt, min(generated, tokens), min(hour.cached_tokens or 0, prompt))
+    return _TokenKinds(prompt, min(generated, tokens), min(hour.cached_tokens or 0, prompt))
 
 
 def by_model(

@@ -16,7 +16,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import demand, kept_replicas, purchases, replicas
 from pertoken.savings.changes.kept_replicas import Pair, sped_up
 from pertoken.savings.changes.replicas import alike, busiest_first, resized
-from pertoken.savings.context import Context, Money, Question, Questions, ReplicaQuestion
+from pertoken.savings.context import Context, ForecastQuestion, Money, ReplicaQuestion, ServiceQuestions
 from pertoken.savings.hosts import NoPrice, device_price
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import all_stay, objectives, total_arrivals
@@ -363,7 +363,7 @@ def _speed(old: Deployment, new: Deployment, service: Service, context: Context)
     return speed(old, new, objectives(service, context), context, len(service.deployments))
 
 
-def questions(service: Service, to: Service, context: Context) -> Questions:
+def questions(service: Service, to: Service, context: Context) -> ServiceQuestions:
     """Return the forecasts that pricing a change of a service needs.
 
     They are the deployments with a possible change of speed, and the number of replicas that serve the demand.
@@ -373,29 +373,31 @@ def questions(service: Service, to: Service, context: Context) -> Questions:
     changed = ((present.get(new.deployment_id), new) for new in to.deployments)
     changes = [
         # A move to an API is compared with the present deployment.
-        Question(old, old if new.placement.purchase == "per_token" else new, context.evidence(old.deployment_id), slo)
+        ForecastQuestion(
+            old, old if new.placement.purchase == "per_token" else new, context.evidence(old.deployment_id), slo
+        )
         for old, new in changed
         if old is not None and (changes_speed(old, new) or new.placement.purchase == "per_token")
     ]
     if not changes and to.demand != service.demand:  # a changed demand is judged by its first deployment
         first = service.deployments[0]
-        return Questions((Question(first, first, context.evidence(first.deployment_id), slo),))
+        return ServiceQuestions((ForecastQuestion(first, first, context.evidence(first.deployment_id), slo),))
     if to.replicas is None or to.replicas == len(service.deployments) or not to.deployments:
-        return Questions(tuple(changes))
+        return ServiceQuestions(tuple(changes))
     if not alike(to.deployments):
-        return Questions(())
+        return ServiceQuestions(())
     ordered = busiest_first(service, context)
     if changes:
         places = {deployment.deployment_id: order for order, deployment in enumerate(ordered)}
         changes.sort(key=lambda question: places[question.now.deployment_id])
     else:
-        changes = [Question(ordered[0], ordered[0], context.evidence(ordered[0].deployment_id), slo)]
+        changes = [ForecastQuestion(ordered[0], ordered[0], context.evidence(ordered[0].deployment_id), slo)]
     try:
         arrivals, _ = total_arrivals(service, context)
     except NotMeasured:
-        return Questions(tuple(changes[:1]))
+        return ServiceQuestions(tuple(changes[:1]))
     stay = partial(all_stay, service, to)
-    return Questions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, stay))
+    return ServiceQuestions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, stay))
 
 
 @by_identity

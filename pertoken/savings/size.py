@@ -123,7 +123,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class LatencyFigures:
     """Latencies of one of some replicas, milliseconds."""
 
     ttft_p95_ms: Bounds
@@ -150,7 +150,9 @@ def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, marke
     return list(zip(*by_end, strict=True))
 
 
-def figures(forecastable: Sequence[tuple[Deployment, int]], workload: Workload, market: Market) -> list[Figures | None]:
+def figures(
+    forecastable: Sequence[tuple[Deployment, int]], workload: Workload, market: Market
+) -> list[LatencyFigures | None]:
     """Return the latencies of each deployment with its number of replicas; None where even likely it is overloaded."""
     by_end = [
         [
@@ -161,13 +163,13 @@ def figures(forecastable: Sequence[tuple[Deployment, int]], workload: Workload, 
         ]
         for end in ends()
     ]
-    all_figures: list[Figures | None] = []
+    all_figures: list[LatencyFigures | None] = []
     for fast, likely, slow in zip(*by_end, strict=True):
         if likely is None:
             all_figures.append(None)
         else:
             low, high = fast or (None, None), slow or (None, None)
-            all_figures.append(Figures((low[0], likely[0], high[0]), (low[1], likely[1], high[1])))
+            all_figures.append(LatencyFigures((low[0], likely[0], high[0]), (low[1], likely[1], high[1])))
     return all_figures
 
 
@@ -226,7 +228,7 @@ class Rented:
     offer: Offer
     replicas: tuple[int | None, int, int | None]
     """Fewest that hold the SLO: at the fast end of the forecast, likely, and at its slow end (None: no number does)."""
-    figures: Figures
+    figures: LatencyFigures
     """Latencies at the likely number of replicas."""
     fit: MemoryFit
     tier: Tier
@@ -384,7 +386,7 @@ class Miss:
     """A deployment that does not hold the SLO, however many replicas share the requests."""
 
     deployment: Deployment
-    figures: Figures | None
+    figures: LatencyFigures | None
     """Latencies at the maximum of replicas tried; None where even these do not serve all requests."""
     over: float
     """Its worst likely figure over the objective; without figures, the requests over the served ones. Above 1."""
@@ -608,7 +610,7 @@ def _layout(deployment: Deployment) -> dict[str, object]:
     }
 
 
-def _figures(figures: Figures) -> dict[str, object]:
+def _figures(figures: LatencyFigures) -> dict[str, object]:
     return {"ttft_p95_ms": _bounds(figures.ttft_p95_ms), "tpot_p95_ms": _bounds(figures.tpot_p95_ms)}
 
 

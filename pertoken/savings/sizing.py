@@ -32,12 +32,12 @@ class Sizes:
 
 def objectives(service: Service, context: Context) -> Slo:
     """Return the objectives of a service: its own, completed by the global ones."""
-    own, common = service.slo, context.slo
+    service_slo, common = service.slo, context.slo
     return Slo(
-        ttft_p50_ms=own.ttft_p50_ms or common.ttft_p50_ms,
-        ttft_p95_ms=own.ttft_p95_ms or common.ttft_p95_ms,
-        tpot_p50_ms=own.tpot_p50_ms or common.tpot_p50_ms,
-        tpot_p95_ms=own.tpot_p95_ms or common.tpot_p95_ms,
+        ttft_p50_ms=service_slo.ttft_p50_ms or common.ttft_p50_ms,
+        ttft_p95_ms=service_slo.ttft_p95_ms or common.ttft_p95_ms,
+        tpot_p50_ms=service_slo.tpot_p50_ms or common.tpot_p50_ms,
+        tpot_p95_ms=service_slo.tpot_p95_ms or common.tpot_p95_ms,
     )
 
 
@@ -144,18 +144,20 @@ def one_fewer_serves(
 
     The service has more replicas than its minimum and the spare ones.
     """
-    of, calibration = speed.expected_of or to, speed.calibration or Calibration()
+    replica, calibration = speed.expected_of or to, speed.calibration or Calibration()
     share = _factors(speed)[1] / (len(service.deployments) - 1 - service.spare_replicas)
     ttft_ms, tpot_ms = speed.tail_limits(objectives(service, context))
     limits = None, ttft_ms, None, tpot_ms
-    asked = [
+    queries = [
         (
-            LatencyQuery(of, load.load, replace(arrivals, requests_per_s=arrivals.requests_per_s * share), calibration),
+            LatencyQuery(
+                replica, load.load, replace(arrivals, requests_per_s=arrivals.requests_per_s * share), calibration
+            ),
             limits,
         )
         for arrivals, load in loads
     ]
-    exceeding = overruns(asked, context.market)
+    exceeding = overruns(queries, context.market)
     return [result is False for result in exceeding]
 
 

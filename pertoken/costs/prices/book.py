@@ -237,16 +237,16 @@ class PriceBook:
 
     def each_at(self, devices: Iterable[PaidDevice], ts: int) -> list[Price | None]:
         """Return the price of each device at an instant, in their order; None where none is set or listed."""
-        known: dict[tuple[str, str], Price | None] = {}
+        price_by_device: dict[tuple[str, str], Price | None] = {}
         prices = []
         for device in devices:  # a fleet has thousands of a few names
             if device.uuid.casefold() in self._own:
                 prices.append(self.at(device, ts))
                 continue
             name = device.kind, device.name
-            if name not in known:
-                known[name] = self.at(device, ts)
-            prices.append(known[name])
+            if name not in price_by_device:
+                price_by_device[name] = self.at(device, ts)
+            prices.append(price_by_device[name])
         return prices
 
     def rates(self, devices: Iterable[PaidDevice], ts: int) -> list[int | None]:
