@@ -111,7 +111,7 @@ provider differ by up to 0.72 (AWS P5: 55.04 to 75.96), a 3-year commitment is 0
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ImplausibleOffer:
     """An implausible offer, with the reason."""
 
     offer: Offer
@@ -120,7 +120,7 @@ class Fault:
 
 def faults(
     offers: Sequence[Offer], today: date, devices: Mapping[tuple[str, str], int], accelerators: Iterable[str]
-) -> tuple[Fault, ...]:
+) -> tuple[ImplausibleOffer, ...]:
     """Return the implausible offers of one list, in order, each with its first reason.
 
     `devices` are the known numbers of accelerators by provider and instance type. `accelerators` are the valid names.
@@ -143,7 +143,7 @@ def faults(
             or _against_regions(offer, by_instance[offer.provider, offer.instance_type])
         )
         if reason is not None:
-            implausible.append(Fault(offer, reason))
+            implausible.append(ImplausibleOffer(offer, reason))
     return tuple(implausible)
 
 

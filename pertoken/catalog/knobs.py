@@ -66,7 +66,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LayoutFlags:
     """Flags of an engine beside which a parallel size is not the number of ranks that the server itself has."""
 
     engine: str
@@ -94,12 +94,12 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class KnobTable:
     """Content of `knobs.toml`."""
 
     knobs: tuple[Knob, ...]
     arguments: tuple[Argument, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[LayoutFlags, ...]
     variables: tuple[Variable, ...]
     manual: Mapping[str, str]
     same: Mapping[str, str]
@@ -116,13 +116,13 @@ class Table:
 
 
 @cache
-def table() -> Table:
+def table() -> KnobTable:
     """Return the content of the packaged `knobs.toml`."""
     rows = toml_table("knobs.toml")
-    return Table(
+    return KnobTable(
         tuple(Knob(**row) for row in rows["knob"]),
         tuple(Argument(**row) for row in rows["argument"]),
-        tuple(Layout(**row) for row in rows["layout"]),
+        tuple(LayoutFlags(**row) for row in rows["layout"]),
         tuple(Variable(**row) for row in rows["variable"]),
         rows["manual"],
         rows["same"],
@@ -422,7 +422,7 @@ def _flags_of(engine: str) -> tuple[frozenset[str], frozenset[str]]:
         for flag in (*row.flags, *row.off_flags)
     }
     bare = {*switches, *facts.bare.get(engine, ())}
-    rows: tuple[Knob | Argument | Layout, ...] = (*facts.knobs, *facts.arguments, *facts.layouts)
+    rows: tuple[Knob | Argument | LayoutFlags, ...] = (*facts.knobs, *facts.arguments, *facts.layouts)
     valued = {
         flag
         for row in rows

@@ -238,11 +238,11 @@ class Market:
         name = self._listed_name(present)
         main = next(iter(model_facts()[name].scores), None) if name in model_facts() else None
         scores = {
-            known: model_facts()[known.name].scores[main]
-            for known in self.models
-            if main is not None and main in model_facts()[known.name].scores and known.name != name
+            candidate: model_facts()[candidate.name].scores[main]
+            for candidate in self.models
+            if main is not None and main in model_facts()[candidate.name].scores and candidate.name != name
         }
-        return tuple(sorted(scores, key=lambda known: (-scores[known], known.name)))
+        return tuple(sorted(scores, key=lambda candidate: (-scores[candidate], candidate.name)))
 
     def published(self, present: Model, proposed: Model) -> tuple[str, ...]:
         """Return the published evaluation and the licence of a model that would replace the present one."""

@@ -205,7 +205,7 @@ def _frozen(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
+class PriceAges:
     """Days since the publication of list prices."""
 
     youngest: int
@@ -225,10 +225,10 @@ class Ages:
         return f"{prices} {days} days old"
 
 
-def ages(offers: Iterable[Offer | TokenOffer], today: date) -> Ages | None:
+def ages(offers: Iterable[Offer | TokenOffer], today: date) -> PriceAges | None:
     """Return the ages of the offers that a figure is based on; None without any."""
     days = [offer.age_days(today) for offer in offers]
-    return Ages(min(days), max(days), len(days)) if days else None
+    return PriceAges(min(days), max(days), len(days)) if days else None
 
 
 def outdated(offers: Iterable[Offer | TokenOffer], today: date) -> str | None:

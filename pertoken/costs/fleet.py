@@ -214,7 +214,7 @@ def deployment_of(
 
 
 def _common(placements: Sequence[Placement]) -> Placement:
-    """Return what several hosts of one deployment have in common."""
+    """Return the common fields of several hosts of one deployment."""
     values = {field.name: {getattr(placement, field.name) for placement in placements} for field in fields(Placement)}
     return Placement(**{name: distinct.pop() for name, distinct in values.items() if len(distinct) == 1})
 
@@ -248,7 +248,7 @@ def _knobs(row: KnownEpoch, held: Sequence[KnownDevice]) -> dict[str, Any]:
 
 
 def _model(row: KnownEpoch, market: Market) -> Model:
-    """Return its shape by its own files and engine, completed by what the catalog knows of its name."""
+    """Return its shape by its own files and engine, completed by the catalog's row of its name."""
     listed = market.model(row.model_path or "") or market.model(row.served_model) or Model(row.served_model)
     facts = json.loads(row.model_facts) if row.model_facts else {}
     names = {field.name for field in fields(Model)}

@@ -36,7 +36,7 @@ class ModelHour(NamedTuple):
     expected_ms: int = 0
     """Time in which its deployments should have been read, since they were first known."""
     uncounted_nano_usd: int = 0
-    """Dollars, among the others, of deployments whose tokens are not known."""
+    """Dollars, among the others, of deployments without known tokens."""
     estimated: bool = False
     """Whether dollars of the hour were divided by time, as its minutes were deleted."""
     cached_tokens: int | None = None
@@ -75,7 +75,7 @@ class ModelHour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelHours:
-    """One model over whole hours of the clock, the last of which is under way."""
+    """One model over whole hours of the clock; the last one is under way."""
 
     model: str
     start_ts: int
@@ -84,7 +84,7 @@ class ModelHours:
 
     @property
     def together(self) -> ModelHour:
-        """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
+        """All hours with known dollars and tokens, with the share of all hours that was observed."""
         nano_usd = tokens = observed_ms = expected_ms = uncounted_nano_usd = 0
         counted = estimated = False
         counts: dict[str, int] = {}
@@ -108,11 +108,11 @@ class ModelHours:
 
     @property
     def tokens(self) -> int | None:
-        """Of all hours of which they are known, whether those have a price or not."""
+        """Tokens of all hours with a count, with or without a price."""
         return self.total("tokens")
 
     def total(self, name: str) -> int | None:
-        """Return the sum of a count of `ModelHour` over all hours of which it is known; None without any."""
+        """Return the sum of a count of `ModelHour` over all hours with one; None without any."""
         known_values = [getattr(hour, name) for hour in self.hours if hour and getattr(hour, name) is not None]
         return sum(known_values) if known_values else None
 
@@ -128,7 +128,7 @@ def model_hours(
     `named` gives the name under which the row of an epoch is counted: its model, service or owner. Dollars are lines
     of the bill: the hours of deployments whose devices all have a price sum to what these carry of it.
 
-    None stands for an hour of which nothing is known; a model without any other is left out.
+    None stands for an unknown hour; a model without any other is left out.
     """
     return _Hours(bill.by_bucket(HOUR), bill.prices, named).by_model()
 
@@ -204,7 +204,7 @@ class _Hours:
         return (total if is_known else None for total, is_known in zip(sums, present, strict=True))
 
     def _slots(self, epoch_ids: Ints, hours: Ints) -> tuple[Ints, Mask]:
-        """Return the slot of each row whose epoch is known, and which rows these are."""
+        """Return the slot of each row with a known epoch, and the mask of these rows."""
         positions = np.minimum(np.searchsorted(self._epoch_ids, epoch_ids), len(self._epoch_ids) - 1)
         is_known = self._epoch_ids[positions] == epoch_ids
         return (positions * self._n_hours + hours - self._first)[is_known], is_known
@@ -311,7 +311,7 @@ def hourly(
 
 @dataclass(frozen=True, slots=True)
 class HostCost:
-    """One host over whole hours of the clock, the last of which is under way."""
+    """One host over whole hours of the clock; the last one is under way."""
 
     name: str
     devices: int

@@ -148,13 +148,13 @@ def together(parts: Iterable[Served]) -> Served:
     """
     parts = list(parts)
     generating = [part for part in parts if not part.pooling] or parts
-    known = [part for part in generating if None not in part[:3]]
-    if not known:
+    counted = [part for part in generating if None not in part[:3]]
+    if not counted:
         return NOTHING
-    nano_usd, prompt, generated = (sum(part[n] or 0 for part in known) for n in range(3))
-    requests = [part.requests for part in known]
-    good = [part.good_share for part in known]
-    weights = [(part.prompt_tokens or 0) + (part.generated_tokens or 0) for part in known]
+    nano_usd, prompt, generated = (sum(part[n] or 0 for part in counted) for n in range(3))
+    requests = [part.requests for part in counted]
+    good = [part.good_share for part in counted]
+    weights = [(part.prompt_tokens or 0) + (part.generated_tokens or 0) for part in counted]
     share = sum((part or 0.0) * weight for part, weight in zip(good, weights, strict=True)) / max(1, sum(weights))
     return Served(
         int(nano_usd),
@@ -186,7 +186,7 @@ class KindDollars:
     decode: int = 0
     """Generation of tokens."""
     unsplit: int = 0
-    """Busy time whose kind of work is not known."""
+    """Busy time of an unknown kind of work."""
     idle: int = 0
     overlapped: int = 0
     """Of `prefill` and `decode`: time that may be either, as requests ran together."""
@@ -319,7 +319,7 @@ def kinds_by_deployment(
 ) -> dict[int, KindDollars]:
     """Return the dollars of each deployment by kind; `costs` are the allocations of devices in each stretch.
 
-    Worker ranks do what their head rank does.
+    Worker ranks do the same work as their head rank.
     """
     from pertoken.window.totals import by_deployment, summed
 

@@ -41,9 +41,9 @@ class Money:
     unallocated: int = 0
     by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     idle_by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """Of `by_epoch`, what was paid for while the epoch held a device and was idle."""
+    """Part of `by_epoch` that was paid while the epoch held a device and was idle."""
     by_device: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """What each device cost, whoever held it."""
+    """Cost of each device, whoever held it."""
     unpriced_devices: set[int] = field(default_factory=set)
     unpriced_epochs: set[int] = field(default_factory=set)
     priced_devices: set[int] = field(default_factory=set)
@@ -59,7 +59,7 @@ class Money:
     busy_is_bound: bool = False
 
     def add(self, part: Allocation, devices: int, bounds: Collection[int]) -> None:
-        """Add what each of `devices` cost; `bounds` are the epochs whose busy time is an upper bound."""
+        """Add the cost of each of `devices`; `bounds` are epochs with an upper bound of busy time."""
         self.busy_is_bound |= any(nano and epoch in bounds for epoch, nano in part.busy.items())
         self.paid += part.paid * devices
         self.busy += sum(part.busy.values()) * devices
@@ -94,7 +94,7 @@ class Money:
 
 
 def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, PaidDevice], prices: PriceBook) -> Money:
-    """Return the bill of all devices over times with constant prices, and what of it each epoch carries.
+    """Return the bill of all devices over times with constant prices, and the part of each epoch.
 
     Each time is one bill for each device: its buckets were added up before they are priced.
     """
@@ -317,7 +317,7 @@ def _owned_costs(rows: _HeldRows, costs: DeviceCosts) -> OwnedCosts:
 
 
 def _free_costs(owned: OwnedCosts, present: Columns, bucket_s: int, costs: DeviceCosts) -> OwnedCosts:
-    """Spread what each device cost while nothing held it over the buckets of that time."""
+    """Spread the cost of each device while nothing held it over the buckets of that time."""
     device_id = np.append(present.ints("device_id"), owned.device_id)
     bucket = np.append(present.ints("ts") // bucket_s, owned.bucket)
     free_ns = np.append(_possible(present.ints("duration_ms"), MAX_DURATION_MS) * SHARE, -owned.held_ns)

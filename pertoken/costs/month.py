@@ -50,7 +50,7 @@ def owner_days(bill: Bill, basis: str) -> dict[str, tuple[DaySpend, ...]]:
 def daily_spend(bill: Bill) -> tuple[DaySpend, ...]:
     """Return the days of a bill with anything recorded, oldest first; its first and last may be parts of days.
 
-    Recorded device time is what is counted: time in which no agent ran is in no day.
+    Recorded device time counts: time in which no agent ran is in no day.
     """
     days: dict[int, DaySpend] = {}
     for line in bill.device_costs(midnights(bill.window)):
@@ -94,15 +94,15 @@ def outlook(days: Sequence[tuple[int, float]], ahead: Sequence[tuple[int, float]
     what the fit leaves open, and that unusual days come in rows (correlation of neighbours); it does not know of
     changes that are planned.
     """
-    known = [day for day in days if day[0] > days[-1][0] - MAX_DAYS] if days else []
-    if len(known) < MIN_DAYS:
-        return f"{len(known)} whole days are recorded, and a month is predicted from {MIN_DAYS} on"
+    recent = [day for day in days if day[0] > days[-1][0] - MAX_DAYS] if days else []
+    if len(recent) < MIN_DAYS:
+        return f"{len(recent)} whole days are recorded, and a month is predicted from {MIN_DAYS} on"
     if not ahead:
         return Outlook(0.0, 0.0, 0.0, "the month is over")
-    weekdays, trend = len(known) >= MIN_DAYS_FOR_WEEKDAYS, len(known) >= MIN_DAYS_FOR_TREND
-    origin = known[-1][0]
-    design = _design([number for number, _ in known], origin, weekdays, trend)
-    usd = np.array([value for _, value in known])
+    weekdays, trend = len(recent) >= MIN_DAYS_FOR_WEEKDAYS, len(recent) >= MIN_DAYS_FOR_TREND
+    origin = recent[-1][0]
+    design = _design([number for number, _ in recent], origin, weekdays, trend)
+    usd = np.array([value for _, value in recent])
     fitted, *_ = np.linalg.lstsq(design, usd, rcond=None)
     residuals = usd - design @ fitted
     freedom = len(usd) - int(np.linalg.matrix_rank(design))
@@ -114,7 +114,7 @@ def outlook(days: Sequence[tuple[int, float]], ahead: Sequence[tuple[int, float]
     likely = float(weights @ fitted)
     half = _t_90(freedom) * math.sqrt(variance * (left_open + float(shares @ shares)))
     parts = ["their mean", *(["day of the week"] if weekdays else []), *(["trend"] if trend else [])]
-    basis = f"{len(known)} whole days: {', '.join(parts)}"
+    basis = f"{len(recent)} whole days: {', '.join(parts)}"
     return Outlook(max(0.0, likely - half), max(0.0, likely), max(0.0, likely + half), basis)
 
 
@@ -164,7 +164,7 @@ class MonthSpend:
     total: tuple[int, int, int] | None
     """Low, likely, high of the whole month, nano-USD, an 80 % interval; None: see `reason`."""
     basis: str | None
-    """What `total` rests on."""
+    """Basis of `total`."""
     reason: str | None
     """Why `total` is not known."""
     days: tuple[DaySpend, ...]
@@ -237,7 +237,7 @@ class RecentMonths:
 
 
 def no_spend(now_ts: int) -> MonthSpend:
-    """Return a month of which nothing is recorded yet."""
+    """Return a month without records yet."""
     return spend_of((), *month_of(now_ts), now_ts, now_ts)
 
 
@@ -247,8 +247,8 @@ def spend_of(days: Sequence[DaySpend], start: int, end: int, now_ts: int, first_
     priced_ms, unpriced_ms = (sum(getattr(day, name) for day in month) for name in ("priced_ms", "unpriced_ms"))
     spent = sum(day.nano_usd for day in month) if priced_ms else None
     # A day on which nothing was recorded is not known: devices may have been paid for all the same.
-    whole = [day for day in days if day.priced_ms and first_ts <= day.start_ts <= now_ts - DAY]
-    likely_end = outlook([(day.start_ts // DAY, day.nano_usd / NANO_USD) for day in whole], _ahead(now_ts, end))
+    priced_days = [day for day in days if day.priced_ms and first_ts <= day.start_ts <= now_ts - DAY]
+    likely_end = outlook([(day.start_ts // DAY, day.nano_usd / NANO_USD) for day in priced_days], _ahead(now_ts, end))
     if spent is None:
         likely_end = (
             "no recorded device has a price: `pertoken prices set`" if month else "nothing is recorded in it yet"

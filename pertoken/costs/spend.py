@@ -23,7 +23,7 @@ from pertoken.window.inventory import Inventory, KnownEpoch
 from pertoken.window.tenants import Tenant, TenantTokens
 
 MAX_CACHED = 1.1
-"""Cached tokens of gateways over those of the engines, from which their counts are of something else."""
+"""Cached tokens of gateways over cached tokens of engines, from which their counts are of something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Attribution:
     shares: Sequence[TenantShare]
     """The share that no gateway saw is always present and last."""
     overcounted_tokens: int = 0
-    """Tokens that gateways counted beyond those of the engines: tenants share the dollars by what was counted."""
+    """Tokens that gateways counted beyond the engines' counts: tenants share the dollars by the counted tokens."""
     unweighted: str | None = None
     """Why tokens of several kinds have one weight; None where each has the dollars of its kind."""
 
 
-class _Tokens(NamedTuple):
+class _TokenKinds(NamedTuple):
     """Tokens of one hour by kind. Cached ones are part of the prompt."""
 
     prompt: int
@@ -114,18 +114,22 @@ def attribute(
 
 
 def _share(tenant: Tenant, nano_usd: int, rows: Sequence[TenantTokens]) -> TenantShare:
-    cached = [row.cached_tokens for row in rows]
     return TenantShare(
         tenant,
         nano_usd,
         sum(row.tokens for row in rows),
-        None if None in cached else sum(count or 0 for count in cached),
+        _sum_of_known([row.cached_tokens for row in rows]),
         sum(row.reasoning_tokens for row in rows),
         sum(row.audio_tokens for row in rows),
         sum(row.generated_tokens for row in rows),
         sum(row.images for row in rows),
         sum(row.video_ms for row in rows),
     )
+
+
+def _sum_of_known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of counts; None if one is not known."""
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _usable(
@@ -137,28 +141,28 @@ def _usable(
     cached = sum(hour.cached_tokens or 0 for hour in model.hours if hour is not None)
     if not rows or not cached:
         return weights, None
-    counts = [row.cached_tokens for row in rows]
-    if None in counts:
+    count = _sum_of_known([row.cached_tokens for row in rows])
+    if count is None:
         return weights.of_prompts, "its gateway counts no cached tokens, so that all prompt tokens weigh the same"
-    if sum(count or 0 for count in counts) > MAX_CACHED * cached:
+    if count > MAX_CACHED * cached:
         return weights.of_prompts, "its gateway counts more cached tokens than its engines"
     return weights, None
 
 
-def _of_row(row: TenantTokens) -> _Tokens:
-    return _Tokens(row.prompt_tokens, row.generated_tokens, min(row.cached_tokens or 0, row.prompt_tokens))
+def _of_row(row: TenantTokens) -> _TokenKinds:
+    return _TokenKinds(row.prompt_tokens, row.generated_tokens, min(row.cached_tokens or 0, row.prompt_tokens))
 
 
-def _of_hour(hour: ModelHour) -> _Tokens:
+def _of_hour(hour: ModelHour) -> _TokenKinds:
     tokens, generated = hour.tokens or 0, hour.generated_tokens or 0
     prompt = max(0, tokens - generated)
-    return _Tokens(prompt, min(generated, tokens), min(hour.cached_tokens or 0, prompt))
+    return _TokenKinds(prompt, min(generated, tokens), min(hour.cached_tokens or 0, prompt))
 
 
 def by_model(
     models: Sequence[str], counted: Iterable[TenantTokens]
 ) -> tuple[Mapping[str, list[TenantTokens]], Mapping[str, int]]:
-    """Return what gateways counted by served model, and the tokens of models that are not served here.
+    """Return the counts of gateways by served model, and the tokens of models that are not served here.
 
     A gateway's name of a model is the served name, or ends like it (`hosted_vllm/llama` or `meta/llama` for `llama`)
     where only one served model does.
@@ -179,7 +183,7 @@ def by_model(
 
 
 BY = ("tenant", "team", "model", "gpu")
-"""What a bill can be by, beside the bases of `settings.owners`."""
+"""Groupings of a bill, beside the bases of `settings.owners`."""
 _KINDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 UNATTRIBUTED, NO_OWNER, OTHER, UNALLOCATED = "unattributed", "no owner", "other work", "unallocated"
 """Lines of what no gateway saw, of deployments in no known pod, of foreign processes, and of time without a
@@ -236,9 +240,9 @@ class Spend:
     nano_usd: int | None
     """Of all devices with a price; None without any."""
     lines: Sequence[SpendLine]
-    """The dearest first, then what belongs to nobody."""
+    """The dearest first, then the lines of nobody."""
     notes: Sequence[str] = ()
-    """What is contradictory or missing, as sentences."""
+    """Contradictions and gaps, as sentences."""
     bases: Sequence[str] = ()
     """Bases of `settings.owners` by which a deployment of this time has an owner."""
 
@@ -319,7 +323,7 @@ def naming(inventory: Inventory, by: str) -> Callable[[KnownEpoch], str]:
 
 
 def _by_name(money: Money, name_of: Callable[[KnownEpoch], str], inventory: Inventory) -> dict[str, int]:
-    """Return what the epochs of each name carry of the bill."""
+    """Return the part of the bill that the epochs of each name carry."""
     row_of = {row.epoch_id: row for row in inventory.epochs}
     nano_usd: dict[str, int] = defaultdict(int)
     for epoch_id, nano in money.by_epoch.items():
@@ -337,7 +341,7 @@ def _by_device(money: Money, inventory: Inventory) -> list[SpendLine]:
 
 
 def _weights(priced: Bill) -> dict[str, TokenWeights | str]:
-    """Return what tokens of each served model weigh, by the dollars of all its deployments."""
+    """Return the weights of tokens by served model, by the dollars of all its deployments."""
     dollars: dict[str, KindDollars] = {}
     tokens: dict[str, Counter[str]] = defaultdict(Counter)
     for deployment_id, row in priced.inventory.newest.items():
@@ -364,7 +368,6 @@ def _line(key: tuple[str | None, ...] | None, tenant_shares: Sequence[tuple[Tena
     nano_usd, tokens = (sum(getattr(share, name) for share, _ in tenant_shares) for name in ("nano_usd", "tokens"))
     if key is None:
         return SpendLine(UNATTRIBUTED, nano_usd, tokens)
-    cached = [share.cached_tokens for share, _ in tenant_shares]
     team, api_key, user = (*key, None, None)[:3]
     return SpendLine(
         " / ".join(filter(None, key)) or "no name",
@@ -373,7 +376,7 @@ def _line(key: tuple[str | None, ...] | None, tenant_shares: Sequence[tuple[Tena
         team,
         api_key,
         user,
-        None if None in cached else sum(count or 0 for count in cached),
+        _sum_of_known([share.cached_tokens for share, _ in tenant_shares]),
         sum(share.reasoning_tokens for share, _ in tenant_shares),
         sum(share.audio_tokens for share, _ in tenant_shares),
         any(unweighted for _, unweighted in tenant_shares),

@@ -44,7 +44,7 @@ ReplicaQuery = tuple[LatencyQuery, tuple[float, ...], SloMs]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ForecastQuestion:
     """A change of one deployment to forecast."""
 
     now: Deployment
@@ -67,16 +67,16 @@ class ReplicaQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class ServiceQuestions:
     """Forecasts that one service needs for a proposal."""
 
-    changes: tuple[Question, ...]
+    changes: tuple[ForecastQuestion, ...]
     """The deployments that change. If only the number of replicas changes, the busiest deployment unchanged."""
     replicas: ReplicaQuestion | None = None
     """The number of replicas to compute, if it changes. The first of `changes` then represents all replicas."""
 
 
-_ByQuestion = dict[int, tuple[Question, LatencyQuery, Limits]]
+_ByQuestion = dict[int, tuple[ForecastQuestion, LatencyQuery, Limits]]
 """Queries of the latency after changes, with limits in ms of the forecast, by the identity of the question."""
 
 
@@ -173,7 +173,7 @@ class Forecasts:
 
     # -- many at once ----------------------------------------------------------------------------------------------
 
-    def prepare(self, proposed: Sequence[Questions], market: Market) -> None:
+    def prepare(self, proposed: Sequence[ServiceQuestions], market: Market) -> None:
         """Compute the forecasts that pricing will use for many proposals together.
 
         Where the first deployment of a proposal is refused, or the number of replicas falls, its others are not
@@ -206,7 +206,7 @@ class Forecasts:
         queries = (end for row in rows for end in row.ends or ())
         _fill(self._latencies, queries, _latency_inputs, lambda missing: latencies(missing, market))
 
-    def _judged(self, questions: Sequence[Question], market: Market) -> _ByQuestion:
+    def _judged(self, questions: Sequence[ForecastQuestion], market: Market) -> _ByQuestion:
         """Forecast each change and compare its latency with the SLO.
 
         Return the latency queries of the changes that have one.
@@ -230,7 +230,7 @@ class Forecasts:
             self._overruns.setdefault(limits, {})[_key(*inputs)] = inputs, result
         return judged
 
-    def _compare(self, forecastable: Sequence[tuple[Question, MeasuredLoad]], market: Market) -> _ByQuestion:
+    def _compare(self, forecastable: Sequence[tuple[ForecastQuestion, MeasuredLoad]], market: Market) -> _ByQuestion:
         """Forecast each change; return the latency queries of those that likely serve the demand.
 
         Their arrivals were measured.
@@ -266,7 +266,7 @@ class Forecasts:
                 by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
         return by_question
 
-    def _passes(self, question: Question, judged: _ByQuestion) -> bool:
+    def _passes(self, question: ForecastQuestion, judged: _ByQuestion) -> bool:
         """Return whether a deployment serves its demand within the SLO after its change."""
         return id(question) in judged and not self._exceeds_slo(id(question), judged)
 
@@ -274,7 +274,7 @@ class Forecasts:
         _, query, limits = judged[key]
         return self._overruns[limits][_key(*_latency_inputs(query))][1] is not False
 
-    def _count(self, passing: Iterable[Questions], judged: _ByQuestion, market: Market) -> set[int]:
+    def _count(self, passing: Iterable[ServiceQuestions], judged: _ByQuestion, market: Market) -> set[int]:
         """Compute the number of replicas of services whose first deployment passes.
 
         Return the identities of the questions that need no forecast of the other deployments.
@@ -333,8 +333,8 @@ def full_batch(change: Change) -> Range | None:
 def arrival_factors(at_most: Range | None, present: Present | None) -> tuple[float, float, float]:
     """Return factors on arrivals for the slow end of a forecast, its likely value and its fast end.
 
-    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them. `present`: what the arrivals are
-    compared with; None where they were not measured.
+    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them. `present`: the latency to compare the
+    arrivals with; None where they were not measured.
     """
     share = 1.0 if present is None else present.load_share
     if at_most is None:
@@ -428,18 +428,18 @@ class Context:
     slo: Slo = field(default_factory=Slo)
     """Objectives of services that have none of their own."""
     listed: Mapping[int, str] = field(default_factory=dict)
-    """By device id, whose list price it is, of when and with what marks, where nobody set a price."""
+    """Source, date and marks of the list price by device id, where nobody set a price."""
     priced_by: Mapping[int, Offer] = field(default_factory=dict)
     """The list price itself, for the same device ids."""
     allowed_regions: frozenset[str] = frozenset()
     """Regions that a service may move to, beside the one it runs in."""
     token_apis: frozenset[str] = frozenset()
-    """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
+    """Serverless APIs that may get prompts, after a person compared their answers."""
     energy: EnergyPrice | None = None
     destination_end: int | None = None
     """End of the interval of prices elsewhere at which the likely bill is: 0 (low) or 2 (high); None: its middle."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
-    """Those of this run."""
+    """Forecasts of this run."""
 
     @property
     def today(self) -> date:
@@ -447,6 +447,6 @@ class Context:
         return datetime.fromtimestamp(self.now_ts, UTC).date()
 
     def evidence(self, deployment_id: int) -> Evidence:
-        """Return what was measured on a deployment; nothing for one that does not run yet."""
+        """Return the measurements of a deployment; nothing for one that does not run yet."""
         seen = self.deployments.get(deployment_id)
         return Evidence({}) if seen is None else seen

@@ -44,7 +44,7 @@ class Estimate:
     """Saving once a person has confirmed `to_confirm`; it is in no total and in no plan."""
     to_confirm: str | None = None
     throughput_ratio: Range | None = None
-    """Generated tokens/s of what changes, after over before, on the devices it then has."""
+    """Generated tokens/s of the changed deployments, after over before, on their new devices."""
     other_slo: Verdict = (NO_OBJECTIVE, None)
     """Verdict on latencies that are not in `judged`."""
     judged: tuple[Speed, ...] = ()
@@ -54,15 +54,15 @@ class Estimate:
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
     other_against: tuple[str, ...] = ()
-    """What is against it beside the latencies in `judged`."""
+    """Arguments against it beside the latencies in `judged`."""
     released: tuple[str, ...] = ()
     """Names of the hosts that pricing gives back, chosen by it or by the proposal."""
     resized: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Replicas before and after of each service whose number changes, by service name."""
+    """Replicas before and after of each resized service, by its name."""
     stopped: tuple[int, ...] = ()
     """Ids of the deployments that pricing stops where the number of replicas falls."""
     added: tuple[tuple[str, int], ...] = ()
-    """Services of which pricing starts more replicas, and how many."""
+    """Services that get more replicas by pricing, and how many."""
     placed: tuple[Placed, ...] = ()
     """Instances that pricing orders."""
     moving: Moving = field(default_factory=Moving)
@@ -70,7 +70,7 @@ class Estimate:
     break_even: str | None = None
     """From which value of an unmeasured number the proposal pays; no money in it until somebody confirms it."""
     unpriced: str | None = None
-    """Why there is no money in it, and what would change that."""
+    """Why there is no money in it, and the remedy."""
     infeasible: str | None = None
     """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO; or nobody offers it."""
     refusal_code: str = "infeasible"
@@ -78,7 +78,7 @@ class Estimate:
 
     @property
     def replicas(self) -> tuple[int, int] | None:
-        """Replicas before and after of the first service whose number changes."""
+        """Replicas before and after of the first resized service."""
         return next(iter(self.resized.values()), None)
 
     @property
@@ -100,7 +100,7 @@ class Estimate:
 
     @property
     def ordered(self) -> tuple[Placed, ...]:
-        """Instances that are started; those of a commitment run already."""
+        """Instances that are started; instances of a commitment run already."""
         return tuple(placed for placed in self.placed if placed.offer.purchase not in RESERVED_YEARS)
 
     @property
@@ -121,7 +121,7 @@ class Estimate:
 
     @property
     def against(self) -> tuple[str, ...]:
-        """What is against it: latencies beyond their SLO first."""
+        """Arguments against it: latencies beyond their SLO first."""
         sentences = [self.other_slo[1]]
         for speed in self.judged:
             sentences += [speed.verdict[1], speed.overload]

@@ -1,4 +1,4 @@
-"""The bill by host: what each costs, which ones a change releases, and which of these still have to be paid."""
+"""The bill by host: the cost of each, the hosts that a change releases, and released ones that are still paid."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class Freed:
 
 
 def host_price(fleet: Fleet, host: Host, context: Context) -> int:
-    """Return what a host costs, nano-USD per hour: its devices together. Raises NoPrice.
+    """Return the cost of a host, nano-USD per hour: its devices together. Raises NoPrice.
 
     CPUs beside priced accelerators are taken to be part of their price where they have none of their own.
     """
@@ -53,7 +53,7 @@ def device_price(fleet: Fleet, device_id: int, context: Context) -> int:
 
 
 def whole_devices(fleet: Fleet, deployments: Iterable[Deployment]) -> frozenset[int]:
-    """Return the devices that deployments run on; those of partitions are the devices they are parts of."""
+    """Return the devices that deployments run on; of a partition its whole device."""
     parts = fleet.partition_of
     return frozenset(
         parts[held][0].device_id if held in parts else held
@@ -63,7 +63,7 @@ def whole_devices(fleet: Fleet, deployments: Iterable[Deployment]) -> frozenset[
 
 
 def refuse_partitions(present: Fleet, deployment: Deployment) -> None:
-    """Raise NoPrice for a deployment on partitions: what is known of an accelerator does not hold for a part of one."""
+    """Raise NoPrice for a deployment on partitions: facts on an accelerator do not hold for a part of one."""
     for held in deployment.device_ids:
         if held in present.partition_of:
             device, part = present.partition_of[held]
@@ -74,7 +74,7 @@ def refuse_partitions(present: Fleet, deployment: Deployment) -> None:
 
 
 def freed(present: Fleet, still_used: frozenset[int], explicit: Iterable[Host], context: Context) -> Freed:
-    """Return what a change frees: `still_used` are the devices that run something after it.
+    """Return the hosts and devices that a change frees: `still_used` are the devices that run something after it.
 
     A host leaves the bill when something ran on it before and nothing does after, or when the proposal releases it
     (`explicit`), and no term or commitment keeps it paid for. Raises NoPrice.

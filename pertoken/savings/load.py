@@ -22,7 +22,7 @@ class MeasuredLoad:
     """A measured load with the assumptions it needed."""
 
     load: Load
-    """Its `generated_tok_s` is the 95th percentile: what a change must still hold."""
+    """Its `generated_tok_s` is the 95th percentile: a change must still hold it."""
     busy: float
     """Share of the observed time, 0 to 1."""
     busy_tok_s: float
@@ -39,7 +39,7 @@ class MeasuredLoad:
     provenance: Provenance
     assumptions: tuple[str, ...]
     points: tuple[OperatingPoint, ...] = ()
-    """Operating points of a deployment: what its forecast is calibrated on."""
+    """Operating points of a deployment, for the calibration of its forecast."""
     latency_ms: Mapping[str, Range] = field(default_factory=dict)
     """Quantiles of its latency over the window, by the name of their objective; one that was not measured is absent."""
     calibrated_on: "MeasuredLoad | None" = None
@@ -170,7 +170,7 @@ def _images(seen: Evidence) -> float:
 
 
 def _acceptance(seen: Evidence) -> float | None:
-    """Of drafted tokens, from what its engine counts of drafts; None where it counts none."""
+    """Return the acceptance of drafted tokens by its engine's counts of drafts; None where it counts none."""
     rate, length = (_above_0(seen, f"spec_acceptance_{name}", 1) for name in ("rate", "length"))
     if rate is None or length is None:
         return None

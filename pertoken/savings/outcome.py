@@ -1,4 +1,4 @@
-"""One service after a change: what still runs on the fleet's devices, what is new, and why not where it cannot be."""
+"""One service after a change: its deployments on the fleet's devices, its new instances, or the refusal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome:
 
     kept: Kept = ((), (), ())
     new_nano_usd_per_hour: Range = (0.0, 0.0, 0.0)
-    """What devices elsewhere would cost, lowest first."""
+    """Price of devices elsewhere, lowest first."""
     placed: tuple[Placed, ...] = ()
     """The instances behind `new_nano_usd_per_hour` that are offers of the catalog, set prices or bills."""
     capacity: Money | None = None
@@ -37,9 +37,9 @@ class Outcome:
     """Devices that are free in the hours of a schedule, nano-USD per month: added to whatever else is free."""
     ratio: Range | None = None
     slo: Verdict = (NO_OBJECTIVE, None)
-    """Verdict beside those of `judged`."""
+    """Verdict beside the verdicts of `judged`."""
     judged: tuple[Speed, ...] = ()
-    """Forecasts whose latency is judged once the change is shown."""
+    """Forecasts to judge once the change is shown."""
     latency: Latencies | None = None
     replicas: tuple[int, int] | None = None
     provenance: Provenance | None = None
@@ -48,11 +48,11 @@ class Outcome:
     break_even: str | None = None
     unpriced: str | None = None
     unconfirmed: str | None = None
-    """What a person has to confirm before its money enters a total."""
+    """Confirmation by a person that it needs before its money enters a total."""
     doubtful: str | None = None
     """Why its forecast is doubtful: its money enters no total until the change was tried."""
     to_confirm: str | None = None
-    """What a person has to confirm of an offer before its money enters a total."""
+    """Confirmation of an offer by a person, needed before its money enters a total."""
     infeasible: str | None = None
     refusal_code: str = "infeasible"
     """Code of a refusal for `infeasible`."""
@@ -71,7 +71,7 @@ def unpriced(reason: Exception) -> Outcome:
 
 
 def to_confirm(placed: Iterable[Placed]) -> str | None:
-    """Return what a person has to confirm of several offers; None where all may be ordered."""
+    """Return the confirmations that several offers need; None where all may be ordered."""
     texts = dict.fromkeys(instances.to_confirm for instances in placed if instances.to_confirm)
     return "; ".join(texts) or None
 
@@ -96,7 +96,7 @@ class Interruptions:
 
 
 def interruptions(placement: Placement, load_s: Series | None) -> Interruptions:
-    """Return what interruptions cost on a spot placement.
+    """Return the cost of interruptions on a spot placement.
 
     `load_s` is how long its replica took to start, as measured. After each interruption that time is paid without work.
     Without a published rate or a measured start nothing is added, and `against` names what is missing.
@@ -141,7 +141,7 @@ class BusyCost:
 
 
 def busy_cost(present: Fleet, deployment: Deployment, device_ids: Sequence[int], context: Context) -> BusyCost:
-    """Return what a deployment's busy time costs on these of its devices, nano-USD per hour.
+    """Return the cost of a deployment's busy time on some of its devices, nano-USD per hour.
 
     Alone on a device, that is its busy share of the time. Where several deployments are busy for more than all the
     time together, they overlap: each then has its part of the whole, so that all of them never exceed the price.

@@ -1,4 +1,4 @@
-"""Placement of replicas on whole instances of one offer: the price of every move is that of a named instance."""
+"""Placement of replicas on whole instances of one offer: every move has the price of a named instance."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.fleet import Fleet, Host, services_unlike
 from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service
-from pertoken.units import HOURS_PER_MONTH, counted, format_usd
+from pertoken.units import HOUR_S, HOURS_PER_MONTH, counted, format_usd
 
 Counts = tuple[int, int, int]
 """Replicas or instances: fewest, likely, most."""
 OUTSIDE_THE_LIST = ("owned", "reserved")
-"""Purchases whose price no list states."""
+"""Purchases without a listed price."""
 NOT_OFFERED = "not-offered-here"
 NO_PRICE = "no-price"
 
@@ -53,9 +53,9 @@ class Placed:
     unused_devices: int = 0
     """Devices of the likely number of instances that no replica runs on."""
     service: str | None = None
-    """Name of the service whose replicas they hold; None where they hold those of several."""
+    """Name of the service whose replicas they hold; None for replicas of several services."""
     to_confirm: str | None = None
-    """What a person has to confirm before its money enters a total."""
+    """Confirmation by a person that it needs before its money enters a total."""
 
     @property
     def nano_usd_per_hour(self) -> Range:
@@ -75,7 +75,7 @@ class Placed:
 
     @property
     def against(self) -> tuple[str, ...]:
-        """What is against it: devices that no replica uses, and replicas that fail together."""
+        """Arguments against it: devices that no replica uses, and replicas that fail together."""
         lines = []
         if self.unused_devices:
             unused = counted(self.unused_devices, "device")
@@ -115,7 +115,7 @@ def place(
     """Return the instances that hold `replicas` of `ranks` devices each in the proposed placement, and their price.
 
     `old` is a deployment that moves there. Each replica fits on one instance, or on joined ones where it spans hosts
-    today. An unchanged kind of instance costs what its host costs; any other one the price that a person set, else the
+    today. An unchanged kind of instance has the price of its host; any other one the price that a person set, else the
     list price nearest to where `old` runs. Raises NoPrice.
     """
     if proposed.purchase == "per_token":
@@ -226,7 +226,7 @@ def _same_kind(present_placement: Placement, proposed: Placement) -> bool:
 
 
 def _orderable(offers: Iterable[Offer], placement: Placement, proposed: Placement, context: Context) -> list[Offer]:
-    """Return the offers that the proposal means, those of low confidence only where there are no others."""
+    """Return the offers that the proposal means; low confidence only where there are no others."""
     provider = proposed.provider or context.market.provider
     regions = {proposed.region, ANYWHERE}
     if (proposed.provider, proposed.region) == (placement.provider, placement.region):
@@ -241,7 +241,7 @@ def _orderable(offers: Iterable[Offer], placement: Placement, proposed: Placemen
 
 
 def _trusted(offers: Iterable[Offer]) -> list[Offer]:
-    """Return offers without those of low confidence, unless there are no others."""
+    """Return the offers that are not of low confidence; all where there are no others."""
     listed = list(offers)
     return [offer for offer in listed if offer.confidence != "low"] or listed
 
@@ -293,8 +293,8 @@ def _not_placed(
     ]
     if not elsewhere:
         return NotPlaced(NO_PRICE, f"no listed instance has {devices}{asks}")
-    cheapest = min((_placed(offer, replicas, ranks, placement, context) for offer in _trusted(elsewhere)), key=_cost)
-    offer = cheapest.offer
+    candidates = (_placed(offer, replicas, ranks, placement, context) for offer in _trusted(elsewhere))
+    offer = min(candidates, key=lambda placed: (placed.nano_usd_per_hour[LIKELY], placed.offer.key)).offer
     region = "any region" if offer.region == ANYWHERE else offer.region
     return NotPlaced(
         NOT_OFFERED,
@@ -303,11 +303,6 @@ def _not_placed(
     )
 
 
-def _cost(placed: Placed) -> tuple[object, ...]:
-    return placed.nano_usd_per_hour[1], placed.offer.key
-
-
-HOUR_S = 3600
 GB = 1e9
 LIKELY = 1
 NOWHERE: Range = (0.0, 0.0, 0.0)
@@ -349,7 +344,7 @@ class Moving:
     """Costs of all relocations of a change."""
 
     lines: tuple[str, ...] = ()
-    """Each cost with its rate, source and date, and what is not known."""
+    """Each cost with its rate, source and date, and each unknown cost."""
     once: Money | None = None
     """Nano-USD that are paid once; None without a relocation, or where a part is not known."""
     nano_usd_per_hour: Range = NOWHERE
@@ -376,7 +371,7 @@ def moving(
 ) -> Moving:
     """Return the costs of the relocations of a change.
 
-    `new_nano_usd_per_hour`: price of what each service starts elsewhere, by its name.
+    `new_nano_usd_per_hour`: price of the new instances of each service, by its name.
     """
     moves = relocations(present, after, placed)
     if not moves:
@@ -405,7 +400,7 @@ def moving(
 
 
 def repaid(once: Money | None, net: Money) -> str | None:
-    """Return in which time a net saving repays what a move costs once; None where one of them is not known or 0."""
+    """Return in which time a net saving repays the one-off cost of a move; None where one is not known or 0."""
     if once is None or not once[LIKELY] or net[LIKELY] <= 0:
         return None
     days = once[LIKELY] / net[LIKELY] * HOURS_PER_MONTH / 24

@@ -86,7 +86,7 @@ class At:
     """The likely estimate with one assumption at one end, nano-USD per month."""
 
     value: str
-    """What is assumed, in words."""
+    """The assumed value, in words."""
     bankable: int
     capacity: int
     refused: str | None = None
@@ -157,13 +157,13 @@ class _Assumption:
 def sensitivities(
     present: Fleet, after: Fleet, context: Context, steps: Steps | None = None
 ) -> tuple[Sensitivity, ...]:
-    """Return what each assumption of the estimate from `present` to `after` is worth, the one that moves it most first.
+    """Return the effect of each assumption on the estimate from `present` to `after`, the largest first.
 
     With `steps` a step that is refused or doubtful at one end drops out of that end alone. Empty where the change has
     no price. Raises InvalidEdit as `estimate` does.
     """
     base = estimate(present, after, context)
-    if not _priced(base):
+    if base.uncounted is not None:
         return ()
     case = _Case(present, after, context)
     results = [_forecast(base), *(_of(assumption, case, base, steps) for assumption in _assumptions(case))]
@@ -172,7 +172,7 @@ def sensitivities(
 
 
 def _forecast(base: Estimate) -> Sensitivity:
-    """Return what the interval of the estimate itself is worth: speed, latency and prices elsewhere."""
+    """Return the effect of the interval of the estimate itself: speed, latency and prices elsewhere."""
     saving = base.saving or Saving()
     ends = [At(word, saving.net[end], saving.capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
     return _between("the forecast and prices elsewhere hold", ends[0], ends[1], base)
@@ -245,10 +245,6 @@ def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
     return Sensitivity(name, low, high, swing)
 
 
-def _priced(priced: Estimate) -> bool:
-    return priced.uncounted is None
-
-
 # -- what is assumed -----------------------------------------------------------------------------------------------
 def _assumptions(case: _Case) -> Iterator[_Assumption]:
     deployments, changed = case.deployments, case.changed
@@ -316,8 +312,9 @@ def _measured(case: _Case, edit: Callable[[Evidence], Evidence]) -> _Case:
         return {key: edit(evidence) if key in keys else evidence for key, evidence in rows_by_key.items()}
 
     context = case.context
-    known = edited(context.deployments, case.deployments), edited(context.services, case.changed)
-    return replace(case, context=replace(context, deployments=known[0], services=known[1]))
+    deployments = edited(context.deployments, case.deployments)
+    services = edited(context.services, case.changed)
+    return replace(case, context=replace(context, deployments=deployments, services=services))
 
 
 def _with_load(case: _Case, factor: float) -> _Case:

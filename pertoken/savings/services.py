@@ -16,7 +16,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import demand, kept_replicas, purchases, replicas
 from pertoken.savings.changes.kept_replicas import Pair, sped_up
 from pertoken.savings.changes.replicas import alike, busiest_first, resized
-from pertoken.savings.context import Context, Money, Question, Questions, ReplicaQuestion
+from pertoken.savings.context import Context, ForecastQuestion, Money, ReplicaQuestion, ServiceQuestions
 from pertoken.savings.hosts import NoPrice, device_price
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import all_stay, objectives, total_arrivals
@@ -123,7 +123,7 @@ _SPECULATION = {"num_speculative_tokens", "speculative_method", "draft_model"}
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A share that decides what a change is worth, and what people call it."""
+    """A share that decides the worth of a change, and its name for people."""
 
     field: Literal["acceptance", "cached_share"]
     """Of the load."""
@@ -131,9 +131,9 @@ class Unmeasured:
     """Noun phrase of the tokens that it is a share of."""
     drafted: int = 0
     on_top: bool = False
-    """Whether it is a share of what the field as measured leaves."""
+    """Whether it is a share of the tokens outside the measured field."""
     kept: float = 1.0
-    """Tokens/s that remain of the changed deployment's by what the change itself takes."""
+    """Share of the changed deployment's tokens/s that its own overhead leaves."""
 
     def shown(self, share: float) -> str:
         """Return a share in words, for drafts with the tokens that a step then yields."""
@@ -363,7 +363,7 @@ def _speed(old: Deployment, new: Deployment, service: Service, context: Context)
     return speed(old, new, objectives(service, context), context, len(service.deployments))
 
 
-def questions(service: Service, to: Service, context: Context) -> Questions:
+def questions(service: Service, to: Service, context: Context) -> ServiceQuestions:
     """Return the forecasts that pricing a change of a service needs.
 
     They are the deployments with a possible change of speed, and the number of replicas that serve the demand.
@@ -373,29 +373,31 @@ def questions(service: Service, to: Service, context: Context) -> Questions:
     changed = ((present.get(new.deployment_id), new) for new in to.deployments)
     changes = [
         # A move to an API is compared with the present deployment.
-        Question(old, old if new.placement.purchase == "per_token" else new, context.evidence(old.deployment_id), slo)
+        ForecastQuestion(
+            old, old if new.placement.purchase == "per_token" else new, context.evidence(old.deployment_id), slo
+        )
         for old, new in changed
         if old is not None and (changes_speed(old, new) or new.placement.purchase == "per_token")
     ]
     if not changes and to.demand != service.demand:  # a changed demand is judged by its first deployment
         first = service.deployments[0]
-        return Questions((Question(first, first, context.evidence(first.deployment_id), slo),))
+        return ServiceQuestions((ForecastQuestion(first, first, context.evidence(first.deployment_id), slo),))
     if to.replicas is None or to.replicas == len(service.deployments) or not to.deployments:
-        return Questions(tuple(changes))
+        return ServiceQuestions(tuple(changes))
     if not alike(to.deployments):
-        return Questions(())
+        return ServiceQuestions(())
     ordered = busiest_first(service, context)
     if changes:
         places = {deployment.deployment_id: order for order, deployment in enumerate(ordered)}
         changes.sort(key=lambda question: places[question.now.deployment_id])
     else:
-        changes = [Question(ordered[0], ordered[0], context.evidence(ordered[0].deployment_id), slo)]
+        changes = [ForecastQuestion(ordered[0], ordered[0], context.evidence(ordered[0].deployment_id), slo)]
     try:
         arrivals, _ = total_arrivals(service, context)
     except NotMeasured:
-        return Questions(tuple(changes[:1]))
+        return ServiceQuestions(tuple(changes[:1]))
     stay = partial(all_stay, service, to)
-    return Questions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, stay))
+    return ServiceQuestions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, stay))
 
 
 @by_identity
@@ -409,17 +411,12 @@ def changes_speed(old: Deployment, new: Deployment) -> bool:
 def _device_knobs(present: Fleet, different: Sequence[Pair]) -> str | None:
     """Return the reason why a change of whole devices cannot be priced: another deployment uses them too."""
     for old, new in different:
-        if not _changes_device(old, new):
+        if _device_wide()(old) == _device_wide()(new):
             continue
         for deployment in present.deployments:
             if deployment.deployment_id != old.deployment_id and set(deployment.device_ids) & set(old.device_ids):
                 return f"its devices also serve {deployment.name}: clocks and power caps act on both"
     return None
-
-
-def _changes_device(old: Deployment, new: Deployment) -> bool:
-    """Return whether a knob of whole devices changes."""
-    return _device_wide()(old) != _device_wide()(new)
 
 
 @cache

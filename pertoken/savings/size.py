@@ -4,7 +4,7 @@ No host, database or measurement is needed: the serving model is used as it is w
 
 Front door:
 
-- `savings.size`: `Workload`, what the service will be asked for.
+- `savings.size`: `Workload`, the requests of a service.
 - `savings.size`: `size`, and the `Sizing` it returns.
 """
 
@@ -34,11 +34,10 @@ from pertoken.forecast.tiers import Tier
 from pertoken.state.deployment import Deployment, Placement
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.service import Slo
-from pertoken.units import MTOK, NANO_USD
+from pertoken.units import HOUR_S, MTOK, NANO_USD
 
 SHAPE = "conversation"
 """Published trace whose spread of prompt and output lengths is taken around the means that are given."""
-HOUR_S = 3600
 LENGTH_STEP = 256
 """Tokens; `max_model_len` is a multiple of it."""
 
@@ -103,14 +102,14 @@ class Workload:
 
     @property
     def mtok_per_hour(self) -> float:
-        """Prompt (cached included) and generated Mtok per hour: what `$/Mtok` is per."""
+        """Prompt (cached included) and generated Mtok per hour: the denominator of `$/Mtok`."""
         return self.requests_per_s * (self.prompt_len + self.output_len) * HOUR_S / MTOK
 
 
 Counts = tuple[int | None, int | None, int | None]
 """At the fast end, likely, at the slow end; None where no number of replicas holds the SLO."""
 Bounds = tuple[float | None, float, float | None]
-"""Low, likely, high of an 80 % interval; None where an end is not known, such as the high end of what is overloaded."""
+"""Low, likely, high of an 80 % interval; None where an end is not known, such as the high end of an overload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +119,11 @@ class End:
     time: float
     """On the time of everything that devices do."""
     latency: float
-    """On TTFT and TPOT at p95 at this time: what the queueing model misses is included."""
+    """On TTFT and TPOT at p95 at this time: the error of the queueing model is included."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class LatencyFigures:
     """Latencies of one of some replicas, milliseconds."""
 
     ttft_p95_ms: Bounds
@@ -133,7 +132,7 @@ class Figures:
 
 @cache
 def ends() -> tuple[End, End, End]:
-    """Return the fast end, what is likely, and the slow end."""
+    """Return the fast end, the likely value and the slow end."""
     fast, likely, slow = (End(*(math.exp(sign * width) for width in unmeasured_widths())) for sign in (-1, 0, 1))
     return fast, likely, slow
 
@@ -151,7 +150,9 @@ def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, marke
     return list(zip(*by_end, strict=True))
 
 
-def figures(forecastable: Sequence[tuple[Deployment, int]], workload: Workload, market: Market) -> list[Figures | None]:
+def figures(
+    forecastable: Sequence[tuple[Deployment, int]], workload: Workload, market: Market
+) -> list[LatencyFigures | None]:
     """Return the latencies of each deployment with its number of replicas; None where even likely it is overloaded."""
     by_end = [
         [
@@ -162,18 +163,18 @@ def figures(forecastable: Sequence[tuple[Deployment, int]], workload: Workload, 
         ]
         for end in ends()
     ]
-    all_figures: list[Figures | None] = []
+    all_figures: list[LatencyFigures | None] = []
     for fast, likely, slow in zip(*by_end, strict=True):
         if likely is None:
             all_figures.append(None)
         else:
             low, high = fast or (None, None), slow or (None, None)
-            all_figures.append(Figures((low[0], likely[0], high[0]), (low[1], likely[1], high[1])))
+            all_figures.append(LatencyFigures((low[0], likely[0], high[0]), (low[1], likely[1], high[1])))
     return all_figures
 
 
 def at(workload: Workload, deployment: Deployment, replicas: int, factor: float = 1.0) -> LatencyQuery:
-    """Return what is asked of one of some replicas, its requests times a factor."""
+    """Return the query of one of some replicas, its requests times a factor."""
     arrivals = replace(workload.arrivals, requests_per_s=workload.requests_per_s * factor / replicas)
     return LatencyQuery(deployment, workload.load, arrivals, Calibration())
 
@@ -190,7 +191,7 @@ class MemoryFit:
 
     weights_bytes: float
     usable_bytes: float
-    """What the engine may use of the memory that the driver reports."""
+    """Memory that the engine may use, of the reported memory."""
     kv_cache_bytes: float
     """0 where the weights do not fit."""
     kv_cache_tokens: float
@@ -227,11 +228,11 @@ class Rented:
     offer: Offer
     replicas: tuple[int | None, int, int | None]
     """Fewest that hold the SLO: at the fast end of the forecast, likely, and at its slow end (None: no number does)."""
-    figures: Figures
+    figures: LatencyFigures
     """Latencies at the likely number of replicas."""
     fit: MemoryFit
     tier: Tier
-    """What its forecast rests on."""
+    """Basis of its forecast."""
 
     @property
     def sure(self) -> bool:
@@ -242,14 +243,13 @@ class Rented:
     def instances(self) -> tuple[int | None, int, int | None]:
         """Whole instances for each number of `replicas`."""
         low, likely, high = self.replicas
-        counts = (
-            None if count is None else self.offer.instances_for(count, self.deployment.tp or 1) for count in (low, high)
-        )
-        return next(counts), self.offer.instances_for(likely, self.deployment.tp or 1), next(counts)
+        ranks = self.deployment.tp or 1
+        fewest, most = (None if count is None else self.offer.instances_for(count, ranks) for count in (low, high))
+        return fewest, self.offer.instances_for(likely, ranks), most
 
     @property
     def devices(self) -> int:
-        """Devices that the likely number of replicas works on, of those that are paid for."""
+        """Paid devices that the likely number of replicas works on."""
         return self.replicas[1] * (self.deployment.tp or 1)
 
     @property
@@ -268,7 +268,7 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class Serverless:
-    """An API that is paid by the token. What latency it has is not known."""
+    """An API that is paid by the token. Its latency is not known."""
 
     offer: TokenOffer
 
@@ -311,7 +311,7 @@ def formats(accelerator: Accelerator) -> tuple[str, ...]:
     """Return the weight formats worth sizing on an accelerator, 16-bit first.
 
     8-bit formats only where its matrix units compute in them; INT4 everywhere, since it is unpacked to 16 bits.
-    `size` leaves out those that the engine does not run.
+    `size` leaves out formats that the engine does not run.
     """
     dtypes = ["bf16" if runs(ENGINE, "bf16", accelerator.arch) else "fp16"]
     if accelerator.fp8_flops is not None:
@@ -329,7 +329,7 @@ def layouts(
 ) -> Iterator[Deployment]:
     """Yield deployments of one replica each: layouts whose memory cannot hold the weights are left out.
 
-    `dtypes`: weight formats to use; None for those of `formats`.
+    `dtypes`: weight formats to use; None for `formats`.
     """
     wanted = None if dtypes is None else tuple(dtypes)
     for accelerator in accelerators:
@@ -386,10 +386,10 @@ class Miss:
     """A deployment that does not hold the SLO, however many replicas share the requests."""
 
     deployment: Deployment
-    figures: Figures | None
+    figures: LatencyFigures | None
     """Latencies at the maximum of replicas tried; None where even these do not serve all requests."""
     over: float
-    """Its worst likely figure over the objective; without figures, the requests over those that are served. Above 1."""
+    """Its worst likely figure over the objective; without figures, the requests over the served ones. Above 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,8 +441,8 @@ def size(
 ) -> Sizing:
     """Rank every way to serve a workload by dollars per Mtok.
 
-    `providers`: those whose offers count; None for all. `purchase`: one of `catalog.offers.PURCHASES`. `dtypes`:
-    weight formats; None for those that fit each accelerator.
+    `providers`: sellers whose offers count; None for all. `purchase`: one of `catalog.offers.PURCHASES`. `dtypes`:
+    weight formats; None for the fitting ones of each accelerator.
     """
     wanted = None if providers is None else frozenset(providers)
     offers = _offers(market, wanted, purchase)
@@ -508,7 +508,7 @@ def _rented(
 
 
 def _order(choice: Rented | Serverless, workload: Workload) -> tuple[float, float, float]:
-    """Return what choices are ranked by: likely dollars, then those at the high end, then the fewest altered bits.
+    """Return the rank of a choice: likely dollars, then dollars at the high end, then the fewest altered bits.
 
     Weights below 8 bits rank as if they cost `FEWER_BITS_GAIN` times as much, since they alter outputs most.
     """
@@ -610,7 +610,7 @@ def _layout(deployment: Deployment) -> dict[str, object]:
     }
 
 
-def _figures(figures: Figures) -> dict[str, object]:
+def _figures(figures: LatencyFigures) -> dict[str, object]:
     return {"ttft_p95_ms": _bounds(figures.ttft_p95_ms), "tpot_p95_ms": _bounds(figures.tpot_p95_ms)}
 
 

@@ -1,4 +1,4 @@
-"""Number of replicas that hold a service's demand within its objectives, and the choice of those that are released."""
+"""Number of replicas that hold a service's demand within its objectives, and the choice of the released ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,12 +32,12 @@ class Sizes:
 
 def objectives(service: Service, context: Context) -> Slo:
     """Return the objectives of a service: its own, completed by the global ones."""
-    own, common = service.slo, context.slo
+    service_slo, common = service.slo, context.slo
     return Slo(
-        ttft_p50_ms=own.ttft_p50_ms or common.ttft_p50_ms,
-        ttft_p95_ms=own.ttft_p95_ms or common.ttft_p95_ms,
-        tpot_p50_ms=own.tpot_p50_ms or common.tpot_p50_ms,
-        tpot_p95_ms=own.tpot_p95_ms or common.tpot_p95_ms,
+        ttft_p50_ms=service_slo.ttft_p50_ms or common.ttft_p50_ms,
+        ttft_p95_ms=service_slo.ttft_p95_ms or common.ttft_p95_ms,
+        tpot_p50_ms=service_slo.tpot_p50_ms or common.tpot_p50_ms,
+        tpot_p95_ms=service_slo.tpot_p95_ms or common.tpot_p95_ms,
     )
 
 
@@ -65,7 +65,7 @@ def changed_arrivals(arrivals: Arrivals, present_demand: Demand, after: Demand) 
 
 
 def arriving_share(present_demand: Demand, after: Demand) -> float:
-    """Return the requests that a changed response cache lets through, over those that arrive now."""
+    """Return the requests that a changed response cache lets through, over the present ones."""
     return (1 - _share(after, "response_cache_share")) / (1 - _share(present_demand, "response_cache_share"))
 
 
@@ -144,18 +144,20 @@ def one_fewer_serves(
 
     The service has more replicas than its minimum and the spare ones.
     """
-    of, calibration = speed.expected_of or to, speed.calibration or Calibration()
+    replica, calibration = speed.expected_of or to, speed.calibration or Calibration()
     share = _factors(speed)[1] / (len(service.deployments) - 1 - service.spare_replicas)
     ttft_ms, tpot_ms = speed.tail_limits(objectives(service, context))
     limits = None, ttft_ms, None, tpot_ms
-    asked = [
+    queries = [
         (
-            LatencyQuery(of, load.load, replace(arrivals, requests_per_s=arrivals.requests_per_s * share), calibration),
+            LatencyQuery(
+                replica, load.load, replace(arrivals, requests_per_s=arrivals.requests_per_s * share), calibration
+            ),
             limits,
         )
         for arrivals, load in loads
     ]
-    exceeding = overruns(asked, context.market)
+    exceeding = overruns(queries, context.market)
     return [result is False for result in exceeding]
 
 
@@ -213,7 +215,7 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
 
 
 def _factors(speed: Speed) -> tuple[float, float, float]:
-    """Factors on arrivals that stand for the slow end of the forecast, for what is likely, and for the fast end."""
+    """Factors on arrivals that stand for the slow end of the forecast, its likely value and its fast end."""
     present = speed.latency.present if speed.latency is not None else None
     if speed.expected_of is not None and speed.ratio is not None:
         low, likely, high = speed.ratio

@@ -177,10 +177,10 @@ def _thinned(query: LatencyQuery, share: float) -> LatencyQuery:
 
 
 MAX_OVERLOADED = 0.1
-"""Probability of overload up to which a verdict may be `pass`: one side of what an 80 % interval leaves out."""
+"""Probability of overload up to which a verdict may be `pass`: one tail outside an 80 % interval."""
 NO_OBJECTIVE = "no objective"
 VERDICTS = (NO_OBJECTIVE, "pass", "near_miss", "unknown", "fail")
-"""From the best to the worst; the worst of several is that of all."""
+"""From the best to the worst; the worst of several counts for all."""
 Verdict = tuple[str, str | None]
 """A word of `VERDICTS` and, unless it is the first or a clear pass, a sentence with the figures."""
 
@@ -225,7 +225,7 @@ class Latencies:
 
     @cached_property
     def after(self) -> Latency | None:
-        """Latency after the change: what was measured times the ratio of the forecasts."""
+        """Latency after the change: the measured one times the ratio of the forecasts."""
         if self.present is None or self.proposed is None:
             return None
         present, after = self.forecast(self.present.query), self.forecast(self.proposed)
@@ -248,7 +248,7 @@ class Latencies:
         return with_figures(after, figures, overloaded)
 
     def _scaled(self, name: str, forecast: Range) -> Range:
-        """Return a forecast figure times what was measured over its forecast at the measured load."""
+        """Return a forecast figure times its measured value over its forecast at the measured load."""
         factor = (None if self.present is None else self.present.factor(name)) or 1.0
         return forecast[0] * factor, forecast[1] * factor, forecast[2] * factor
 
@@ -279,7 +279,7 @@ class Latencies:
         return judged(self.after, self.present.measured, self.slo)
 
     def shared_by(self, replicas: int, arrivals: Arrivals, share: float) -> Latencies:
-        """Return the latency where `replicas` share all `arrivals` of a service; `share` is that of `Present`."""
+        """Return the latency where `replicas` share all `arrivals` of a service; `share` is `Present.load_share`."""
         if self.proposed is None or replicas == self.counts[1]:
             return self
         rate = float(arrivals.requests_per_s) * share * self.slowdown[1] / replicas
@@ -302,7 +302,7 @@ def latencies(
 ) -> Latencies:
     """Return the latency of one replica before and after a change, under the requests that were measured on it.
 
-    `replicas` get as many requests each. `calibration`: that of `to`, where it is not that of the present. `notes`:
+    `replicas` get as many requests each. `calibration`: of `to`, where it differs from the present one. `notes`:
     assumptions on the requests, with their `provenance`.
     """
     if isinstance(present, NotMeasured):
@@ -327,7 +327,7 @@ def latencies(
 
 
 def with_figures(latency: Latency, figures: Mapping[str, Range], overloaded: float = 0.0) -> Latency:
-    """Return a latency with other figures, by their fields; those that are missing stay."""
+    """Return a latency with other figures, by their fields; missing ones stay."""
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (figures.get(name, getattr(latency, name)) for name in FIGURES.values())
     return replace(
         latency,
@@ -345,7 +345,7 @@ def has_objective(slo: Slo) -> bool:
 
 
 def judged(after: Latency, measured: MeasuredMs, slo: Slo) -> Verdict:
-    """Return the worst verdict on a latency after a change, compared with what was measured."""
+    """Return the worst verdict on a latency after a change, compared with the measured one."""
     return worst_of(
         _judged(figure, limit, getattr(after, name), measured.get(name), after)
         for figure, name in FIGURES.items()
@@ -354,7 +354,7 @@ def judged(after: Latency, measured: MeasuredMs, slo: Slo) -> Verdict:
 
 
 def unchanged(measured: MeasuredMs, slo: Slo) -> Verdict:
-    """Return the verdict on a change that leaves every latency as it is: `pass`, with what is missed already."""
+    """Return the verdict on a change that leaves every latency as it is: `pass`, with the objectives missed already."""
     if not has_objective(slo):
         return NO_OBJECTIVE, None
     missed = [

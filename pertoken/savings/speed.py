@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pertoken.evidence import Evidence, NotMeasured
+from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration, carried, tier_of
 from pertoken.forecast.latency import SAME, SloMs
 from pertoken.forecast.served import Abstained
@@ -93,11 +93,11 @@ class Speed:
 
 def speed(deployment: Deployment, to: Deployment, slo: Slo, context: Context, replicas: int = 1) -> Speed:
     """Forecast a change of knobs or accelerator of one deployment; `replicas` as alike serve the same service."""
-    seen = context.evidence(deployment.deployment_id)
-    if to.expected is not None and not _forecast_knows(deployment, to):
-        return _expected(deployment, to, to.expected, seen, slo, context, replicas)
+    forecastable = all(knobs()[name].priced_by == "forecast" for name in deployment.knob_changes(to))
+    if to.expected is not None and not forecastable:
+        return _expected(deployment, to, to.expected, slo, context, replicas)
     try:
-        load = context.forecasts.load(seen)
+        load = context.forecasts.load(context.evidence(deployment.deployment_id))
         calibration = calibrated(deployment, load, context).for_change(to)
         change = context.forecasts.change(deployment, to, load, calibration, context.market)
     except NotMeasured as missing:
@@ -113,19 +113,13 @@ def speed(deployment: Deployment, to: Deployment, slo: Slo, context: Context, re
         at_most=full_batch(change),
         objectives=slo,
     )
-    return _judged(result, change, deployment, to, seen, slo, context, replicas)
+    return _judged(result, change, deployment, to, slo, context, replicas)
 
 
 def _expected(
-    deployment: Deployment,
-    to: Deployment,
-    expected: Expectation,
-    seen: Evidence,
-    slo: Slo,
-    context: Context,
-    replicas: int,
+    deployment: Deployment, to: Deployment, expected: Expectation, slo: Slo, context: Context, replicas: int
 ) -> Speed:
-    """Return the speed a rule expects. What the forecast knows of the change must still start and hold the demand."""
+    """Return the speed a rule expects. The part of the change that can be forecast must start and hold the demand."""
     forecastable = {
         name: getattr(to, name) for name in deployment.knob_changes(to) if knobs()[name].priced_by == "forecast"
     }
@@ -134,16 +128,17 @@ def _expected(
         forecast = speed(deployment, part, slo, context, replicas)
         if forecast.infeasible is not None:
             return forecast
-    load = _load(seen, context)
+    load: MeasuredLoad | None = None
     calibration: Calibration | None = None
-    with suppress(Abstained, ValueError):
-        calibration = calibrated(deployment, load, context) if load is not None else None
+    with suppress(NotMeasured, Abstained, ValueError):
+        load = context.forecasts.load(context.evidence(deployment.deployment_id))
+        calibration = calibrated(deployment, load, context)
     devices = (to.n_devices or 1) / (deployment.n_devices or 1)
     low, likely, high = (end * devices for end in (expected.low, expected.likely, expected.high))
     latency: Latencies | None = None
     if load is not None and calibration is not None:
         slowdown = 1 / high, 1 / likely, 1 / low
-        latency = _latency(deployment, deployment, seen, load, calibration, slo, context, replicas, slowdown)
+        latency = _latency(deployment, deployment, load, calibration, slo, context, replicas, slowdown)
     return Speed(
         ratio=(low, likely, high),
         load=load,
@@ -191,7 +186,6 @@ def _judged(
     change: Change,
     deployment: Deployment,
     to: Deployment,
-    seen: Evidence,
     slo: Slo,
     context: Context,
     replicas: int,
@@ -208,7 +202,7 @@ def _judged(
             f"tokens would come {slower:.1f} times as slowly (about {demand.tpot_ms[1]:.0f} ms each), and no SLO "
             "allows it: set `slo.tpot_ms`",
         )
-    latency = _latency(deployment, to, seen, load, calibration, slo, context, replicas)
+    latency = _latency(deployment, to, load, calibration, slo, context, replicas)
     judged = replace(speed, latency=latency)
     if latency.present is None or latency.proposed is None:
         mean_ms, limit_ms = (load.tpot_ms or 0.0) * slower, slo.tpot_p95_ms
@@ -241,7 +235,6 @@ def _judged(
 def _latency(
     deployment: Deployment,
     to: Deployment,
-    seen: Evidence,
     load: MeasuredLoad,
     calibration: Calibration,
     slo: Slo,
@@ -250,7 +243,7 @@ def _latency(
     slowdown: Range = SAME,
 ) -> Latencies:
     """Return the latency of one of some replicas before and after a change."""
-    requests = context.forecasts.arrivals(seen)
+    requests = context.forecasts.arrivals(context.evidence(deployment.deployment_id))
     present: Present | NotMeasured
     if isinstance(requests, NotMeasured):
         present = requests
@@ -292,14 +285,3 @@ def _refused(speed: Speed, reason: str, *, latency: Latencies | None = None) -> 
 
 def _missed(speed: Speed, missed: str, latency: Latencies) -> Speed:
     return replace(_refused(speed, missed, latency=latency), missed=missed)
-
-
-def _forecast_knows(deployment: Deployment, to: Deployment) -> bool:
-    return all(knobs()[name].priced_by == "forecast" for name in deployment.knob_changes(to))
-
-
-def _load(seen: Evidence, context: Context) -> MeasuredLoad | None:
-    try:
-        return context.forecasts.load(seen)
-    except NotMeasured:
-        return None

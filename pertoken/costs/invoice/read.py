@@ -180,15 +180,15 @@ class InvoiceLine:
     """One line of a bill."""
 
     resource: str
-    """Identifier of what was used; empty for a line of the whole account."""
+    """Identifier of the used resource; empty for a line of the whole account."""
     start_ts: int
     end_ts: int
     kind: str
     """usage, covered, discount, negation, credit, tax, commitment, fee or other."""
     nano_usd: int
-    """What is billed: all lines sum to the invoice."""
+    """Billed amount: all lines sum to the invoice."""
     effective_nano_usd: int
-    """With its part of a commitment that covers it; else what is billed."""
+    """With its part of a commitment that covers it; else the billed amount."""
     list_nano_usd: int | None
     """At list prices; None: not stated."""
     hours: float | None
@@ -213,7 +213,7 @@ class Invoice:
     unreadable: int = 0
     """Lines that could not be read, which are in no amount."""
     first_unreadable: str = ""
-    """The first of them, with its row, its column and what is wrong."""
+    """The first of them, with its row, its column and the error."""
     split: int = 0
     """Lines that divide the cost of another line, which are in no amount."""
 
@@ -238,7 +238,11 @@ def read_invoice(path: Path) -> Invoice:
             raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
         with path.open("rb") as file:
             start = file.read(len(MAGIC))
-        rows = parquet_rows(path) if start == MAGIC else _text_rows(path, _decoded(path, start))
+        if start == MAGIC:
+            rows = parquet_rows(path)
+        else:
+            text = _decoded(path, start)
+            rows = _json(path, text) if text.lstrip()[:1] in ("{", "[") else list(csv_rows(path, text))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from None
     try:
@@ -270,7 +274,7 @@ def read_invoice(path: Path) -> Invoice:
 
 
 def _origins(allocated: Iterable[InvoiceLine]) -> list[InvoiceLine]:
-    """Return the charges of which these lines are the parts: their amounts and hours add up."""
+    """Return the charges that these lines are parts of: their amounts and hours add up."""
     origins: dict[InvoiceLine, list[InvoiceLine]] = defaultdict(list)
     for line in allocated:
         key = replace(line, nano_usd=0, effective_nano_usd=0, list_nano_usd=None, hours=None, paid_elsewhere=False)
@@ -302,10 +306,6 @@ def _decoded(path: Path, start: bytes) -> str:
     if len(content) > MAX_BYTES:
         raise BadInput(f"{path}: unpacks to more than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
     return content.decode("utf-8-sig")
-
-
-def _text_rows(path: Path, text: str) -> list[Mapping[str, object]]:
-    return _json(path, text) if text.lstrip()[:1] in ("{", "[") else list(csv_rows(path, text))
 
 
 def _json(path: Path, text: str) -> list[Mapping[str, object]]:
@@ -412,7 +412,7 @@ def _credits(where: str, row: Mapping[str, object], form: InvoiceFormat) -> list
 
 
 def _list(where: str, row: Mapping[str, object], form: InvoiceFormat) -> int | None:
-    """Return what a line costs at list prices; None where it does not state that, or states 0."""
+    """Return the cost of a line at list prices; None where it does not state that, or states 0."""
     stated = _usd(where, row, form, names_of(form.list)) if form.list else None
     if stated is None and form.list_price and form.amount:
         price, amount = _usd(where, row, form, (form.list_price,)), _number(where, row, form.amount)

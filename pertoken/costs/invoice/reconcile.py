@@ -1,4 +1,4 @@
-"""A bill against what was computed, by host and day, with every difference named."""
+"""A bill against the computed dollars, by host and day, with every difference named."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Billed:
     beside_nano_usd: int = 0
     """Of other lines of the same resource, such as traffic and disks: no device-hours."""
     priced_hours: float = 0.0
-    """Hours whose cost is their price; others cost nothing here, or are paid by a fee on another line."""
+    """Hours at the cost of their price; others cost nothing here, or are paid by a fee on another line."""
     priced_nano_usd: int = 0
     """Effective cost of these hours."""
 
@@ -114,7 +114,7 @@ class Reconciliation:
     billed: Mapping[tuple[int, int], Billed]
     """By host id and day."""
     units: tuple[str, ...] = ()
-    """Units of usage of recorded hosts whose amount is no time."""
+    """Units of usage of recorded hosts that are no time."""
 
     @property
     def unpriced_hours(self) -> float:
@@ -125,7 +125,7 @@ class Reconciliation:
 def reconcile(
     invoice: Invoice, hosts: Mapping[str, int], computed: Computed, devices: Mapping[int, int] | None = None
 ) -> Reconciliation:
-    """Compare a bill with what was computed.
+    """Compare a bill with the computed dollars.
 
     `hosts`: host ids by what a bill may call them, in lower case (see `matched`). `devices`: number of devices by host
     id, for amounts in device-hours.
@@ -220,7 +220,7 @@ def _by_day(line: InvoiceLine) -> list[tuple[int, _Part]]:
 
 
 def _billed(parts: Sequence[_Part], devices: int) -> Billed:
-    """Add up what a bill has of one host on one day; `devices`: their number on it.
+    """Add up the lines of one host on one day; `devices`: their number on it.
 
     Several lines of one stretch of time, such as an instance's cores, memory and accelerators, are one use of it.
     """
@@ -342,7 +342,7 @@ class Compared:
 
 
 def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: int) -> Compared:
-    """Compare a bill with what a database has of its days. `stated`: resource ids by host name. Raises StoreError."""
+    """Compare a bill with its days in a database. `stated`: resource ids by host name. Raises StoreError."""
     first, last = invoice.span
     with bill(store, first // DAY * DAY, min(now_ts, -(-last // DAY) * DAY)) as priced:
         window, devices = priced.window, priced.inventory.devices

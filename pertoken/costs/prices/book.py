@@ -18,7 +18,7 @@ from pertoken.units import NANO_USD
 
 KINDS = ("cpu", "gpu")
 EXACT = 1_000_000
-"""Rank of a UUID: above that of any name."""
+"""Rank of a UUID: above the rank of any name."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -123,7 +123,7 @@ class Entered:
 
 
 def entered_of(stored: str | None) -> Entered | None:
-    """Return what was stored; None for an amount in dollars."""
+    """Return the stored amount; None for an amount in dollars."""
     if stored is None:
         return None
     fields = json.loads(stored)
@@ -237,16 +237,16 @@ class PriceBook:
 
     def each_at(self, devices: Iterable[PaidDevice], ts: int) -> list[Price | None]:
         """Return the price of each device at an instant, in their order; None where none is set or listed."""
-        known: dict[tuple[str, str], Price | None] = {}
+        price_by_device: dict[tuple[str, str], Price | None] = {}
         prices = []
         for device in devices:  # a fleet has thousands of a few names
             if device.uuid.casefold() in self._own:
                 prices.append(self.at(device, ts))
                 continue
             name = device.kind, device.name
-            if name not in known:
-                known[name] = self.at(device, ts)
-            prices.append(known[name])
+            if name not in price_by_device:
+                price_by_device[name] = self.at(device, ts)
+            prices.append(price_by_device[name])
         return prices
 
     def rates(self, devices: Iterable[PaidDevice], ts: int) -> list[int | None]:
@@ -320,7 +320,7 @@ class Discount:
         return self.provider == provider and self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
 
     def off(self, nano_usd: int) -> int:
-        """Return what is paid of a list price."""
+        """Return the paid part of a list price."""
         return divide(nano_usd * (WHOLE - (self.millionths or 0)), WHOLE)
 
 

@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pertoken.catalog.coverage import Fault, faults, priced_names
+from pertoken.catalog.coverage import ImplausibleOffer, faults, priced_names
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
 from pertoken.catalog.offers import ANYWHERE, Offer, OfferKey, Origin, newest, per_device, toml_table
 from pertoken.costs.prices.book import BILLED, KINDS, PaidDevice, Price, PriceBook, Priced, identity, rank
@@ -57,7 +57,7 @@ MAX_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class OfferList:
-    """Offers of one list, and the providers of which it holds every accelerator."""
+    """Offers of one list, and the providers that it is complete for."""
 
     offers: tuple[Offer, ...]
     complete: frozenset[str] = frozenset()
@@ -74,8 +74,8 @@ class Difference:
     confirmed: tuple[Offer, ...]
     """The same price with a later date."""
     outdated: int
-    """Offers no newer than what is known, which are left out."""
-    refused: tuple[Fault, ...]
+    """Offers no newer than the known ones, which are left out."""
+    refused: tuple[ImplausibleOffer, ...]
     gone: tuple[Offer, ...] = ()
     """Known offers of a complete list's providers that it no longer holds. They stay, with their dates."""
 
@@ -193,7 +193,7 @@ TIMEOUT_S = 30.0
 """Longest that one answer of the lists' server may take: gpuhunt itself sets no limit."""
 
 
-class Item(Protocol):
+class ListItem(Protocol):
     """Fields of a gpuhunt.CatalogItem that are read."""
 
     provider: str
@@ -213,7 +213,7 @@ class Converted:
     offers: tuple[Offer, ...]
     left_out: Mapping[str, int]
     missing: tuple[str, ...] = ()
-    """Providers whose lists could not be fetched."""
+    """Providers without a list, as it could not be fetched."""
 
 
 def fetch(market: Market, today: date) -> Converted:
@@ -258,11 +258,11 @@ def _quiet() -> Iterator[None]:
             logger.disabled = was
 
 
-def convert(items: Iterable[Item], versions: Mapping[str, str], market: Market, today: date) -> Converted:
+def convert(items: Iterable[ListItem], versions: Mapping[str, str], market: Market, today: date) -> Converted:
     """Return items as offers of whole instances, one for each region; the zones of a region count by the dearest."""
     kinds = {(offer.provider, offer.instance_type): offer.accelerator for offer in market.all_offers}
     left_out: dict[str, int] = defaultdict(int)
-    dearest: dict[tuple[str, ...], tuple[Item, Offer]] = {}
+    dearest: dict[tuple[str, ...], tuple[ListItem, Offer]] = {}
     for item in items:
         provider = toml_table("gpuhunt.toml")["providers"].get(item.provider)
         if provider is None:
@@ -292,7 +292,7 @@ def convert(items: Iterable[Item], versions: Mapping[str, str], market: Market, 
     return Converted(tuple(offer for _, offer in dearest.values()), dict(left_out))
 
 
-def _accelerator(item: Item) -> str | None:
+def _accelerator(item: ListItem) -> str | None:
     for row in toml_table("gpuhunt.toml")["accelerator"]:
         if row["name"] != item.gpu_name or row.get("memory_gb") not in (None, item.gpu_memory):
             continue
@@ -317,7 +317,7 @@ def _listed_day(version: str, today: date) -> date:
 
 
 ORDERABLE = (None, "on_demand", "spot")
-"""Purchases of hosts of which another one may be ordered at the same price."""
+"""Purchases of hosts that can be ordered again at the same price."""
 
 
 class _Rental(NamedTuple):
@@ -331,7 +331,7 @@ class _Rental(NamedTuple):
 def set_offers(
     fleet: Fleet, devices: Mapping[int, PaidDevice], prices: PriceBook, market: Market, now_ts: int
 ) -> tuple[Offer, ...]:
-    """Return what people set and what bills state, as offers at the providers and regions of a fleet.
+    """Return the prices that people set and bills state, as offers at the providers and regions of a fleet.
 
     `devices` are those of the fleet by id. A price set by the name of an accelerator is for all its instances; one of a
     bill, or of the CPUs of a host, for the kind of instance that has it. A price of all devices (`gpu`) or of one

@@ -61,7 +61,7 @@ def detected_prices(
 
 
 def _listed(market: Market, name: str, purchase: str, provider: str, instance_type: str, region: str) -> list[Offer]:
-    """Return every offer of such an instance, those that a newer one replaces included."""
+    """Return every offer of such an instance, replaced ones included."""
     accelerator = market.accelerator(name)
     wanted = CPU if name == CPU else accelerator.name if accelerator else None
     return [
@@ -119,7 +119,7 @@ class Ownership:
     """Mean power of the server as measured at its plug; None: by the model of `catalog.instances`."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError naming what is out of range."""
+        """Raises ValueError naming the value that is out of range."""
         if not 0 < self.capex_usd <= 1e8:
             raise ValueError("capex is the price of the server in dollars, above 0")
         if self.nameplate_kw is not None and not 0 < self.nameplate_kw <= 1000:
@@ -150,7 +150,7 @@ class Ownership:
 
 
 def ownership_of(text: str) -> Ownership:
-    """Return what was stored; fields of a newer pertoken are left out."""
+    """Return the stored terms; fields of a newer pertoken are left out."""
     names = {field.name for field in fields(Ownership)}
     return Ownership(**{name: value for name, value in json.loads(text).items() if name in names})
 
@@ -188,7 +188,7 @@ def paid_power_w(
 
 
 def device_hour(owned: Ownership, devices: int, power_w: float | None) -> DeviceHour:
-    """Return what an hour of one of `devices` costs at the power it pays for; without one its energy is left out.
+    """Return the cost of an hour of one of `devices` at the power it pays for; without one its energy is left out.
 
     [C (1 - rv) CRF(r, n) + C rv r] / 8760 for capital, with CRF = r / (1 - (1 + r)^-n), C m / 8760 for maintenance,
     kW colo 12 / 8760 for the room, kW PUE $/kWh for energy, hours a year x $ / 8760 for the people.
@@ -259,7 +259,7 @@ def _note(
 
 
 Owned = Mapping[str, Sequence[tuple[int, Ownership]]]
-"""By host name, what it costs by the instant that is in force from, oldest first."""
+"""Terms by host name, each with the instant that it is in force from, oldest first."""
 
 
 def prices_set(store: Store) -> tuple[Price, ...]:
@@ -320,7 +320,7 @@ def _of_owned(connection: Connection, inventory: Inventory, owned: Owned) -> dic
 
 
 def ownership(store: Store) -> Owned:
-    """Return what owned servers cost by name; none where there is no advice yet."""
+    """Return the terms of owned servers by name; none where there is no advice yet."""
     if store.advice is None:
         return {}
     with store.read("advice") as connection:

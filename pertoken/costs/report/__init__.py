@@ -1,4 +1,4 @@
-"""The report of a fleet over a window: what the screens, the summary and advice show.
+"""The report of a fleet over a window, for the screens, the summary and advice.
 
 Front door: `fleet_report` (the report of a store), `lines` (its values) and `figures` (those beside
 dollars per Mtok, by model).

@@ -131,7 +131,7 @@ class ModelFigures:
     """Energy and carbon of its servers; `kwh` and `j_per_token` are of its devices alone."""
 
 
-class _Part(NamedTuple):
+class _DeploymentFigures(NamedTuple):
     """Figures of one deployment."""
 
     use: Served
@@ -150,7 +150,7 @@ def model_figures(
     `energy`: of `Window.energy`. `slo_of`: objectives of a served model name. A figure of several deployments is known
     if it is known of each.
     """
-    groups: dict[tuple[str, bool], list[_Part]] = defaultdict(list)
+    groups: dict[tuple[str, bool], list[_DeploymentFigures]] = defaultdict(list)
     for row in priced.inventory.newest.values():
         part = _part(priced, row, energy, slo_of)
         groups[row.served_model, part.use.pooling].append(part)
@@ -176,7 +176,7 @@ def figures_of(
 
 
 def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, object]:
-    """Return the figures as plain values for JSON; what is not known is None, with its reason in `unknown`."""
+    """Return the figures as plain values for JSON; an unknown one is None, with its reason in `unknown`."""
     value_by_name = {name: getattr(figures, name) for name in (field.name for field in fields(ModelFigures))}
     unknown = {
         name: figure.reason
@@ -200,13 +200,13 @@ def plain(figures: ModelFigures, terms: EnergyTerms = NO_TERMS) -> dict[str, obj
     }
 
 
-def _part(priced: Bill, row: KnownEpoch, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> _Part:
+def _part(priced: Bill, row: KnownEpoch, energy: Mapping[int, EpochEnergy], slo_of: SloOf) -> _DeploymentFigures:
     epochs = epochs_with_workers(priced, row.deployment_id)
     measured = [energy[epoch] for epoch in epochs if epoch in energy]
     together = measured[0] if measured else None
     for epoch_energy in measured[1:]:
         together = epoch_energy if together is None else together.plus(epoch_energy)
-    return _Part(
+    return _DeploymentFigures(
         served(priced, row.deployment_id),
         sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
         together,
@@ -216,7 +216,7 @@ def _part(priced: Bill, row: KnownEpoch, energy: Mapping[int, EpochEnergy], slo_
     )
 
 
-def _figures(model: str, pooling: bool, parts: Sequence[_Part], terms: EnergyTerms) -> ModelFigures:
+def _figures(model: str, pooling: bool, parts: Sequence[_DeploymentFigures], terms: EnergyTerms) -> ModelFigures:
     usd = _sum([None if part.use.nano_usd is None else part.use.nano_usd / NANO_USD for part in parts], NO_PRICE)
     prompt = _sum([part.use.prompt_tokens for part in parts], NO_TOKENS)
     generated = _sum([part.use.generated_tokens for part in parts], NO_TOKENS)
@@ -258,7 +258,7 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part], terms: EnergyTer
     )
 
 
-def _energy(parts: Sequence[_Part]) -> EpochEnergy | None:
+def _energy(parts: Sequence[_DeploymentFigures]) -> EpochEnergy | None:
     """Return the energy of all parts; None if a part has none."""
     together = None
     for part in parts:
@@ -280,7 +280,7 @@ def _joules(energy: EpochEnergy | None) -> float | None:
     return energy.joules / energy.measured_share
 
 
-def _together(parts: Sequence[_Part]) -> GoodShare:
+def _together(parts: Sequence[_DeploymentFigures]) -> GoodShare:
     """Return the share of requests of several deployments inside their SLO, each by its tokens."""
     reason = next((part.good.reason for part in parts if part.good.reason is not None), None)
     if reason is not None:

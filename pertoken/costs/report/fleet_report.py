@@ -61,7 +61,7 @@ def good_share_of(priced: Bill, deployment_id: int, slo_of: SloOf) -> GoodShare:
 
 
 def fault(priced: Bill, engine_id: int) -> str | None:
-    """Return why an engine cannot be read now, with what to do."""
+    """Return why an engine cannot be read now, with the remedy."""
     gaps = priced.recent.gaps_of.get(engine_id, ())
     gap = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
     return ". ".join(filter(None, (gap.reason, gap.remedy))) if gap else None
@@ -136,7 +136,7 @@ def deployment_line(priced: Bill, market: Market, slo_of: SloOf | None, row: Kno
 
 
 def epochs_with_workers(priced: Bill, deployment_id: int) -> list[int]:
-    """Return the epochs that hold the devices of a deployment: its own, and those of its worker ranks."""
+    """Return the epochs that hold the devices of a deployment: its own and its worker ranks' epochs."""
     return [
         *(row.epoch_id for row in priced.inventory.epochs_of[deployment_id]),
         *priced.inventory.workers_of.get(deployment_id, ()),
@@ -403,7 +403,7 @@ def _generated_hints(generated: Sequence[HostLine]) -> list[str]:
 
 
 def _imported_hints(imported: Sequence[HostLine]) -> list[str]:
-    """Return one sentence for all hosts whose telemetry was imported, and goes no further."""
+    """Return one sentence for all hosts with imported telemetry, which goes no further."""
     if not imported:
         return []
     names = _together([host.name for host in imported])

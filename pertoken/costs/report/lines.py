@@ -341,7 +341,7 @@ class FleetReport:
     """Load and cost of each host, in the order of `hosts`."""
     lost_prices: tuple[LostPrice, ...] = ()
     troubles: tuple[Trouble, ...] = ()
-    """What is wrong now, the most urgent first; filled by `proof.troubles`."""
+    """Present troubles, the most urgent first; filled by `proof.troubles`."""
     served: Served = NOTHING
     """Dollars and tokens in `nano_usd_per_mtok`."""
     estimated: bool = False

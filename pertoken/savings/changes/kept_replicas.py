@@ -225,7 +225,7 @@ def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float,
     """Return the mean watts saved over all devices of a deployment, the factor on step time, notes, and why the
     forecast is doubtful.
 
-    Raises NotMeasured, Abstained or ValueError for what is not known.
+    Raises NotMeasured, Abstained or ValueError for unknown values.
     """
     power = _measured_power(old, context)
     calibration, cap_w = calibrated(old, power.load, context), float(new.power_cap_w or power.limit_w)
@@ -380,7 +380,7 @@ class _Moved:
 
 
 def _moved(present: Fleet, pairs: Sequence[Pair], context: Context) -> _Moved | NotPlaced:
-    """Place all deployments that move, those that are alike together on the same instances. Raises NoPrice."""
+    """Place all deployments that move, like ones together on the same instances. Raises NoPrice."""
     groups: defaultdict[tuple[Placement, Placement, int], list[Pair]] = defaultdict(list)
     for old, new in pairs:
         if new.placement != old.placement and old.device_ids:

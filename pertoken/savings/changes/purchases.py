@@ -19,7 +19,7 @@ from pertoken.savings.speed import speed
 from pertoken.state.deployment import Commitment, Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
-from pertoken.units import HOURS_PER_MONTH, MTOK, format_usd
+from pertoken.units import HOUR_S, HOURS_PER_MONTH, MTOK, format_usd
 
 YEAR_S = 365 * 86_400
 
@@ -133,7 +133,6 @@ def _fall(fall: PriceFall, on_demand: int, committed: int, years: float) -> str:
     return f"if on-demand falls by {fall.per_year:.0%} a year as lists did, it is as cheap {when} ({fall.source})"
 
 
-HOUR_S = 3600
 UNCOUNTED = "rate limits, the API's latency and the work of engineers on either side are not counted"
 
 

@@ -1,4 +1,4 @@
-"""Outcome of another number of replicas of a service: the replicas released, and the cost of those that move."""
+"""Outcome of another number of replicas of a service: the replicas released, and the cost of the moved ones."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def resized(
 
 
 def _outcome(speed: Speed, assumptions: Sequence[str], against: Sequence[str]) -> Outcome:
-    """Return what is known of replicas from the forecast of one, without their devices."""
+    """Return the outcome of replicas by the forecast of one, without their devices."""
     return Outcome(
         ratio=speed.ratio,
         judged=(speed,),

@@ -288,7 +288,7 @@ def merge_outcome(present: Fleet, merge: Merge, context: Context) -> Outcome:
 
 
 def _moved_part(merge: Merge) -> Deployment | None:
-    """Return the part whose devices the engine would have, had it not moved; None if it has those of one."""
+    """Return the part that the engine would share devices with, had it not moved; None if it has devices of one."""
     if merge.added.device_ids:
         return None
     alike = (
