@@ -515,7 +515,7 @@ def gateway_counted_until(connection: Connection, engine_id: int) -> int | None:
 
 def open_epochs(connection: Connection, host_id: int) -> list[EpochRow]:
     """Return the epochs of a host's deployments that have not ended, newest last."""
-    devices = by_epoch(connection.execute(select(t.epoch_device)).tuples())
+    devices = by_epoch(fetch(connection, select(t.epoch_device)))
     query = (
         select(t.epoch)
         .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
