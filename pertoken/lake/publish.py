@@ -359,8 +359,8 @@ class Deleted:
     n_bytes: int
 
 
-def prune(lake: LakeFiles, before: date | None, now_us: int) -> Iterator[Deleted]:
-    """Delete days before `before`, files of every other day that its current manifest does not name, and what a
+def prune(lake: LakeFiles, before_day: date | None, now_us: int) -> Iterator[Deleted]:
+    """Delete days before `before_day`, files of every other day that its current manifest does not name, and what a
     publisher that was killed left incomplete.
 
     Such a file may be of a publisher that is at work: it is kept while it, or the manifest, is younger than a day.
@@ -370,7 +370,7 @@ def prune(lake: LakeFiles, before: date | None, now_us: int) -> Iterator[Deleted
         folder = folder_of(cell, day)
         entries, gone = lake.files(folder), lake.drafts(folder, now_us - DRAFT_US)
         current = current_manifest(lake, cell, day, entries)
-        if before is not None and day < before:
+        if before_day is not None and day < before_day:
             gone += entries
         elif current is not None and now_us - current.read_us >= DRAFT_US:
             kept = {current.name(), *(file.name for file in current.files)}

@@ -29,7 +29,7 @@ MIN_POSTGRES_VERSION = 15
 
 
 def init_fleet(
-    place: StoreLocation,
+    location: StoreLocation,
     now_ts: int,
     *,
     keep: Mapping[str, int] | None = None,
@@ -41,17 +41,17 @@ def init_fleet(
     `dry_run` tries it all and takes it back. Raises StoreError where the server refuses, is too old, or is of a newer
     pertoken.
     """
-    _server(place)
-    with explained(place), writing(place, "fleet").connect() as connection:
-        before = {group: revision(connection.engine, group) for group in GROUPS}
+    _server(location)
+    with explained(location), writing(location, "fleet").connect() as connection:
+        revision_by_group = {group: revision(connection.engine, group) for group in GROUPS}
         for group in GROUPS:
-            refuse_newer(before[group], group, place)
+            refuse_newer(revision_by_group[group], group, location)
         with _recorded(connection) as statements:
             transaction = connection.begin()
             ((version,),) = catalog(connection, "SHOW server_version_num")
             if int(version) < MIN_POSTGRES_VERSION * 10_000:
                 raise StoreError(
-                    f"{place}: is PostgreSQL {int(version) // 10_000}; a fleet needs {MIN_POSTGRES_VERSION}"
+                    f"{location}: is PostgreSQL {int(version) // 10_000}; a fleet needs {MIN_POSTGRES_VERSION}"
                 )
             set_local(connection, lock_timeout=f"{LOCK_S}s")
             _run(connection, roles(connection))
@@ -77,18 +77,18 @@ def init_fleet(
     return statements
 
 
-def maintain(place: StoreLocation, now_ts: int, progress: Progress = no_progress) -> list[str]:
+def maintain(location: StoreLocation, now_ts: int, progress: Progress = no_progress) -> list[str]:
     """Make partitions that are due and drop what is past its age, each in a short transaction of its own."""
-    _server(place)
-    with explained(place), writing(place, "fleet").connect() as connection:
+    _server(location)
+    with explained(location), writing(location, "fleet").connect() as connection:
         if revision(connection.engine, "fleet") is None:
-            raise StoreError(f"{place}: is not a fleet's server yet: run `pertoken db init-fleet`")
+            raise StoreError(f"{location}: is not a fleet's server yet: run `pertoken db init-fleet`")
         return keep_partitions(connection, now_ts, progress)
 
 
-def _server(place: StoreLocation) -> None:
-    if place.url is None:
-        raise BadInput(f"{place}: is a folder; a fleet needs a server: postgresql://owner@host/database")
+def _server(location: StoreLocation) -> None:
+    if location.url is None:
+        raise BadInput(f"{location}: is a folder; a fleet needs a server: postgresql://owner@host/database")
 
 
 def _run(connection: Connection, statements: Iterable[str]) -> None:

@@ -125,11 +125,11 @@ def request_raw(location: StoreLocation, host: str, start_ts: int, end_ts: int, 
 def _host_id(connection: Connection, location: StoreLocation, host: str) -> int:
     """Return the id of a host by its name, or by `id:ID`: any agent may give its host another's name."""
     named = _ID.fullmatch(host)
-    known = t.host.c.host_id == int(named[1]) if named else t.host.c.name == host
+    condition = t.host.c.host_id == int(named[1]) if named else t.host.c.name == host
     query = select(t.host.c.host_id, enrolment.c.role_name).outerjoin(
         enrolment, enrolment.c.host_id == t.host.c.host_id
     )
-    matches = connection.execute(query.where(known).order_by(t.host.c.host_id)).all()
+    matches = connection.execute(query.where(condition).order_by(t.host.c.host_id)).all()
     if not matches:
         raise BadInput(f"{location}: no host is called {host}")
     if len(matches) > 1:
@@ -176,7 +176,7 @@ Progress = Callable[[int, int], None]
 """(steps done, of how many)"""
 
 
-def no_progress(done: int, of: int) -> None:
+def no_progress(done: int, total: int) -> None:
     """For nobody."""
 
 
@@ -272,11 +272,11 @@ def keeping(connection: Connection, now_ts: int, kept_s: Mapping[str, int] | Non
     yield from _old_events(connection, now_ts - kept_s["1h"])
 
 
-def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]]:
-    """Delete events that were last seen before `before`, and of each host those beyond the newest `MAX_EVENTS`."""
+def _old_events(connection: Connection, before_ts: int) -> Iterator[tuple[str, ...]]:
+    """Delete events that were last seen before `before_ts`, and of each host those beyond the newest `MAX_EVENTS`."""
     event = t.event.c
-    if connection.execute(select(exists().where(event.last_ts < before))).scalar():
-        yield (f"DELETE FROM telemetry.event WHERE last_ts < {before}",)
+    if connection.execute(select(exists().where(event.last_ts < before_ts))).scalar():
+        yield (f"DELETE FROM telemetry.event WHERE last_ts < {before_ts}",)
     flooded = select(event.host_id).group_by(event.host_id).having(func.count() > MAX_EVENTS)
     for host_id in connection.execute(flooded).scalars():
         beyond = f"WHERE host_id = {host_id} ORDER BY last_ts DESC OFFSET {MAX_EVENTS}"

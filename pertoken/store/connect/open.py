@@ -118,9 +118,9 @@ def _copied(file: Path, copy: Path) -> tuple[Mapping[int, frozenset[str]], bool]
         source.execute("VACUUM INTO ?", (str(copy),))
     with closing(sqlite3.connect(copy)) as target, target:
         target.execute(_HOST_OF)
-        before = target.total_changes
+        changes_before = target.total_changes
         faults = _deleted(target)
-        return faults, target.total_changes > before
+        return faults, target.total_changes > changes_before
 
 
 def _deleted(copy: sqlite3.Connection) -> Mapping[int, frozenset[str]]:
@@ -428,22 +428,22 @@ def check_revision(stored_revision: str | None, group: str, location: StoreLocat
 
     Raises StoreError: set up by nobody, older (upgrade it), or written by a newer pertoken.
     """
-    known = REVISIONS[group]
-    if stored_revision == known[-1]:
+    revisions = REVISIONS[group]
+    if stored_revision == revisions[-1]:
         return
     if stored_revision is None and location.url is not None:
         raise StoreError(f"{location}: holds no {group} yet; `pertoken db init-fleet` makes a server ready")
     if stored_revision is None:
         raise StoreError(f"{location}: holds no {group} yet; `pertoken agent --db {location}` starts recording")
-    if stored_revision in known and location.url is not None:
+    if stored_revision in revisions and location.url is not None:
         raise StoreError(
             f"{location}: its {group} is of an older pertoken; its owner runs `pertoken db init-fleet` there"
         )
-    if stored_revision in known:
+    if stored_revision in revisions:
         raise StoreError(f"{location}: its {group} is of an older pertoken; run `pertoken db upgrade --db {location}`")
     raise NewerStore(
         f"{location}: its {group} was written by a newer pertoken "
-        f"(schema {stored_revision}; this one knows {known[-1]}); "
+        f"(schema {stored_revision}; this one knows {revisions[-1]}); "
         "upgrade pertoken here"
     )
 

@@ -24,6 +24,8 @@ from sqlalchemy import Connection, Delete, Insert, Table, Update, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DatabaseError
 
+from pertoken.store.schema.shared import Values
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -174,11 +176,6 @@ def columns(connection: Connection, group: str) -> dict[str, set[str]]:
     for table, column in driver(connection).execute(query):
         by_table.setdefault(table, set()).add(column)
     return by_table
-
-
-Value = int | str | None
-Values = tuple[Value, ...]
-"""Values of a row as they are stored, in the order of its columns."""
 
 
 def run_many(

@@ -22,9 +22,9 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.installed import install_command
 from pertoken.printable import acts, short
 from pertoken.store.connect.open import REVISIONS, Store
-from pertoken.store.connect.sqlite import Value, Values
 from pertoken.store.integrity.checksums import CHECKSUMMED
 from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.shared import Value, Values
 from pertoken.store.write.writer import Writer
 
 if TYPE_CHECKING:

@@ -29,9 +29,10 @@ from sqlalchemy.sql.elements import ColumnElement
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import begun, explained, upsert
-from pertoken.store.connect.sqlite import Value, Values, add_triggers, run_many
+from pertoken.store.connect.sqlite import add_triggers, run_many
 from pertoken.store.query.fast_rows import Query, fetch
 from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.shared import Value, Values
 
 HOUR, DAY = 3600, 86_400
 PRIME = 2**61 - 1

@@ -39,7 +39,6 @@ from pertoken.store.integrity.checksums import (
     high_water_mark_file,
 )
 from pertoken.store.query.fast_rows import Query, fetch
-from pertoken.store.schema import telemetry
 from pertoken.store.schema import telemetry as t
 from pertoken.units import format_utc
 
@@ -382,7 +381,7 @@ def check_revision_readable(location: StoreLocation, connection: Connection, rev
 def check_schema(location: StoreLocation, connection: Connection) -> None:
     """Check that every table of telemetry is there with all its columns. Raises CorruptStore naming one that is not."""
     stored_columns = columns(connection, "telemetry")
-    for table in telemetry.metadata.sorted_tables:
+    for table in t.metadata.sorted_tables:
         missing = [column.name for column in table.columns if column.name not in stored_columns.get(table.name, ())]
         if missing:
             what = (

@@ -514,22 +514,17 @@ def gateway_counted_until(connection: Connection, engine_id: int) -> int | None:
 
 
 def open_epochs(connection: Connection, host_id: int) -> list[EpochRow]:
-    """Return the epochs of a host's deployments that have not ended."""
-    devices: dict[int, list[int]] = {}
-    for epoch_id, device_id in connection.execute(select(t.epoch_device)):
-        devices.setdefault(epoch_id, []).append(device_id)
-    query = select(t.epoch).join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+    """Return the epochs of a host's deployments that have not ended, newest last."""
+    devices = by_epoch(fetch(connection, select(t.epoch_device)))
+    query = (
+        select(t.epoch)
+        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+        .where(t.deployment.c.host_id == host_id, t.epoch.c.end_ts.is_(None))
+        .order_by(t.epoch.c.start_ts)
+    )
     return [
-        EpochRow(
-            row.epoch_id,
-            row.deployment_id,
-            row.start_ts,
-            row.end_ts,
-            row.engine_version,
-            row.knobs,
-            tuple(sorted(devices.get(row.epoch_id, ()))),
-        )
-        for row in connection.execute(query.where(t.deployment.c.host_id == host_id, t.epoch.c.end_ts.is_(None)))
+        EpochRow(**row, device_ids=tuple(sorted(devices.get(row["epoch_id"], ()))))
+        for row in connection.execute(query).mappings()
     ]
 
 

@@ -13,8 +13,8 @@ from sqlalchemy import Table
 
 from pertoken.metrics import DEVICE_COLUMNS
 from pertoken.provenance import Provenance
-from pertoken.store.connect.sqlite import Values
 from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.shared import Values
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
+Value = int | str | None
+Values = tuple[Value, ...]
+"""Values of a row as they are stored, in the order of its columns."""
 OTHER = 0
 """`epoch_id` of foreign work in `device_share`."""
 _ESCAPES = {0x1E: "\x1e\x1e", 0x1F: "\x1e\x1d"}

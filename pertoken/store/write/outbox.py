@@ -59,11 +59,11 @@ _RAW_OF = {rollup.tables[MINUTE].name: rollup.samples.name for rollup in ROLLUPS
 
 def switch(connection: Connection, on: bool, raw: bool = False) -> None:
     """Begin or end marking. Off forgets what was not shipped; on again takes it up by comparing with the server."""
-    known = connection.execute(select(t.spool.c.spool_id)).scalar()
+    spool_id = connection.execute(select(t.spool.c.spool_id)).scalar()
     if not on:
         connection.execute(delete(t.outbox))
         connection.execute(delete(t.spool))
-    elif known is None:
+    elif spool_id is None:
         connection.execute(insert(t.spool).values(spool_id=secrets.randbits(62), last_seq=0, raw=int(raw)))
     else:
         connection.execute(update(t.spool).values(raw=int(raw)))
@@ -118,10 +118,10 @@ def bound(connection: Connection, most: int) -> tuple[int, int]:
     return raw, rest
 
 
-def give_up(connection: Connection, before: int) -> int:
-    """Delete the marks of ticks that are deleted themselves, those before `before`; returns how many."""
+def give_up(connection: Connection, before_ts: int) -> int:
+    """Delete the marks of ticks that are deleted themselves, those before `before_ts`; returns how many."""
     names = [source.name for source in RAW]
-    old = t.outbox.c.source.in_(names), t.outbox.c.ts < before - MINUTE
+    old = t.outbox.c.source.in_(names), t.outbox.c.ts < before_ts - MINUTE
     return connection.execute(delete(t.outbox).where(*old)).rowcount
 
 

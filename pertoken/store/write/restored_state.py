@@ -1,12 +1,12 @@
 """State restored at agent start: counters, lives, epochs and times of the rows a previous run stored."""
 
-from collections import defaultdict
 from dataclasses import fields
 
 from sqlalchemy import Connection, func, select
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import explained
+from pertoken.store.query.read import open_epochs
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 
@@ -51,17 +51,7 @@ class RestoredState:
     def open_epochs(self, host_id: int) -> tuple[rows.EpochRow, ...]:
         """Return epochs of this host that have not ended, newest last."""
         with explained(self.location), self._connection.begin():
-            connection = self._connection
-            stored = connection.execute(
-                select(t.epoch)
-                .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-                .where(t.deployment.c.host_id == host_id, t.epoch.c.end_ts.is_(None))
-                .order_by(t.epoch.c.start_ts)
-            ).mappings()
-            devices = defaultdict(list)
-            for epoch_id, device_id in connection.execute(select(t.epoch_device)):
-                devices[epoch_id].append(device_id)
-            return tuple(rows.EpochRow(**row, device_ids=tuple(sorted(devices[row["epoch_id"]]))) for row in stored)
+            return tuple(open_epochs(self._connection, host_id))
 
     def newest_ts(self, host_id: int) -> int | None:
         """Return the highest `ts` of this host's rows, the last one's unless the clock was set back; None without."""

@@ -41,10 +41,10 @@ def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = Non
     Every row deleted is in its roll-up: those are brought up to date first.
     """
     writer.roll_up()
-    for tables, before in _limits(ages, now_ts):
+    for tables, before_ts in _limits(ages, now_ts):
         if max_steps is not None:
-            before = min(before, _after(writer, tables, max_steps))
-        yield from _deleting(writer, tables, before)
+            before_ts = min(before_ts, _after(writer, tables, max_steps))
+        yield from _deleting(writer, tables, before_ts)
     while deleted := writer.delete_events(now_ts - ages.events_s):
         yield deleted
         if max_steps is not None:
@@ -57,9 +57,9 @@ def aged_rows(connection: Connection, ages: Ages, now_ts: int) -> dict[str, int]
     Counted by the checksums' counts, without reading the rows.
     """
     counts: dict[str, int] = {}
-    for tables, before in _limits(ages, now_ts):
+    for tables, before_ts in _limits(ages, now_ts):
         for table in tables:
-            old = (t.seal.c.name == table.table.name, t.seal.c.ts + table.span_s <= before)
+            old = (t.seal.c.name == table.table.name, t.seal.c.ts + table.span_s <= before_ts)
             counts[table.table.name] = (
                 connection.execute(select(func.sum(t.seal.c.row_count)).where(*old)).scalar() or 0
             )
@@ -78,13 +78,13 @@ def _limits(ages: Ages, now_ts: int) -> tuple[tuple[Sequence[ChecksummedTable], 
     )
 
 
-def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before: int) -> Iterator[int]:
+def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before_ts: int) -> Iterator[int]:
     """Delete the rows of these tables before a time, stretch by stretch; yield how many each step deleted.
 
     A stretch goes from all tables before the next one begins, its batches first: a check of what is stored then finds
     at most one stretch half deleted.
     """
-    while (oldest := _oldest(writer, tables)) is not None and oldest + tables[0].span_s <= before:
+    while (oldest := _oldest(writer, tables)) is not None and oldest + tables[0].span_s <= before_ts:
         until = oldest + tables[0].span_s
         if tables is SAMPLES:
             writer.delete_batches(until)
@@ -92,7 +92,7 @@ def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before: int) -
             while (deleted := writer.delete_oldest(checksummed, until)) is not None:
                 yield deleted
     if tables is SAMPLES:
-        writer.delete_batches(before)
+        writer.delete_batches(before_ts)
 
 
 def _oldest(writer: Writer, tables: Sequence[ChecksummedTable]) -> int | None:
@@ -191,11 +191,11 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
         oldest = min((ts for table in tables if (ts := writer.oldest(table)) is not None), default=None)
         if oldest is None or oldest + tables[0].span_s > kept:
             continue
-        before = oldest + tables[0].span_s
+        before_ts = oldest + tables[0].span_s
         if tables is SAMPLES:
-            writer.delete_batches(before)
+            writer.delete_batches(before_ts)
         for table in tables:
-            writer.delete_oldest(table, before)
+            writer.delete_oldest(table, before_ts)
         writer.checkpoint()
         ballast.hold()
         return what

@@ -162,9 +162,9 @@ def update(connection: Connection, computed: Collection[Mark], failed: Mapping[M
         connection.execute(insert(_TABLE).values(row))
 
 
-def discard(connection: Connection, rollups: Sequence[str], before: int) -> None:
-    """Release the buckets of these roll-ups that begin before `before`: the rows below them were deleted."""
-    old = select(*_BUCKET).where(_TABLE.c.rollup.in_(rollups), _TABLE.c.ts < before)
+def discard(connection: Connection, rollups: Sequence[str], before_ts: int) -> None:
+    """Release the buckets of these roll-ups that begin before `before_ts`: the rows below them were deleted."""
+    old = select(*_BUCKET).where(_TABLE.c.rollup.in_(rollups), _TABLE.c.ts < before_ts)
     if buckets := [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(old)]:
         update(connection, buckets, {})
 

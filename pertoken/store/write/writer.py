@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
@@ -18,14 +17,15 @@ from pertoken.errors import StoreError
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.connect.sqlite import Values, copy_rows, run_many
+from pertoken.store.connect.sqlite import copy_rows, run_many
 from pertoken.store.integrity.checksums import SAMPLES, Acknowledged, Batches, ChecksummedTable, insert_rows
 from pertoken.store.integrity.verify import check_header, check_schema
 from pertoken.store.query.fast_rows import fetch
+from pertoken.store.query.read import by_epoch
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import STORED_SAMPLES, DeploymentSample, DeviceShare
-from pertoken.store.schema.shared import stable_id
+from pertoken.store.schema.shared import Values, stable_id
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.store.write import outbox, rollup
 from pertoken.store.write.restored_state import RestoredState
@@ -34,14 +34,6 @@ from pertoken.units import SHARE, format_utc
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-
-def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
-    """Return devices of every epoch."""
-    by_epoch: defaultdict[int, list[int]] = defaultdict(list)
-    for epoch_id, device_id in connection.execute(select(t.epoch_device)):
-        by_epoch[epoch_id].append(device_id)
-    return {epoch_id: tuple(device_ids) for epoch_id, device_ids in by_epoch.items()}
 
 
 def folded(samples: Sequence[rows.SampleValue], devices: Mapping[int, tuple[int, ...]]) -> list[rows.SampleValue]:
@@ -115,7 +107,7 @@ class TickWriter:
         """By id: an identity as it was last written, and that tick's `ts`."""
         self._bucket_sets: frozenset[int] = frozenset()
         """Those that are stored already."""
-        self._devices_of = devices_of(connection)
+        self._devices_of = by_epoch(fetch(connection, select(t.epoch_device)))
         self._put_now: dict[int, tuple[object, int]] = {}
         self._marked: set[Mark] = set()
         """Dirty marks stored since the last roll-up. Nobody else deletes them from a file; on a server others may."""
@@ -150,8 +142,8 @@ class TickWriter:
             due = []
             for value in values:
                 key = getattr(value, value.__slots__[0])
-                before, at = self._seen.get(key, (None, 0))
-                if (value is not before and value != before) or not 0 <= tick.ts - at < SEEN_S:
+                previous_row, written_ts = self._seen.get(key, (None, 0))
+                if (value is not previous_row and value != previous_row) or not 0 <= tick.ts - written_ts < SEEN_S:
                     due.append({**columns_of(value), "first_ts": tick.ts, "last_ts": tick.ts})
                     written[key] = value, tick.ts
             self._put(table, due, kept=("first_ts",))
@@ -379,9 +371,7 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -585,13 +575,13 @@ class Writer:
         with explained(self.location):
             return sqlite.restart_log(self._connection)
 
-    def delete_oldest(self, checksummed: ChecksummedTable, before: int) -> int | None:
-        """Delete the oldest stretch of a table's rows with its checksums, in one transaction, if it ends by `before`.
+    def delete_oldest(self, checksummed: ChecksummedTable, before_ts: int) -> int | None:
+        """Delete the oldest stretch of a table's rows with its checksums in one transaction, if it ends by `before_ts`.
 
         Returns how many rows those were; None if nothing is that old.
         """
         oldest = self.oldest(checksummed)
-        if oldest is None or oldest + checksummed.span_s > before:
+        if oldest is None or oldest + checksummed.span_s > before_ts:
             return None
         until = oldest + checksummed.span_s
         with self._transaction(self.last.ts):
@@ -618,9 +608,9 @@ class Writer:
             raise StoreError(f"{self.location}: a server deletes old rows by its partitions")
         return self._batches.checksums.delete_stretch(checksummed, start, until)
 
-    def delete_events(self, before: int) -> int:
-        """Delete events last seen before `before`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""
-        return self._delete_events(EVENTS_AT_ONCE, t.event.c.last_ts < before)
+    def delete_events(self, before_ts: int) -> int:
+        """Delete events last seen before `before_ts`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""
+        return self._delete_events(EVENTS_AT_ONCE, t.event.c.last_ts < before_ts)
 
     def bound_events(self, most: int = rows.MAX_EVENTS) -> int:
         """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock shows; returns how
@@ -636,14 +626,14 @@ class Writer:
         with self._transaction():
             return self._connection.execute(delete(t.event).where(t.event.c.event_id.in_(oldest))).rowcount
 
-    def delete_batches(self, before: int) -> None:
-        """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for.
+    def delete_batches(self, before_ts: int) -> None:
+        """Delete the notes of ticks before `before_ts`; ahead of their rows, which are then no longer looked for.
 
         Those of a clock that was set back stay until the time of their rows has passed; ones that a wrong clock filed
         further ahead than `MAX_AHEAD_S` do not keep all that came after them.
         """
         with explained(self.location), self._connection.begin():
-            kept = t.batch.c.ts.between(before, self.last.ts + MAX_AHEAD_S)
+            kept = t.batch.c.ts.between(before_ts, self.last.ts + MAX_AHEAD_S)
             first = select(func.min(t.batch.c.seq)).where(kept).scalar_subquery()
             last = select(func.max(t.batch.c.seq)).scalar_subquery()
             self._connection.execute(delete(t.batch).where(t.batch.c.seq < func.coalesce(first, last)))
