@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
@@ -43,11 +42,8 @@ class GroupingType(click.Choice[str]):
 
 def config_option(command: Command) -> Command:
     """`--config FILE`."""
-    return _config_option("the platform's")(command)
-
-
-def _config_option(default: str) -> Callable[[Command], Command]:
-    return click.option("--config", "config_file", metavar="FILE", help=f"Settings file [default: {default}].")
+    text = "Settings file [default: the platform's]."
+    return click.option("--config", "config_file", metavar="FILE", help=text)(command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +78,24 @@ class Database:
 def db_option(command: Command) -> Command:
     """`--db DIR|URL` with `--config`, which the command takes together as `database`."""
 
-    @wraps(command)
-    def with_database(*arguments: object, config_file: str | None, db: str | None, **options: object) -> object:
-        return command(*arguments, database=Database(config_file, db), **options)
+    def note_file(context: click.Context, option: click.Parameter, file: str | None) -> None:
+        context.meta["config_file"] = file  # it is read first, and is no parameter of the command
 
+    config = click.option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=note_file,
+        help="Settings file [default: pertoken.toml beside the database, else the platform's].",
+    )
     return click.option(
         "--db",
+        "database",
         metavar="DIR|URL",
+        callback=lambda context, option, db: Database(context.meta["config_file"], db),
         help="Database: a folder, or a postgresql:// URL [default: the service's folder, else your own].",
-    )(_config_option("pertoken.toml beside the database, else the platform's")(with_database))
+    )(config(command))
 
 
 def json_option(command: Command) -> Command:

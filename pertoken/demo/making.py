@@ -51,8 +51,8 @@ from pertoken.units import NANO_USD
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from pertoken.store.connect.sqlite import Values
     from pertoken.store.schema.rows import Tick
+    from pertoken.store.schema.shared import Values
 
 HOUR_S, DAY_S = 3600, 86_400
 DEMAND_SD = 0.06

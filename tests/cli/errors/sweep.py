@@ -125,7 +125,7 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
         arguments = [param for param in command.params if isinstance(param, click.Argument)]
         options = [param for param in command.params if isinstance(param, click.Option) and not param.is_flag]
         given = tuple("1" for argument in arguments if argument.required)
-        safe = ("--db", str(folder / "nothing")) if any(option.name == "db" for option in options) else ()
+        safe = ("--db", str(folder / "nothing")) if any("--db" in option.opts for option in options) else ()
         yield (*words, *given, "--no-such-option")
         for option in options:
             name = option.opts[-1]
