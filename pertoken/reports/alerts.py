@@ -102,8 +102,8 @@ REMOVED, DISABLED = "no longer watched (removed from the settings)", "no longer 
 
 
 @dataclass(frozen=True, slots=True)
-class AlertEvent:
-    """An event of an alert of a target; its JSON has these keys, and `version`."""
+class AlertMessage:
+    """Message about an event of an alert of a target; its JSON has these keys, and `version`."""
 
     alert: str
     event: Event
@@ -137,15 +137,15 @@ def body_of(
     """Return the JSON of an event. `reason`: why, where it is not that the value crossed the limit."""
     unit = FIGURES[alert.when.figure].unit
     compared = (alert.when.figure, value, unit, alert.when.operator, alert.when.limit, alert.window_s)
-    made = AlertEvent(alert.name, event, alert.severity, target, *compared, now_ts, reason)
+    made = AlertMessage(alert.name, event, alert.severity, target, *compared, now_ts, reason)
     return json.dumps({"version": VERSION, **asdict(made)}, sort_keys=True)
 
 
-def event_of(body: str) -> AlertEvent:
+def event_of(body: str) -> AlertMessage:
     """Return the event that a JSON text holds; a stored one may be older than `severity` and `reason`."""
     values = {"severity": "warning", "reason": None, **json.loads(body)}
-    fields = {field.name: values[field.name] for field in dataclasses.fields(AlertEvent)}
-    return AlertEvent(**{**fields, "event": Event(fields["event"])})
+    fields = {field.name: values[field.name] for field in dataclasses.fields(AlertMessage)}
+    return AlertMessage(**{**fields, "event": Event(fields["event"])})
 
 
 def sentence(body: str) -> str:
@@ -191,7 +191,7 @@ class Request:
         return json.dumps(self.body, sort_keys=True).encode()
 
 
-def _slack(url: str, event: AlertEvent, text: str) -> Request:
+def _slack(url: str, event: AlertMessage, text: str) -> Request:
     # A name such as `<!channel>` would call everyone.
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:_MAX_TEXT]
     mark = {Event.FIRED: ":red_circle:", Event.RESOLVED: ":large_green_circle:"}.get(event.event, ":white_circle:")
@@ -199,7 +199,7 @@ def _slack(url: str, event: AlertEvent, text: str) -> Request:
     return Request(url, {"text": escaped, "blocks": [block]})
 
 
-def _teams(url: str, event: AlertEvent, text: str) -> Request:
+def _teams(url: str, event: AlertMessage, text: str) -> Request:
     colour = {Event.FIRED: "Attention", Event.RESOLVED: "Good"}.get(event.event, "Default")
     title = f"{event.alert} {event.event}"
     facts = [{"title": title, "value": _unformatted(value)} for title, value in _facts(event).items()]
@@ -217,7 +217,7 @@ def _teams(url: str, event: AlertEvent, text: str) -> Request:
     return Request(url, {"type": "message", "attachments": [attachment]})
 
 
-def _pagerduty(url: str, event: AlertEvent, text: str) -> Request:
+def _pagerduty(url: str, event: AlertMessage, text: str) -> Request:
     address, key = urldefrag(url)
     body: dict[str, object] = {
         "routing_key": key,
@@ -236,7 +236,7 @@ def _pagerduty(url: str, event: AlertEvent, text: str) -> Request:
     return Request(address, body)
 
 
-def _opsgenie(url: str, event: AlertEvent, text: str) -> Request:
+def _opsgenie(url: str, event: AlertMessage, text: str) -> Request:
     base, key = urldefrag(url)
     address, headers = f"{base.rstrip('/')}/v2/alerts", {"Authorization": f"GenieKey {key}"}
     alias = _alias(event)
@@ -256,7 +256,7 @@ def _opsgenie(url: str, event: AlertEvent, text: str) -> Request:
     return Request(address, body, headers)
 
 
-_REQUESTS: Mapping[str, Callable[[str, AlertEvent, str], Request]] = {
+_REQUESTS: Mapping[str, Callable[[str, AlertMessage, str], Request]] = {
     "slack": _slack,
     "teams": _teams,
     "pagerduty": _pagerduty,
@@ -264,14 +264,14 @@ _REQUESTS: Mapping[str, Callable[[str, AlertEvent, str], Request]] = {
 }
 
 
-def _alias(event: AlertEvent) -> str:
+def _alias(event: AlertMessage) -> str:
     """Return the key that joins the events of one alert of one target, so that resolving closes the event of firing."""
     test = "/test" if event.event is Event.TEST else ""
     key = f"pertoken/{event.alert}/{literal(event.target)}{test}"
     return key if len(key) <= _MAX_KEY else f"pertoken/{event.alert}/{sha256(key.encode()).hexdigest()}"
 
 
-def _facts(event: AlertEvent) -> dict[str, str]:
+def _facts(event: AlertMessage) -> dict[str, str]:
     facts = {
         "Target": literal(event.target),
         "Figure": event.figure,
