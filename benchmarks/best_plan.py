@@ -33,9 +33,8 @@ from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, Outcomes, estimate, prepare, spend
 from pertoken.savings.slo import has_objective
-from pertoken.state.deployment import Placement
+from pertoken.state.deployment import InvalidEdit, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service, Slo
 from pertoken.testing.builders import Load, Regime, deployment, fleet, regime, service_of
 from pertoken.units import HOURS_PER_MONTH, NANO_USD

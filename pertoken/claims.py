@@ -29,8 +29,7 @@ from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Recommendation, full_id, short_id
 from pertoken.savings.context import Context
 from pertoken.savings.size import Workload, size
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import WEIGHT_BYTES, Model
+from pertoken.state.deployment import WEIGHT_BYTES, Deployment, Model, Placement
 from pertoken.state.service import Service, Slo
 from pertoken.text.advice_table import bankable, capacity
 from pertoken.text.amounts import amount

@@ -17,12 +17,23 @@ from typing import Any, TypeVar, cast
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
-from pertoken.settings import fleet, owners, pages, values
+from pertoken.settings import fleet, owners, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
-from pertoken.settings.fleet import Grid, PlugSource, read_grid
-from pertoken.settings.keys import APP, RuleSettings, Setting, parsed, read_rules, refuse_unknown
-from pertoken.settings.pages import is_loopback, read_listen
-from pertoken.settings.values import USD, Currency, Rate, read_code, read_rates, toml
+from pertoken.settings.fleet import Grid, PlugSource, is_loopback, read_grid, read_listen
+from pertoken.settings.values import (
+    APP,
+    USD,
+    Currency,
+    Rate,
+    RuleSettings,
+    Setting,
+    parsed,
+    read_code,
+    read_rates,
+    read_rules,
+    refuse_unknown,
+    toml,
+)
 
 T = TypeVar("T")
 MAX_FILE_BYTES = 4 * 2**20
@@ -208,14 +219,14 @@ class Settings:
     advisor_pages_listen: tuple[str, int] | None = _setting("advisor", read_listen, None, '"127.0.0.1:9404"')
     """Address at which the advisor service serves the team's pages (docs/team-pages.md). One that other hosts reach
     needs `pages_readers`, and `pages_cert_file` or `pages_proxies`."""
-    advisor_pages_readers: tuple[pages.PageReader, ...] = _setting(
-        "advisor", values.tables(pages.read_readers), (), '[{token_file = "/etc/pertoken/pages", owners = ["ml-ops"]}]'
+    advisor_pages_readers: tuple[fleet.PageReader, ...] = _setting(
+        "advisor", values.tables(fleet.read_readers), (), '[{token_file = "/etc/pertoken/pages", owners = ["ml-ops"]}]'
     )
     """Logins to these pages, as tables: `token_file` (its first line is the token) or `user` (as a proxy names them,
     "*" for any), and `owners` (of [services."NAME"]) whose services they read; without it they read everything."""
     advisor_pages_proxies: tuple[str, ...] = _setting("advisor", values.networks, (), '["10.0.0.7", "10.0.1.0/28"]')
     """Addresses of proxies that name the user in a header. Without a certificate, only they may connect."""
-    advisor_pages_user_header: str = _setting("advisor", pages.read_header_name, "X-Forwarded-User", '"X-Auth-User"')
+    advisor_pages_user_header: str = _setting("advisor", fleet.read_header_name, "X-Forwarded-User", '"X-Auth-User"')
     """Header in which such a proxy names the user. It must replace what a client sent under that name."""
     advisor_pages_cert_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/pages.pem"')
     """Certificate of the pages, PEM: they are then served over TLS."""
@@ -285,7 +296,7 @@ class Settings:
     budget_alert_at: tuple[float, ...] = _setting("budget", values.thresholds, (0.8, 1.0), "[0.5, 0.8, 1.0]")
     """Shares of the budget at which `pertoken budget` exits with 3 once they are spent, and notes it in the database;
     it does so too where the likely spend of the whole month is above the budget."""
-    headline: str = _setting("", pages.one_of(pages.HEADLINES), "blended", '"per_request"')
+    headline: str = _setting("", fleet.one_of(fleet.HEADLINES), "blended", '"per_request"')
     """Price at the head of screens, summaries and reports: blended ($/Mtok of prompt and generated tokens), generated
     ($/Mtok of generated tokens), per_request ($ per 1,000 requests) or good ($/Mtok of requests within the SLO). Gates
     and alerts name their figure, and budgets are dollars: a changed headline leaves them as they are."""
@@ -297,10 +308,10 @@ class Settings:
     )
     """What a US dollar was worth in it, as tables [[currency.rates]]: `date`, `per_usd`, `source`. Amounts are
     converted by the newest rate not later than the day they are of (today, or --at); without one none is shown."""
-    screens_theme: str = _setting("screens", pages.one_of(pages.THEMES), "dark", '"light"')
+    screens_theme: str = _setting("screens", fleet.one_of(fleet.THEMES), "dark", '"light"')
     """Colours of the screens: dark, light or 16-colour (those of the terminal). NO_COLOR in the environment removes
     all. What is changed on the settings screen (s) is remembered and wins."""
-    screens_borders: str = _setting("screens", pages.one_of(pages.BORDERS), "unicode", '"ascii"')
+    screens_borders: str = _setting("screens", fleet.one_of(fleet.BORDERS), "unicode", '"ascii"')
     """Whether lines, bars and plots are drawn in unicode or, for terminals without such a font, in ascii."""
     screens_refresh: float = _setting("screens", lambda v: values.seconds(v, 0.5), 2.0, '"5s"')
     """Time between two readings of the database by the screens."""
@@ -308,7 +319,7 @@ class Settings:
     """Whether columns, sort, window, theme and last screen are remembered between runs, in the platform's state
     folder."""
     screens_keys: tuple[tuple[str, str], ...] = _setting(
-        "screens", values.tables(pages.read_keys), (), '{sort = "f6", jump = "ctrl+g"}'
+        "screens", values.tables(fleet.read_keys), (), '{sort = "f6", jump = "ctrl+g"}'
     )
     """Keys of your own, by the action they stand for (docs/keys.md lists the actions)."""
     alerts: tuple[AlertSettings, ...] = _setting(
@@ -434,7 +445,7 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     if settings.advisor_pages_listen is not None:
         readers, proxies = settings.advisor_pages_readers, settings.advisor_pages_proxies
         host, cert_file = settings.advisor_pages_listen[0], settings.advisor_pages_cert_file
-        if (fault := pages.unsafe_pages(host, readers, proxies, cert_file)) is not None:
+        if (fault := fleet.unsafe_pages(host, readers, proxies, cert_file)) is not None:
             raise BadInput(f"{set_by['advisor_pages_listen']}: {fault}")
     return settings
 

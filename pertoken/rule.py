@@ -80,11 +80,9 @@ from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
 from pertoken.metrics import SERIES
-from pertoken.settings.keys import option, options_of, read_options
-from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.settings.values import option, options_of, read_options
+from pertoken.state.deployment import WEIGHT_BYTES, Commitment, Deployment, InvalidEdit, Model, Placement, UnknownKnob
 from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
-from pertoken.state.knobs import InvalidEdit, UnknownKnob
-from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.service import FEWEST, Demand, Schedule, Service, asleep, off, times, to
 from pertoken.units import counted, format_duration, parse_duration_s
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, Placement
 
 MARKET = load_market()
 

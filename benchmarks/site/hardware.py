@@ -19,7 +19,7 @@ from pertoken.advisor.probed import cpu_accelerator, measured_rates
 from pertoken.agent.load_probe import Client, Step, run
 from pertoken.catalog.market import Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 
 SLOTS = 8
 PROMPTS = (Step(128, 1, 1, 1), Step(384, 1, 1, 1))

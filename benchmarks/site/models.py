@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 
 VOCABULARY = 32_000
 BYTES = 259

@@ -23,11 +23,9 @@ from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.saving import LIKELY
 from pertoken.settings.fleet import QUALITY_FIELDS
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, InvalidEdit, Model, is_name, knobs
 from pertoken.state.diff import Change, Diff, diff
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.knobs import InvalidEdit, is_name, knobs
-from pertoken.state.model import Model
 from pertoken.state.service import EDITABLE, FEWEST, Demand, Quantity, Service, to
 from pertoken.units import counted
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from pertoken.advisor.rules.discovery import disabled
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.settings.keys import APP
+from pertoken.settings.values import APP
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_advice
 from pertoken.store.repository import AdviceRepository, add_configuration, last_configuration

@@ -19,8 +19,7 @@ from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
 from pertoken.proof.judging.receipts import corrected_by_receipts
-from pertoken.proof.lifecycle import UNDER_WAY
-from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.recommendation import UNDER_WAY, Recommendation
 from pertoken.proof.stored import standing
 from pertoken.savings.estimate import Estimate, spend
 from pertoken.savings.sensitivity import Sensitivity, estimate_with, sensitivities

@@ -48,9 +48,8 @@ from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
 from pertoken.savings.saving import LIKELY, Saving
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import WEIGHT_BYTES, Deployment
 from pertoken.state.fleet import Fleet, Host
-from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
 from pertoken.window.figures import TICK_S, Progress

@@ -16,7 +16,7 @@ from pertoken.catalog.market import CPU_ARCH, ROWS_OF_TILE, Accelerator, Measure
 from pertoken.costs.bill import bill
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.formats import cpu_kernels, stored_format, weight_format
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store

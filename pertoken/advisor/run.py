@@ -54,8 +54,8 @@ from pertoken.proof.stored import keep, stored
 from pertoken.proof.verdicts import read_verdicts
 from pertoken.rule import EFFORTS, RISKS, Proposal, propose, subject_key
 from pertoken.savings.saving import LIKELY, Saving
+from pertoken.state.deployment import InvalidEdit
 from pertoken.state.fleet import Fleet, Host
-from pertoken.state.knobs import InvalidEdit
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.figures import TICK_S, Progress, no_progress, ticking

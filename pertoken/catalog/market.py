@@ -32,8 +32,7 @@ from pertoken.catalog.offers import (
     rows,
     toml_table,
 )
-from pertoken.state.deployment import Placement
-from pertoken.state.model import WEIGHT_BYTES, Model
+from pertoken.state.deployment import WEIGHT_BYTES, Model, Placement
 
 MIB = 2**20
 WEIGHTS_SHARE = 0.85

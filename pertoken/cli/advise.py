@@ -27,9 +27,9 @@ from pertoken.cli.options import (
     judged,
     leave,
     parent_option,
+    progress_bar,
     text_width,
 )
-from pertoken.cli.progress import progress_bar
 from pertoken.errors import BadInput
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import config_option, echo, json_option, settings_of
+from pertoken.cli.options import Progress, config_option, echo, json_option, settings_of
 from pertoken.cli.probe import (
     INTERRUPTED,
     STOPPED,
@@ -22,7 +22,6 @@ from pertoken.cli.probe import (
     wait_idle,
     watched,
 )
-from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 from pertoken.cli.options import config_option, echo, json_option, settings_of
 from pertoken.config import Settings, default_file, template
 from pertoken.errors import BadInput
-from pertoken.settings.keys import APP, shown
+from pertoken.settings.values import APP, shown
 
 
 @click.group(short_help="Write, check and show the settings.")

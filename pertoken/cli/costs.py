@@ -16,6 +16,7 @@ from pertoken.cli.options import (
     AsOf,
     Database,
     GroupingType,
+    Progress,
     at_option,
     db_option,
     echo,
@@ -30,7 +31,6 @@ from pertoken.cli.options import (
     terminal_width,
     text_width,
 )
-from pertoken.cli.progress import Progress
 from pertoken.printable import csv_cell
 from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import NANO_USD, first_hour

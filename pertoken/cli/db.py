@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, confirm, db_option, echo, json_option, recording_in, seconds_of
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import Database, Progress, confirm, db_option, echo, json_option, recording_in, seconds_of
 from pertoken.errors import BadInput, StoreError
 from pertoken.units import counted, format_utc, parse_duration_s
 

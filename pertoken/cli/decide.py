@@ -17,8 +17,7 @@ from pertoken.units import parse_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pertoken.proof.lifecycle import Moved
-    from pertoken.proof.recommendation import Recommendation
+    from pertoken.proof.recommendation import Moved, Recommendation
 
     Act = Callable[[Recommendation, int], Sequence[Moved]]
 
@@ -55,7 +54,7 @@ def accept(database: Database, advice_id: str, variant: str | None, why: str | N
     proven. Nothing is executed: the commands to run are printed. When the change appears in telemetry, the
     recommendation becomes applied.
     """
-    from pertoken.proof import lifecycle
+    from pertoken.proof import recommendation as lifecycle
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
         return lifecycle.accept(row, now_ts, why, variant)
@@ -71,7 +70,7 @@ def snooze(
 ) -> None:
     """Put a recommendation off. Until the date it does not count in totals; the next advice run after it proposes it
     again."""
-    from pertoken.proof import lifecycle
+    from pertoken.proof import recommendation as lifecycle
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
         return lifecycle.snooze(row, now_ts, _end(until, duration, lifecycle.SNOOZE_S, now_ts), why)
@@ -86,7 +85,7 @@ def dismiss(
     database: Database, advice_id: str, until: str | None, duration: str | None, why: str | None, as_json: bool
 ) -> None:
     """Decline a recommendation. Until the date its dollars count as declined, not in totals."""
-    from pertoken.proof import lifecycle
+    from pertoken.proof import recommendation as lifecycle
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
         return lifecycle.dismiss(row, now_ts, _end(until, duration, lifecycle.DISMISS_S, now_ts), why)
@@ -101,7 +100,7 @@ def reopen(database: Database, advice_id: str, why: str | None, as_json: bool) -
 
     An accepted recommendation ends with its frozen estimate; its proposal continues as a new one with another ID.
     """
-    from pertoken.proof import lifecycle
+    from pertoken.proof import recommendation as lifecycle
 
     _act(lambda row, now_ts: lifecycle.reopen(row, now_ts, why), database, advice_id, as_json)
 
@@ -115,7 +114,7 @@ def applied(database: Database, advice_id: str, variant: str | None, why: str | 
     Changes of an engine's configuration are detected automatically. Declare what telemetry does not show: prompts,
     contracts, schedules.
     """
-    from pertoken.proof import lifecycle
+    from pertoken.proof import recommendation as lifecycle
 
     _act(lambda row, now_ts: lifecycle.declare(row, now_ts, why, variant), database, advice_id, as_json)
 
@@ -125,7 +124,7 @@ def applied(database: Database, advice_id: str, variant: str | None, why: str | 
 @click.option("--done", is_flag=True, help="Declare that it was undone; not needed where telemetry shows it.")
 def undo(database: Database, advice_id: str, done: bool, why: str | None, as_json: bool) -> None:
     """Print the commands that undo an applied recommendation, and its journal. Nothing is executed."""
-    from pertoken.proof import lifecycle
+    from pertoken.proof import recommendation as lifecycle
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
         return lifecycle.roll_back(row, now_ts, why) if done else ()
@@ -138,7 +137,7 @@ def _act(act: Act, database: Database, advice_id: str, as_json: bool, next_step:
     from pertoken.cli.advise import values_of
     from pertoken.proof.detection import journal
     from pertoken.proof.judging.verifier import prospects
-    from pertoken.proof.lifecycle import undo_commands
+    from pertoken.proof.recommendation import undo_commands
     from pertoken.proof.stored import find, store_acts, stored
     from pertoken.store.repository import AdviceRepository
     from pertoken.text.lifecycle import acted, applying, journal_lines, prospect_lines, undoing

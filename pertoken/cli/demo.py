@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import echo, recording_in, settings_of
-from pertoken.cli.progress import progress_bar
+from pertoken.cli.options import echo, progress_bar, recording_in, settings_of
 from pertoken.text import amounts
 
 if TYPE_CHECKING:

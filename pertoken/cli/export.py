@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo, write_file
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import Database, Progress, db_option, echo, write_file
 from pertoken.errors import BadInput, StoreError
 from pertoken.units import parse_time
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo, recording_in
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import Database, Progress, db_option, echo, recording_in
 from pertoken.errors import BadInput
 from pertoken.settings.fleet import GatewaySettings
 from pertoken.settings.values import base_url

@@ -17,6 +17,7 @@ from pertoken.cli.options import (
     AsOf,
     Database,
     GroupingType,
+    Progress,
     db_option,
     echo,
     echo_json,
@@ -24,7 +25,6 @@ from pertoken.cli.options import (
     seconds_of,
     text_width,
 )
-from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import NANO_USD, counted, first_hour, format_utc

@@ -9,6 +9,7 @@ import click
 from pertoken.cli.options import (
     AsOf,
     Database,
+    Progress,
     at_option,
     db_option,
     echo,
@@ -17,7 +18,6 @@ from pertoken.cli.options import (
     report_faults,
     warn_of_other_settings,
 )
-from pertoken.cli.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pertoken.access import Access, access_of
-from pertoken.cli.options import Database, db_option, echo, json_option
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import Database, Progress, db_option, echo, json_option
 from pertoken.errors import BadInput, StoreError
 from pertoken.text.amounts import amount
 from pertoken.units import format_duration

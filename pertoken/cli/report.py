@@ -14,6 +14,7 @@ from pertoken.cli.lake import DUCKDB, is_lake, session, views
 from pertoken.cli.options import (
     AsOf,
     Database,
+    Progress,
     at_option,
     check_recorded,
     db_option,
@@ -27,7 +28,6 @@ from pertoken.cli.options import (
     warn_of_other_settings,
     write_file,
 )
-from pertoken.cli.progress import Progress
 from pertoken.errors import BadInput
 
 if TYPE_CHECKING:

@@ -11,10 +11,8 @@ from pertoken.catalog.knobs import undetermined
 from pertoken.catalog.market import Market, cpu_name
 from pertoken.config import Settings
 from pertoken.settings.fleet import HostSettings, ServiceSettings
-from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.deployment import Commitment, Deployment, InvalidEdit, Model, Placement, knobs
 from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
-from pertoken.state.knobs import InvalidEdit, knobs
-from pertoken.state.model import Model
 from pertoken.state.service import Demand, Service, Slo
 from pertoken.store.schema.shared import stable_id
 from pertoken.units import SHARE

@@ -18,7 +18,7 @@ from pertoken.demo.making import HOUR_S, SET_BY, TICKS_M, Demo, minutes_of, rest
 from pertoken.demo.rows import INTERVAL_S, EngineRows, HostRows, Steps
 from pertoken.errors import StoreError
 from pertoken.migrations import upgrade
-from pertoken.proof import lifecycle
+from pertoken.proof import recommendation
 from pertoken.proof.detection import detect
 from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.stored import keep, store_acts
@@ -191,7 +191,7 @@ def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: Pr
     if made is None:
         return False
     (row,) = keep(target, made[:1], problem.scene.rules, now_ts, ADVISOR)
-    accepted = lifecycle.accept(row, now_ts + ACCEPTED_S, "the demo follows this advice", made[1])
+    accepted = recommendation.accept(row, now_ts + ACCEPTED_S, "the demo follows this advice", made[1])
     store_acts(target, row, accepted, SET_BY)
     return True
 

@@ -32,9 +32,7 @@ from pertoken.forecast.formats import (
     weight_format,
 )
 from pertoken.forecast.terms import TERMS
-from pertoken.state.deployment import Deployment
-from pertoken.state.knobs import knobs
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, knobs
 
 Q = TypeVar("Q")
 T = TypeVar("T")

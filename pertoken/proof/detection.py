@@ -17,10 +17,20 @@ from pertoken.config import Settings
 from pertoken.costs.fleet import fleet
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import StoreError
-from pertoken.proof import lifecycle, verdicts
+from pertoken.proof import recommendation as lifecycle
+from pertoken.proof import verdicts
 from pertoken.proof.judging.judge import judge_changes
-from pertoken.proof.lifecycle import PUT_OFF, UNDOABLE, Moved, moved
-from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, short_id
+from pertoken.proof.recommendation import (
+    PUT_OFF,
+    UNDOABLE,
+    Edit,
+    Moved,
+    Recommendation,
+    State,
+    Variant,
+    moved,
+    short_id,
+)
 from pertoken.proof.stored import newest, stored, write
 from pertoken.proof.trials.trial import Trial, read_trials, running
 from pertoken.proof.verdicts import Verdict, bringing, epoch_changes, holds, names, reverts, seen_edits

@@ -10,8 +10,18 @@ from dataclasses import fields, replace
 from sqlalchemy import Connection
 
 from pertoken.errors import BadInput
-from pertoken.proof.lifecycle import FINAL, PUT_OFF, SET_BY_RUN, Moved, moved, next_life
-from pertoken.proof.recommendation import Recommendation, State, full_id, read_record
+from pertoken.proof.recommendation import (
+    FINAL,
+    PUT_OFF,
+    SET_BY_RUN,
+    Moved,
+    Recommendation,
+    State,
+    full_id,
+    moved,
+    next_life,
+    read_record,
+)
 from pertoken.savings.saving import NOTHING
 from pertoken.store import repository
 from pertoken.store.connect.open import Store

@@ -17,9 +17,9 @@ from pertoken.costs.fleet import deployment_of
 from pertoken.proof.recommendation import Edit, Variant
 from pertoken.proof.verification.estimate import EffectVerdict, Interval, kept, proven
 from pertoken.proof.verification.question import Promise
+from pertoken.state.deployment import knobs
 from pertoken.state.diff import diff, plain
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import knobs
 from pertoken.state.service import Service
 from pertoken.store import repository
 from pertoken.store.connect.open import Store

@@ -20,10 +20,9 @@ from pertoken.savings.saving import Saving
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import NO_OBJECTIVE, Latencies, Verdict, worst_of
 from pertoken.savings.speed import Speed
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, InvalidEdit
 from pertoken.state.diff import Diff, diff
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, NANO_USD, format_usd
 

@@ -26,9 +26,8 @@ from pertoken.forecast.serving import Range
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
 from pertoken.savings.saving import Money
-from pertoken.state.deployment import Deployment, Placement
+from pertoken.state.deployment import WEIGHT_BYTES, Deployment, Placement
 from pertoken.state.fleet import Fleet, Host, services_unlike
-from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service
 from pertoken.units import HOUR_S, HOURS_PER_MONTH, counted, format_usd
 

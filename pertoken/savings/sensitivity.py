@@ -12,9 +12,8 @@ from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import HIGH, LOW, Estimate, estimate, prepare
 from pertoken.savings.saving import Saving
-from pertoken.state.deployment import Deployment, Expectation
+from pertoken.state.deployment import Deployment, Expectation, InvalidEdit
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import EDITABLE, LIMITS, Demand, Quantity, Service
 
 OF_DEMAND = ("requests_s", "prompt_tok_s", "computed_tok_s", "generated_tok_s", "preemptions")

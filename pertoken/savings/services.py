@@ -22,9 +22,8 @@ from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import all_stay, objectives, total_arrivals
 from pertoken.savings.slo import NO_OBJECTIVE, has_objective, worst_of
 from pertoken.savings.speed import Speed, calibrated, speed
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, knobs
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import knobs
 from pertoken.state.service import Schedule, Service, Slo
 from pertoken.units import format_usd
 

@@ -31,8 +31,7 @@ from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.latency import MAX_REPLICAS, Latency, LatencyQuery, fewest_all, latencies, unmeasured_widths
 from pertoken.forecast.served import Abstained, Load, for_each
 from pertoken.forecast.tiers import Tier
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import WEIGHT_BYTES, Model
+from pertoken.state.deployment import WEIGHT_BYTES, Deployment, Model, Placement
 from pertoken.state.service import Slo
 from pertoken.units import HOUR_S, MTOK, NANO_USD
 

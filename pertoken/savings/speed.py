@@ -23,8 +23,7 @@ from pertoken.savings.slo import (
     latencies,
     likely_miss,
 )
-from pertoken.state.deployment import Deployment, Expectation
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import Deployment, Expectation, knobs
 from pertoken.state.service import Slo
 
 MAX_UNASKED_SLOWDOWN = 1.25

@@ -1,18 +1,209 @@
-"""One engine at one endpoint, with its knobs, devices and placement."""
+"""One engine at one endpoint: placement, knobs (settings with type, range and risk), and the shape of its model."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Mapping
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
+from importlib.resources import files
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any
 
 from pertoken.settings.owners import BASES, JOB, JOB_FACTS, LABEL, SLICE
-from pertoken.state.knobs import InvalidEdit, checked, is_name, knobs
-from pertoken.state.model import Model
+
+WEIGHT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "int8": 1.0, "fp4": 0.5} | {
+    f"int{bits}": bits / 8 for bits in (2, 3, 4, 5, 6)
+}
+"""Bytes of one parameter by weight dtype, without scales and without the layers that stay in 16 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Shape of a served model. None is unknown. Counts are exact parameters, not billions."""
+
+    name: str
+    params_total: int | None = None
+    params_active: int | None = None
+    """Parameters a token passes through; equals `params_total` for a dense model."""
+    n_layers: int | None = None
+    n_kv_heads: int | None = None
+    """KV heads of a layer that caches; the fewest where layers differ."""
+    head_dim: int | None = None
+    """With MLA, `n_kv_heads` is 1 and `head_dim` half the cached values per token and layer. None if layers differ."""
+    n_experts: int | None = None
+    n_experts_active: int | None = None
+    sliding_window: int | None = None
+    """Tokens back that `n_windowed_layers` attend to; None where every layer attends to all tokens."""
+    n_windowed_layers: int | None = None
+    kv_values: int | None = None
+    """Cached values per token over all layers, where layers differ."""
+    windowed_kv_values: int | None = None
+    """Cached values of `n_windowed_layers`."""
+    n_attention_layers: int | None = None
+    """Layers that attend to all tokens and cache them, where layers differ."""
+    n_linear_layers: int | None = None
+    """Layers with recurrent state instead of a cache: linear attention, state-space and convolution layers."""
+    state_bytes: int | None = None
+    """Recurrent state of one sequence over all layers, which does not grow with its tokens."""
+
+    @property
+    def layer_kinds(self) -> dict[str, int] | None:
+        """Number of layers by kind: attention, sliding, linear and none (no cache of their own); None if unknown."""
+        if self.n_layers is None or self.kv_values_per_token is None:
+            return None
+        sliding, linear = self.n_windowed_layers or 0, self.n_linear_layers or 0
+        attention = self.n_attention_layers
+        if attention is None:
+            attention = self.n_layers - sliding - linear
+        return {
+            "attention": attention,
+            "sliding": sliding,
+            "linear": linear,
+            "none": self.n_layers - attention - sliding - linear,
+        }
+
+    @property
+    def kv_values_per_token(self) -> int | None:
+        """Cached values per token over all layers; None if unknown."""
+        if self.kv_values is not None or self.n_layers is None or self.n_kv_heads is None or self.head_dim is None:
+            return self.kv_values
+        return 2 * self.n_layers * self.n_kv_heads * self.head_dim
+
+    @property
+    def kv_values_per_layer(self) -> float | None:
+        """Cached values per token of a layer that attends, on average; None if unknown."""
+        kinds, values = self.layer_kinds, self.kv_values_per_token
+        return None if kinds is None or values is None else values / max(kinds["attention"] + kinds["sliding"], 1)
+
+    @property
+    def windowed_share(self) -> float:
+        """Share of the cached values that lie in layers with a window."""
+        if not self.sliding_window or not self.n_windowed_layers or not self.n_layers:
+            return 0.0
+        if self.kv_values and self.windowed_kv_values is not None:
+            return self.windowed_kv_values / self.kv_values
+        return self.n_windowed_layers / self.n_layers
+
+    @property
+    def known(self) -> bool:
+        """Whether bytes and FLOPs per token can be computed."""
+        shape = (self.params_total, self.params_active, self.n_layers, self.n_kv_heads, self.kv_values_per_token)
+        return None not in shape
+
+
+class InvalidEdit(ValueError):
+    """An edit names something that does not exist, or a value outside its type or range."""
+
+
+class UnknownKnob(InvalidEdit):
+    """A name that is not a knob of a deployment."""
+
+
+MAX_NAME = 255
+"""Characters of a name."""
+MAX_NAMES = 256
+"""Names in a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One row of `knobs.toml`; the file's header explains each field."""
+
+    name: str
+    label: str
+    type: str
+    restart: bool
+    risk: str
+    priced_by: str
+    scope: str = "engine"
+    unit: str | None = None
+    low: float | None = None
+    high: float | None = None
+    values: tuple[str, ...] = ()
+    trial: str = "some hours"
+
+    def check(self, value: object) -> object:
+        """Return `value` as it is stored. Raises InvalidEdit if it is of another type or outside the range."""
+        if self.type == "model" and isinstance(value, Model):
+            return value
+        if self.type == "text" and is_name(value):
+            return value
+        if self.type == "word" and isinstance(value, str) and value in self.values:
+            return value
+        if self.type == "bool" and isinstance(value, bool):
+            return value
+        if self.type == "names" and isinstance(value, list | tuple) and _are_names(value):
+            return tuple(value)
+        if self.type == "int" and type(value) is int and self._in_range(value):
+            return value
+        if self.type == "float" and (type(value) is int or type(value) is float) and self._in_range(value):
+            return float(value)
+        raise InvalidEdit(f"{self.name}={_shown(value)} is not possible: {self.label} must be {self.domain}")
+
+    @property
+    def domain(self) -> str:
+        """Description of the values that this knob accepts."""
+        if self.type == "word":
+            return f"one of {', '.join(self.values)}"
+        if self.type in ("int", "float"):
+            kind = "a whole number" if self.type == "int" else "a number"
+            unit = f" {self.unit}" if self.unit else ""
+            return f"{kind} from {self.low:g} to {self.high:g}{unit}"
+        return {"model": "a Model", "text": "a name", "bool": "True or False", "names": "a list of names"}[self.type]
+
+    def _in_range(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+@cache
+def knobs() -> Mapping[str, Knob]:
+    """Return every knob by name, in the order of the table."""
+    rows = tomllib.loads(files("pertoken.state").joinpath("knobs.toml").read_text(encoding="utf-8"))["knob"]
+    return {row["name"]: Knob(**{**row, "values": tuple(row.get("values", ()))}) for row in rows}
+
+
+_INSTEAD = {
+    "replicas": ": use service.scaled_to(n) or service.resized()",
+    **dict.fromkeys(
+        ("accelerator", "provider", "region", "purchase", "instance_type"), ": use on(Placement(...)) of a service"
+    ),
+    "devices": ": use on_devices(ids)",
+}
+"""Remedies for names that are no knobs, but that a rule may look for."""
+
+
+def checked(changes: Mapping[str, object]) -> dict[str, Any]:
+    """Return the changes with each value as it is stored.
+
+    Raises UnknownKnob for a name that is not a knob, InvalidEdit for a value that is not possible.
+    """
+    for name in changes:
+        if name not in knobs():
+            raise UnknownKnob(
+                f"{name!r} is not a knob of a deployment{_INSTEAD.get(name, '')}; known: {', '.join(knobs())}"
+            )
+    return {name: knobs()[name].check(value) for name, value in changes.items()}
+
+
+def is_name(value: object) -> bool:
+    """Return whether a value can name something on a screen and in a command."""
+    return isinstance(value, str) and bool(value.strip()) and len(value) <= MAX_NAME and value.isprintable()
+
+
+def _are_names(values: Sequence[object]) -> bool:
+    return len(values) <= MAX_NAMES and all(is_name(value) for value in values)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
 
 PURCHASES = ("on_demand", "spot", "reserved", "owned", "per_token")
 """Ways a device-hour is paid for; `per_token` is a serverless API, which has no devices."""

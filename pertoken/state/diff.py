@@ -10,10 +10,8 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
-from pertoken.state.deployment import Deployment, Placement
+from pertoken.state.deployment import Deployment, InvalidEdit, Model, Placement, knobs
 from pertoken.state.fleet import Fleet, Host, deployments_unlike, services_unlike
-from pertoken.state.knobs import InvalidEdit, knobs
-from pertoken.state.model import Model
 from pertoken.state.service import Service
 
 

@@ -10,9 +10,7 @@ from functools import cached_property
 from itertools import combinations, count
 from typing import TypeVar
 
-from pertoken.state.deployment import Commitment, Deployment, Placement
-from pertoken.state.knobs import InvalidEdit
-from pertoken.state.model import Model
+from pertoken.state.deployment import Commitment, Deployment, InvalidEdit, Model, Placement
 from pertoken.state.service import Service
 
 MAX_PARTITIONS = 8

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pertoken.provenance import Provenance
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.knobs import InvalidEdit, checked
+from pertoken.state.deployment import Deployment, InvalidEdit, Placement, checked
 from pertoken.units import counted
 
 HOURS_OF_WEEK = 168

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.query.fast_rows import Row, fetch, named_tuples
+from pertoken.store.query.rollups import Row, fetch, named_tuples
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.shared import stable_id
 

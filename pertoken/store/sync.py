@@ -20,7 +20,7 @@ from sqlalchemy import BigInteger, Boolean, Connection, Integer, SmallInteger, T
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import explained, reading
-from pertoken.store.query.fast_rows import Query, fetch
+from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
 from pertoken.store.schema.telemetry import HOUR, MINUTE

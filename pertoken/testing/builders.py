@@ -13,9 +13,8 @@ from pertoken.evidence import EPOCHS, Comparison, Epoch, Evidence, HoursOfWeek, 
 from pertoken.metrics import HISTOGRAMS, SERIES
 from pertoken.provenance import Provenance
 from pertoken.rule import FleetEvidence
-from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.deployment import Commitment, Deployment, Model, Placement
 from pertoken.state.fleet import Device, Fleet, Host
-from pertoken.state.model import Model
 from pertoken.state.service import HOURS_OF_WEEK, Demand, Quantity, Service
 
 MINUTES = 7 * 1440

@@ -20,10 +20,9 @@ from typing import Any
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.rule import FleetEvidence, Proposal, Rule, Skip, rule, skip
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, knobs
 from pertoken.state.diff import Diff, diff
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import knobs
 from pertoken.state.service import Service
 from pertoken.testing.builders import Regime
 from pertoken.testing.regimes import regimes

@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import cache
 
 from pertoken.evidence import Epoch, Series
-from pertoken.state.deployment import Commitment, Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Commitment, Deployment, Model, Placement
 from pertoken.state.service import Slo
 from pertoken.testing.builders import (
     CHAT,

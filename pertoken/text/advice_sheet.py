@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pertoken.metrics import SERIES, label_of
-from pertoken.proof.lifecycle import SET_BY_RUN, described
 from pertoken.proof.recommendation import (
+    SET_BY_RUN,
     ChangeLine,
     EvidenceLine,
     LatencyLine,
@@ -15,6 +15,7 @@ from pertoken.proof.recommendation import (
     State,
     Variant,
     beside_accepted,
+    described,
 )
 from pertoken.text.advice_table import alternative, confidence
 from pertoken.text.amounts import amount

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.costs.report.lines import FleetReport, Trouble
 from pertoken.printable import natural_key
-from pertoken.proof.lifecycle import DONE, PUT_OFF, UNDER_WAY
 from pertoken.proof.recommendation import (
+    DONE,
+    PUT_OFF,
+    UNDER_WAY,
     Money,
     Recommendation,
     State,

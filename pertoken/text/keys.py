@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from pertoken.costs.report.lines import FleetReport
-from pertoken.settings.pages import BORDERS, REFRESHES_S, THEMES
+from pertoken.settings.fleet import BORDERS, REFRESHES_S, THEMES
 from pertoken.settings.values import USD
 from pertoken.text.amounts import caption
 from pertoken.text.sheet import Section, Sheet

@@ -7,8 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pertoken.costs.report.lines import EventLine, FleetReport
-from pertoken.proof.lifecycle import DISMISS_S, SNOOZE_S, commands, described
-from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
+from pertoken.proof.recommendation import (
+    DISMISS_S,
+    SNOOZE_S,
+    Edit,
+    Recommendation,
+    RecordLine,
+    Variant,
+    commands,
+    described,
+    short_id,
+)
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial
 from pertoken.proof.verdicts import Result, Verdict, promise_of
 from pertoken.text.amounts import amount

@@ -15,7 +15,7 @@ from textual.keys import format_key
 
 from pertoken.errors import BadInput
 from pertoken.printable import literal
-from pertoken.settings.pages import BORDERS, THEMES
+from pertoken.settings.fleet import BORDERS, THEMES
 from pertoken.settings.values import USD
 from pertoken.text.keys import KEY_OF, KEYS, WINDOWS_S, Key
 

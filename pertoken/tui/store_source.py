@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pertoken.costs.spend import Spend
     from pertoken.proof.detection import ChangeWatch
     from pertoken.proof.judging.receipts import Banked
-    from pertoken.proof.lifecycle import Moved
-    from pertoken.proof.recommendation import Recommendation
+    from pertoken.proof.recommendation import Moved, Recommendation
     from pertoken.proof.track_record import Record
     from pertoken.state.service import Slo
     from pertoken.store.connect.location import StoreLocation
@@ -507,7 +506,7 @@ def _turned_stale(report: FleetReport, now_ts: int) -> bool:
 
 
 def _acts(decision: str, recommendation: Recommendation, now_ts: int) -> Sequence[Moved]:
-    from pertoken.proof import lifecycle
+    from pertoken.proof import recommendation as lifecycle
 
     by_decision: dict[str, Callable[[], Sequence[Moved]]] = {
         "accept": lambda: lifecycle.accept(recommendation, now_ts),

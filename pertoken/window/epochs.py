@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from pertoken.evidence import Comparison, Epoch
 from pertoken.metrics import ENDED, FINISH_REASONS
 from pertoken.provenance import Provenance
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, several_epochs_hours
 from pertoken.store.query.read import KnownEpoch, checked_epochs

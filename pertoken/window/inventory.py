@@ -17,12 +17,11 @@ from pertoken.printable import natural_key
 from pertoken.provenance import Provenance
 from pertoken.state.deployment import owner_of
 from pertoken.store.query import read
-from pertoken.store.query.fast_rows import pipelined
 from pertoken.store.query.read import KnownDevice as KnownDevice
 from pertoken.store.query.read import KnownEpoch as KnownEpoch
 from pertoken.store.query.read import KnownHost as KnownHost
 from pertoken.store.query.read import RowFault, checked_devices, checked_epochs, checked_hosts, refused
-from pertoken.store.query.rollups import AllocatedBucket, RollupRow
+from pertoken.store.query.rollups import AllocatedBucket, RollupRow, pipelined
 from pertoken.store.schema.shared import DEMO_MACHINE
 from pertoken.store.schema.telemetry import MINUTE
 from pertoken.window.figures import STALE_TICKS

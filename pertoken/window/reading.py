@@ -29,8 +29,15 @@ from pertoken.store.query.buckets import (
     weekly_energy,
     weekly_plug_energy,
 )
-from pertoken.store.query.fast_rows import pipelined
-from pertoken.store.query.rollups import HistogramSlice, Segment, Segments, divided_hours, histogram_slices, stretches
+from pertoken.store.query.rollups import (
+    HistogramSlice,
+    Segment,
+    Segments,
+    divided_hours,
+    histogram_slices,
+    pipelined,
+    stretches,
+)
 from pertoken.store.schema.telemetry import HOUR, MINUTE, histogram_rollup
 from pertoken.window.figures import Progress, no_progress
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory

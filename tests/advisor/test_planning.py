@@ -30,8 +30,7 @@ from pertoken.advisor.worker.child import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof.lifecycle import Moved, accept
-from pertoken.proof.recommendation import Recommendation, RecordLine, State
+from pertoken.proof.recommendation import Moved, Recommendation, RecordLine, State, accept
 from pertoken.proof.stored import store_acts, stored, write
 from pertoken.proof.track_record import corrected_money
 from pertoken.rule import Evidence, Service, Skip, rule, skip

@@ -10,7 +10,7 @@ from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.catalog.engine_lines import not_run, runs
 from pertoken.catalog.knobs import like
 from pertoken.catalog.market import load_market
-from pertoken.state.model import WEIGHT_BYTES
+from pertoken.state.deployment import WEIGHT_BYTES
 
 ROWS = tomllib.loads(files("pertoken.catalog").joinpath("engine_formats.toml").read_text())["runs"]
 

@@ -13,7 +13,7 @@ import pytest
 import tools.engine_options
 from pertoken.catalog.knobs import Argument, Knob, LayoutFlags, commands, table
 from pertoken.rule import Rule
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from tests.testing.test_conformity import BUILT_IN
 from tools.engine_options import FOLDER, READERS
 

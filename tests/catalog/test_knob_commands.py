@@ -3,7 +3,7 @@ from dataclasses import asdict
 import pytest
 
 from pertoken.catalog.knobs import Commands, commands, read_argv, table
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 from tests.catalog.test_knobs import LLAMA, VLLM
 
 

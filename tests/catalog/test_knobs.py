@@ -16,7 +16,7 @@ from pertoken.catalog.knobs import (
     split_arguments,
     table,
 )
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 
 VLLM = ("python", "/opt/venv/bin/vllm", "serve", "meta-llama/Llama-3.1-70B-Instruct")
 LLAMA = ("/usr/bin/llama-server", "-m", "/models/tiny.gguf")

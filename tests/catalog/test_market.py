@@ -9,7 +9,7 @@ import pytest
 from pertoken.catalog.coverage import CPU, priced_names
 from pertoken.catalog.market import load_market
 from pertoken.catalog.offers import PURCHASES, RESERVED_YEARS, newest
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 from pertoken.units import NANO_USD
 
 MARKET = load_market()

@@ -14,7 +14,7 @@ from pertoken.catalog.model_facts import (
     replacement_notes,
     replacement_refusal,
 )
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 from tests.deployments import model
 
 MARKET = load_market()

@@ -13,8 +13,7 @@ from pertoken.forecast.efficiency import efficiency, steady
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import forecast
 from pertoken.forecast.terms import TERMS
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, Placement
 from tests.forecast.builders import first_token_s
 from tests.savings.fleets import FOUR, chat, priced, usd_month
 

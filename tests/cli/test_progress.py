@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.cli import progress
-from pertoken.cli.progress import Progress, progress_bar
+from pertoken.cli import options
+from pertoken.cli.options import Progress, progress_bar
 from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import set_price
@@ -21,9 +21,9 @@ DEADLINE_S = 30.0
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """A terminal, as far as progress knows."""
-    monkeypatch.setattr(progress, "_on_terminal", lambda: True)
-    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
-    monkeypatch.setattr(progress, "REDRAWN_EVERY_S", 0.01)
+    monkeypatch.setattr(options, "_on_terminal", lambda: True)
+    monkeypatch.setattr(options, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(options, "REDRAWN_EVERY_S", 0.01)
     return io.StringIO()
 
 
@@ -59,7 +59,7 @@ def test_output_during_progress_is_on_its_own_line(watched: io.StringIO) -> None
 
 
 def test_it_is_shown_and_moves_at_least_every_2_seconds() -> None:
-    assert progress.SHOWN_AFTER_S <= 2 and progress.REDRAWN_EVERY_S <= 2
+    assert options.SHOWN_AFTER_S <= 2 and options.REDRAWN_EVERY_S <= 2
 
 
 def test_no_line_of_a_bar_is_wider_than_the_terminal(watched: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

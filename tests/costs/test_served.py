@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.costs.ledger import NOTHING, Served, together
 from pertoken.metrics import FIGURES, HEADLINES
-from pertoken.settings import pages
+from pertoken.settings import fleet
 
 CHAT = Served(2_000_000_000, 900_000, 100_000, 500, 0.5)
 
@@ -44,5 +44,5 @@ def test_encoders_are_left_out_beside_models_that_generate() -> None:
 
 
 def test_the_settings_know_every_headline_and_each_is_a_figure_of_gates() -> None:
-    assert tuple(HEADLINES) == pages.HEADLINES
+    assert tuple(HEADLINES) == fleet.HEADLINES
     assert {spec.figure for spec in HEADLINES.values()} <= set(FIGURES)

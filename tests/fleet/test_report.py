@@ -19,7 +19,7 @@ from pertoken.store import repository
 from pertoken.store.central.server import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.query.fast_rows import fetch, pipelined
+from pertoken.store.query.rollups import fetch, pipelined
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.reading import Window
 from pertoken.window.totals import Details, Recent

@@ -8,8 +8,7 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.latency import Latency, LatencyQuery, SloMs, fewest_all, latencies
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Change, Forecast, compare, forecast
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, Placement
 
 SHORT = Load(generated_tok_s=1, prompt_len=50, generated_len=100, running=1)
 MARKET = load_market()

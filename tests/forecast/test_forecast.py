@@ -18,8 +18,7 @@ from pertoken.forecast.latency import forecast_under
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.serving import Change, compare, forecast
 from pertoken.forecast.terms import TERMS, seconds
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, Placement
 from tests.examples import examples
 from tests.forecast.builders import first_token_s
 

@@ -8,8 +8,7 @@ from pertoken.catalog.market import load_market
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.served import Abstained, Load
 from pertoken.savings.size import MemoryFit, memory_fits
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, Placement
 
 MARKET = load_market()
 LOAD = Load(100.0, 1000, 250, 1.0)

@@ -12,8 +12,7 @@ from pertoken.forecast.host import Calibration, Measured, calibrate_all, tier_of
 from pertoken.forecast.served import Abstained, Load, kernels
 from pertoken.forecast.serving import Change, Comparison, Forecast, compare, compare_all, forecast, running_tok_s
 from pertoken.forecast.tiers import tiers
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, Placement
 from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, MOE, accelerator, at, ratio
 
 

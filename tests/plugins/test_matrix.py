@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from pertoken.rule import FEWEST, WEIGHT_BYTES, Proposal, Rule, Service, propose, rule
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.testing import Proposed, Regime, regimes, run
 from tests.plugins.matrix import FOLDER, Cell, cell_of, read, recorded
 from tests.testing.test_conformity import BUILT_IN

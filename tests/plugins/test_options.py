@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.rule import Model, Rule
-from pertoken.settings.keys import options_of
+from pertoken.settings.values import options_of
 from pertoken.testing import Regime, regimes, run
 from tests.testing.test_conformity import BUILT_IN
 

@@ -10,7 +10,7 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
-from pertoken.proof import lifecycle
+from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.detection import detect, journal
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
 from pertoken.proof.stored import keep, store_acts, stored

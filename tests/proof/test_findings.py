@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pertoken.proof.lifecycle import FINAL
-from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.recommendation import FINAL, Recommendation, State
 from pertoken.proof.stored import merged
 from tests.proof.rows import DAY, FP8, NOW, row
 

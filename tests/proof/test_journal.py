@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from pertoken.proof import lifecycle, verdicts
+from pertoken.proof import recommendation as lifecycle
+from pertoken.proof import verdicts
 from pertoken.proof.detection import journal
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.stored import keep, store_acts

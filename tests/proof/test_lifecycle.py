@@ -2,8 +2,7 @@
 
 import pytest
 
-from pertoken.proof.lifecycle import DONE, FINAL, MOVES, IllegalMove, moved, next_moves, refusal
-from pertoken.proof.recommendation import State, short_id
+from pertoken.proof.recommendation import DONE, FINAL, MOVES, IllegalMove, State, moved, next_moves, refusal, short_id
 from tests.proof.rows import NOW, row
 
 

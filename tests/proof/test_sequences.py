@@ -20,9 +20,8 @@ from sqlalchemy import delete
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof import lifecycle
-from pertoken.proof.lifecycle import FINAL, JUDGED, MOVES, TRIED, Moved, moved
-from pertoken.proof.recommendation import Recommendation, State, Variant
+from pertoken.proof import recommendation as lifecycle
+from pertoken.proof.recommendation import FINAL, JUDGED, MOVES, TRIED, Moved, Recommendation, State, Variant, moved
 from pertoken.proof.stored import keep, newest, store_acts, stored
 from pertoken.proof.trials import look
 from pertoken.proof.trials.trial import Trial, read_trials, running

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import delete
 
 from pertoken.config import Settings
-from pertoken.proof import lifecycle
+from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.detection import JUDGED_EVERY_S, ChangeWatch
 from pertoken.proof.recommendation import State
 from pertoken.proof.stored import keep

@@ -7,8 +7,7 @@ import pytest
 from pertoken.provenance import Provenance
 from pertoken.savings.context import NOTHING
 from pertoken.savings.speed import MAX_HIGH_OVER_LOW
-from pertoken.state.deployment import Commitment, Placement
-from pertoken.state.knobs import InvalidEdit
+from pertoken.state.deployment import Commitment, InvalidEdit, Placement
 from pertoken.state.service import Service
 from tests.deployments import model
 from tests.savings.fleets import (

@@ -21,8 +21,7 @@ from pertoken.settings.fleet import (
     HostSettings,
     ServiceSettings,
 )
-from pertoken.state.deployment import PURCHASES, Placement
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import PURCHASES, Placement, knobs
 from pertoken.state.service import EDITABLE
 from tests.values import written
 

@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.settings.keys import parsed, refuse_unknown
+from pertoken.settings.values import parsed, refuse_unknown
 
 KEYS = {key.name: key for key in Settings.table()}
 FILE = Path("pertoken.toml")

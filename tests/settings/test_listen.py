@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.config import load
 from pertoken.errors import BadInput
-from pertoken.settings.pages import is_loopback, read_listen
+from pertoken.settings.fleet import is_loopback, read_listen
 
 
 def test_a_port_alone_is_of_loopback() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.config import load
 from pertoken.errors import BadInput
-from pertoken.settings.pages import PageReader, read_header_name, read_networks, read_readers, unsafe_pages
+from pertoken.settings.fleet import PageReader, read_header_name, read_networks, read_readers, unsafe_pages
 
 TOKEN = PageReader(token_file="/etc/pages")
 USER = PageReader(user="ann")

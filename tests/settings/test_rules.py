@@ -4,7 +4,7 @@ from typing import Any, Literal
 import pytest
 
 from pertoken.rule import Deployment, Evidence, option, rule
-from pertoken.settings.keys import options_of, read_options
+from pertoken.settings.values import options_of, read_options
 from tests.savings.fleets import llama
 from tests.test_rule import DOC
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.settings.pages import THEMES, one_of, read_keys
+from pertoken.settings.fleet import THEMES, one_of, read_keys
 
 
 def test_only_a_name_that_there_is_can_be_chosen() -> None:

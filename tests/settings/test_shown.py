@@ -5,8 +5,7 @@ import pytest
 
 from pertoken.settings.alerts import masked, read_alerts
 from pertoken.settings.fleet import GatewaySettings, TenantTeam
-from pertoken.settings.keys import secretless, shown
-from pertoken.settings.values import Rate
+from pertoken.settings.values import Rate, secretless, shown
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from pertoken.provenance import Provenance
-from pertoken.state.deployment import Deployment, Placement
+from pertoken.state.deployment import Deployment, Model, Placement
 from pertoken.state.fleet import Device, Fleet, Host
-from pertoken.state.model import Model
 from pertoken.state.service import Demand, Quantity, Service
 
 RENTED = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", 2, "on_demand")

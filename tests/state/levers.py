@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.deployment import Commitment, Deployment, Model, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.model import Model
 from pertoken.state.service import Schedule, Service, asleep, off, times, to
 
 Proposal = Deployment | Service | Fleet

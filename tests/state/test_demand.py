@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pertoken.provenance import Provenance
+from pertoken.state.deployment import InvalidEdit
 from pertoken.state.diff import diff
-from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import times, to
 from tests.state.fleets import CHAT, FLEET
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.state.deployment import Placement
-from pertoken.state.knobs import InvalidEdit
+from pertoken.state.deployment import InvalidEdit, Placement
 from tests.state.fleets import NOW
 
 

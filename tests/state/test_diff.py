@@ -7,9 +7,8 @@ from hashlib import blake2b
 
 import pytest
 
-from pertoken.state.deployment import Placement
+from pertoken.state.deployment import InvalidEdit, Placement
 from pertoken.state.diff import Diff, diff, plain
-from pertoken.state.knobs import InvalidEdit
 from tests.state.fleets import CHAT, CODE, FLEET, NOW
 
 

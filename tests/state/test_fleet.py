@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from pertoken.state.deployment import InvalidEdit
 from pertoken.state.fleet import Device, Fleet, Partition, deployments_unlike, services_unlike
-from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Demand, Service
 from tests.state.fleets import CHAT, CODE, FLEET, LARGE, NOW, fleet
 

@@ -1,7 +1,7 @@
 import pytest
 
+from pertoken.state.deployment import InvalidEdit
 from pertoken.state.fleet import MAX_PARTITIONS, Device, Partition, accelerators, divided
-from pertoken.state.knobs import InvalidEdit
 
 GPU = Device(3, "GPU 3", 1)
 

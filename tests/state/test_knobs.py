@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.state.deployment import Deployment
-from pertoken.state.knobs import InvalidEdit, UnknownKnob, knobs
+from pertoken.state.deployment import Deployment, InvalidEdit, UnknownKnob, knobs
 from tests.state.fleets import NOW
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 from tests.deployments import model
 
 

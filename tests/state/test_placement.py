@@ -1,7 +1,6 @@
 import pytest
 
-from pertoken.state.deployment import Placement
-from pertoken.state.knobs import InvalidEdit
+from pertoken.state.deployment import InvalidEdit, Placement
 
 
 def test_a_purchase_that_does_not_exist_is_refused() -> None:

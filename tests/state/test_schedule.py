@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.state.knobs import InvalidEdit
+from pertoken.state.deployment import InvalidEdit
 from pertoken.state.service import Schedule
 
 

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.state.deployment import Placement
-from pertoken.state.knobs import InvalidEdit
+from pertoken.state.deployment import InvalidEdit, Placement
 from pertoken.state.service import FEWEST
 from tests.state.fleets import CHAT, FLEET
 

@@ -15,7 +15,7 @@ from pertoken.agent.engines.reader import MODEL_S
 from pertoken.cli import main as cli
 from pertoken.config import Settings, meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.store.schema import advice, fleet, telemetry
 from pertoken.text.keys import KEYS
 from pertoken.units import format_duration

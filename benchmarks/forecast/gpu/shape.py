@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 
 
 @dataclass(frozen=True, slots=True)

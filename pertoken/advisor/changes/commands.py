@@ -28,10 +28,9 @@ from pertoken.advisor.changes.title import (
 )
 from pertoken.catalog.knobs import commands as flag_commands
 from pertoken.catalog.knobs import like
-from pertoken.state.deployment import Deployment, Workload
+from pertoken.state.deployment import Deployment, Workload, knobs
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet, Host
-from pertoken.state.knobs import knobs
 from pertoken.state.service import FEWEST, HOURS_OF_WEEK, Quantity, Schedule
 from pertoken.units import counted
 

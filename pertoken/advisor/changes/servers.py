@@ -12,9 +12,8 @@ from pertoken.catalog.knobs import commands as flag_commands
 from pertoken.catalog.knobs import like
 from pertoken.catalog.offers import ANYWHERE
 from pertoken.savings.placing import Placed
-from pertoken.state.deployment import Commitment, Deployment, Placement
+from pertoken.state.deployment import Commitment, Deployment, Placement, knobs
 from pertoken.state.fleet import Fleet, Host
-from pertoken.state.knobs import knobs
 from pertoken.units import NANO_USD, counted, format_usd
 
 PROCESSES = "nvidia-smi --query-compute-apps=pid --format=csv,noheader"

@@ -11,11 +11,9 @@ from pertoken.by_identity import by_identity
 from pertoken.proof.recommendation import ChangeLine, Edit
 from pertoken.rule import RISKS, Proposal
 from pertoken.savings.placing import Placed, instance_name
-from pertoken.state.deployment import Deployment, Placement
+from pertoken.state.deployment import Deployment, Model, Placement, knobs
 from pertoken.state.diff import Change, Diff, plain
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import knobs
-from pertoken.state.model import Model
 from pertoken.state.service import FEWEST, Schedule, Service
 from pertoken.units import counted, format_bytes
 

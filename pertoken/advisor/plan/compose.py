@@ -14,8 +14,7 @@ from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, S
 from pertoken.advisor.plan.states import PowerBudget, States, joined, record_line
 from pertoken.advisor.present import Present
 from pertoken.forecast.tiers import split_tier
-from pertoken.proof.lifecycle import UNDER_WAY
-from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.recommendation import UNDER_WAY, Recommendation, State
 from pertoken.savings.estimate import Estimate, whole_hosts
 from pertoken.savings.estimate import spend as spend_of
 from pertoken.savings.saving import Saving

@@ -18,9 +18,8 @@ from pertoken.advisor.plan.plan import EFFORTS, LeftOut, Limits
 from pertoken.advisor.present import Present
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State, Variant
-from pertoken.state.deployment import Commitment, Deployment, Expectation, Placement
+from pertoken.state.deployment import Commitment, Deployment, Expectation, InvalidEdit, Placement, knobs
 from pertoken.state.fleet import Device, Fleet, Host, deployments_unlike, services_unlike
-from pertoken.state.knobs import InvalidEdit, knobs
 from pertoken.state.service import Demand, Service
 from pertoken.store.schema.shared import stable_id
 

@@ -16,10 +16,9 @@ from pertoken.savings.estimate import LIKELY, Estimate, Outcomes, estimate, prep
 from pertoken.savings.saving import Money, Saving
 from pertoken.savings.sensitivity import At, Sensitivity
 from pertoken.savings.slo import has_objective
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, InvalidEdit
 from pertoken.state.diff import Diff, diff
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 from pertoken.units import format_usd
 

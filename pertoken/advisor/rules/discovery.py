@@ -21,7 +21,7 @@ from pertoken.advisor.worker.child import Source as Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
-from pertoken.settings.keys import APP
+from pertoken.settings.values import APP
 from pertoken.store.schema.shared import stable_id
 
 SWITCHES = "disabled-rules.txt"

@@ -39,7 +39,7 @@ from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import SERIES
 from pertoken.rule import FleetEvidence, Rule, subject_key
-from pertoken.settings.keys import options_of
+from pertoken.settings.values import options_of
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service

@@ -28,9 +28,8 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pertoken.rule import Proposal, Skip, propose, skip, subject_key
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, InvalidEdit
 from pertoken.state.fleet import Device, Fleet, Host
-from pertoken.state.knobs import InvalidEdit
 from pertoken.state.service import Service
 
 if TYPE_CHECKING:

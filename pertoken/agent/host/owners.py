@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pertoken.settings.owners import JOB, JOB_FACTS, LABEL, SLICE
-from pertoken.state.deployment import Workload
-from pertoken.state.knobs import is_name
+from pertoken.state.deployment import Workload, is_name
 
 KEPT_S = 60.0
 """Time between two readings of owners."""

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import AsOf, Database, at_option, db_option, echo, echo_json, json_option, report_faults
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import (
+    AsOf,
+    Database,
+    Progress,
+    at_option,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    report_faults,
+)
 from pertoken.settings.owners import read_owner
 from pertoken.units import NANO_USD
 

@@ -10,8 +10,7 @@ import click
 
 from pertoken.cli.money import price_lists
 from pertoken.cli.money.price_lists import counted, end_ts, named, per_hour, period, price_store, provider_option, since
-from pertoken.cli.options import Command, Database, confirm, db_option, echo
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import Command, Database, Progress, confirm, db_option, echo
 from pertoken.errors import BadInput
 from pertoken.text.amounts import amount
 from pertoken.units import format_utc

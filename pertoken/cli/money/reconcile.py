@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, confirm, db_option, echo, echo_json, json_option
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import Database, Progress, confirm, db_option, echo, echo_json, json_option
 from pertoken.errors import BadInput
 from pertoken.units import format_usd, format_utc
 

@@ -15,7 +15,7 @@ from pertoken.errors import BadInput
 
 if TYPE_CHECKING:
     from pertoken.catalog.market import Market
-    from pertoken.state.model import Model
+    from pertoken.state.deployment import Model
 
 NOTHING_HOLDS = 3
 """Exit status if no deployment on devices holds the SLO."""
@@ -136,7 +136,7 @@ def _pixels(text: str) -> tuple[int, int]:
 
 def _param(text: str) -> tuple[str, int]:
     """Return (field of `Model`, number) of NAME=NUMBER. Raises BadInput."""
-    from pertoken.state.model import Model
+    from pertoken.state.deployment import Model
 
     name, _, number = text.partition("=")
     names = [field.name for field in fields(Model) if field.name != "name"]
@@ -163,7 +163,7 @@ def _model(name: str, market: Market, params: dict[str, int]) -> tuple[Model, st
 
 def _described(folder: Path, params: dict[str, int]) -> tuple[Model, str | None]:
     from pertoken.agent.checkpoints.checkpoint import read_files
-    from pertoken.state.model import Model
+    from pertoken.state.deployment import Model
 
     checkpoint = read_files(folder)
     if checkpoint.reason is not None:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import Database, db_option, echo, seconds_of, settings_of
-from pertoken.cli.progress import Progress
+from pertoken.cli.options import Database, Progress, db_option, echo, seconds_of, settings_of
 from pertoken.errors import BadInput, BadRecording, StoreError
 from pertoken.units import format_bytes, format_utc
 

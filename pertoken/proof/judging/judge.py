@@ -17,16 +17,17 @@ from pertoken.proof import verdicts
 from pertoken.proof.judging import receipts
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, read_receipts
 from pertoken.proof.judging.verifier import Verifier, limits, service_level
-from pertoken.proof.lifecycle import Moved, moved
 from pertoken.proof.receipt import NOT_MEASURED, Change, NanoUsd, Receipt, ServiceLevel, kept, receipt
 from pertoken.proof.recommendation import (
     GO_BACK,
     ChangeLine,
     Edit,
+    Moved,
     Recommendation,
     State,
     Variant,
     identity,
+    moved,
     short_id,
 )
 from pertoken.proof.stored import stored, write
@@ -36,7 +37,7 @@ from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle
 from pertoken.proof.verification.verify import RECHECK_DAYS, Release, ReleaseQuestion, Served, recheck
 from pertoken.proof.verification.windows import MAX_BASELINE_DAYS
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository

@@ -41,10 +41,9 @@ from pertoken.proof.verdicts import VERIFIED, Result, Verdict, promise_of, read_
 from pertoken.proof.verification.question import METHODS, Promise, Question
 from pertoken.proof.verification.verify import ReleaseQuestion
 from pertoken.savings.saving import Saving
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, knobs
 from pertoken.state.diff import plain
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import knobs
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.units import format_utc

@@ -16,9 +16,8 @@ from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.evidence import Comparison
 from pertoken.proof.judging import receipts
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, regime
-from pertoken.proof.lifecycle import PUT_OFF
 from pertoken.proof.receipt import Change, NanoUsd, Price, Receipt, ServiceLevel, TrialFigures, receipt
-from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, short_id
+from pertoken.proof.recommendation import PUT_OFF, Edit, Recommendation, State, Variant, short_id
 from pertoken.proof.trials.trial import Trial
 from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, Judgement, Result, Verdict, names, promise_of, result_of
 from pertoken.proof.verification.adapter import acts_through, halves_of, meant, prospect, question

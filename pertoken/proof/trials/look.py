@@ -14,9 +14,8 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
-from pertoken.proof import lifecycle
-from pertoken.proof.lifecycle import TRIED, IllegalMove, refusal
-from pertoken.proof.recommendation import Recommendation, State, short_id
+from pertoken.proof import recommendation
+from pertoken.proof.recommendation import TRIED, IllegalMove, Recommendation, State, refusal, short_id
 from pertoken.proof.stored import store_acts
 from pertoken.proof.trials.endpoint import Block, PromptOutput, compared, less, paired, switched
 from pertoken.proof.trials.trial import (
@@ -344,7 +343,7 @@ def begin(
         current = running(read_trials(connection, row.recommendation_id))
         if current and row.state is State.ACCEPTED:  # else somebody else accepted it since it was read
             raise BadInput(f"{short_id(row)}: a trial of it runs; `pertoken trial {short_id(row)}` goes on with it")
-    accepted = lifecycle.accept(row, now_ts, "accepted for a trial") if row.state is State.OPEN else ()
+    accepted = recommendation.accept(row, now_ts, "accepted for a trial") if row.state is State.OPEN else ()
     tried = accepted[0].recommendation if accepted else row
     with store.read() as connection:
         window = Window(connection, now_ts - WARM_UPS_S, now_ts)

@@ -17,7 +17,7 @@ from pertoken.proof.verification.question import (
     Signal,
 )
 from pertoken.proof.verification.windows import Refused, washout_s
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
 from pertoken.window.epochs import in_turn, joined, together

@@ -38,7 +38,7 @@ from pertoken.reports.tables import (
     taken_table,
     verdicts_table,
 )
-from pertoken.settings.pages import PageReader
+from pertoken.settings.fleet import PageReader
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.text.advice_sheet import advice_sheet

@@ -16,7 +16,7 @@ from pertoken.errors import BadInput, PertokenError, StoreError
 from pertoken.exposition import PageServer, Reply, Request, tls_context
 from pertoken.reports.delivery import read_secret
 from pertoken.reports.html import POLICY
-from pertoken.settings.pages import PageReader, is_loopback
+from pertoken.settings.fleet import PageReader, is_loopback
 
 MIN_TOKEN_BYTES = 16
 ANYBODY = "*"

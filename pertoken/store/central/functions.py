@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlalchemy import Table
 
 from pertoken.provenance import Provenance
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.domains import (
     DOMAINS,

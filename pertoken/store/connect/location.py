@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from pertoken.config import SERVICE_ADVICE, SERVICE_FOLDER, Settings
 from pertoken.errors import BadInput, StoreError, StoreInaccessible, limit_reached
 from pertoken.installed import install_command
-from pertoken.settings.keys import APP
+from pertoken.settings.values import APP
 
 if TYPE_CHECKING:
     import psycopg

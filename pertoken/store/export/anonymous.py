@@ -16,9 +16,8 @@ from sqlalchemy import Column, Table, Text
 
 from pertoken.catalog.market import load_market
 from pertoken.settings.owners import LABEL
-from pertoken.state.deployment import WORKLOAD, is_owner_knob
+from pertoken.state.deployment import WORKLOAD, is_owner_knob, knobs
 from pertoken.state.fleet import LINKS
-from pertoken.state.knobs import knobs
 from pertoken.store.schema.shared import DEMO_MACHINE, IMPORTED_MACHINE, stable_id
 
 SMALLEST_ID = 2**31

@@ -25,8 +25,7 @@ from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.open import REVISIONS, Store
 from pertoken.store.connect.sqlite import distrust
 from pertoken.store.export.anonymous import COLUMNS, NAMES, Anonymizer, column_name, is_id
-from pertoken.store.query.fast_rows import Query
-from pertoken.store.query.rollups import between
+from pertoken.store.query.rollups import Query, between
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.schema import advice as a
 from pertoken.store.schema import telemetry as t

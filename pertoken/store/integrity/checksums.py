@@ -30,7 +30,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import begun, explained, upsert
 from pertoken.store.connect.sqlite import add_triggers, run_many
-from pertoken.store.query.fast_rows import Query, fetch
+from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import Value, Values
 

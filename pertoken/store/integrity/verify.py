@@ -38,7 +38,7 @@ from pertoken.store.integrity.checksums import (
     chained,
     high_water_mark_file,
 )
-from pertoken.store.query.fast_rows import Query, fetch
+from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.units import format_utc
 

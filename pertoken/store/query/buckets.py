@@ -28,8 +28,19 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.fast_rows import Query, Row, fetch, named_tuples
-from pertoken.store.query.rollups import RollupRow, Segment, Segments, between, column, scaled, whole
+from pertoken.store.query.rollups import (
+    Query,
+    RollupRow,
+    Row,
+    Segment,
+    Segments,
+    between,
+    column,
+    fetch,
+    named_tuples,
+    scaled,
+    whole,
+)
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import GATEWAY
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, Columns, busy_provenance, busy_sum

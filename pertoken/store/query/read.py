@@ -33,7 +33,7 @@ from sqlalchemy import (
 from pertoken.printable import short
 from pertoken.store.connect.open import left_out
 from pertoken.store.connect.sqlite import driver
-from pertoken.store.query.fast_rows import Query, fetch
+from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.domains import DOMAINS, Domain
 from pertoken.store.schema.fleet import row_fault

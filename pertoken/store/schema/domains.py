@@ -11,10 +11,8 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 
 from pertoken.printable import literal, short
-from pertoken.state.deployment import PURCHASES
+from pertoken.state.deployment import MAX_NAME, PURCHASES, InvalidEdit, Knob, Model, knobs
 from pertoken.state.fleet import LINKS
-from pertoken.state.knobs import MAX_NAME, InvalidEdit, Knob, knobs
-from pertoken.state.model import Model
 
 MAX_NUMBER = 2**53
 """Largest whole number: JSON readers keep it exact, and a thousand of them fit into 64 bits."""

@@ -38,7 +38,7 @@ from pertoken import __version__
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import savepoint, upsert
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, run_many
-from pertoken.store.query.fast_rows import Query, fetch
+from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, busy_ms, busy_provenance, busy_sum
 from pertoken.units import format_utc

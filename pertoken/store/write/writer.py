@@ -20,8 +20,8 @@ from pertoken.store.connect.open import check_revision, explained, revision, ups
 from pertoken.store.connect.sqlite import copy_rows, run_many
 from pertoken.store.integrity.checksums import SAMPLES, Acknowledged, Batches, ChecksummedTable, insert_rows
 from pertoken.store.integrity.verify import check_header, check_schema
-from pertoken.store.query.fast_rows import fetch
 from pertoken.store.query.read import by_epoch
+from pertoken.store.query.rollups import fetch
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import STORED_SAMPLES, DeploymentSample, DeviceShare

@@ -13,7 +13,7 @@ from pertoken.rule import (
     Deployment,
     Placement,
 )
-from pertoken.state.knobs import InvalidEdit
+from pertoken.state.deployment import InvalidEdit
 from pertoken.state.service import Quantity
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import (

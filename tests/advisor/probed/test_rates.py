@@ -14,8 +14,7 @@ from pertoken.forecast.host import carried, tier_of
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Change, compare, forecast
 from pertoken.forecast.tiers import tiers
-from pertoken.state.deployment import Deployment, Placement
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model, Placement
 from tests.forecast.builders import H100, MARKET
 
 MODEL = Model("tiny", 10**9, 10**9, n_layers=16, n_kv_heads=8, head_dim=64)

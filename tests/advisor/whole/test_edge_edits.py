@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pertoken.advisor.changes.title import MAX_TITLE
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import Commitment, Fleet, Model, Placement, Rule, Schedule, Service, times, to
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.state.service import EDITABLE
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import HOSTILE, NEIGHBOURS, NOW, PRICED, SPEND, others, rows_of_hostile

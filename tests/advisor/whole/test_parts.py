@@ -11,9 +11,8 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.savings.estimate import Estimate, estimate
-from pertoken.state.deployment import Placement
+from pertoken.state.deployment import InvalidEdit, Placement
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import InvalidEdit
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

@@ -22,7 +22,7 @@ from pertoken.rule import (
     Service,
     Skip,
 )
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import (
     ALONE,

@@ -73,4 +73,4 @@ def test_an_error_without_a_call_of_the_plugin_is_its_message_alone() -> None:
     with pytest.raises(Exception, match="no_such_knob") as caught:
         llama(1, (10, 11)).but(no_such_knob=1)
     below = caught.value.with_traceback(caught.tb.tb_next)
-    assert "\n" not in plugin_trace(below) and plugin_trace(below).startswith("pertoken.state.knobs.UnknownKnob: ")
+    assert "\n" not in plugin_trace(below) and plugin_trace(below).startswith("pertoken.state.deployment.UnknownKnob: ")

@@ -12,7 +12,7 @@ import pytest
 from pertoken.advisor.checks import candidate
 from pertoken.advisor.worker.wire import encoded, proposal_of, refusal_of, storable, type_name
 from pertoken.rule import Deployment, Fleet, Placement, Schedule, Service, propose, skip, times
-from pertoken.state.knobs import InvalidEdit
+from pertoken.state.deployment import InvalidEdit
 from tests.advisor.builders import FLEET as LEVER_FLEET
 from tests.advisor.builders import LEVERS
 from tests.advisor.hostile import FLEET, NOW, SERVICE, force

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 
 from pertoken.config import Settings
-from pertoken.proof import lifecycle
+from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Edit, State

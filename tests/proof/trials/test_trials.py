@@ -11,7 +11,7 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof import lifecycle
+from pertoken.proof import recommendation
 from pertoken.proof.detection import detect, journal
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import store_acts, stored
@@ -197,7 +197,7 @@ def test_a_trial_that_runs_is_begun_no_second_time_and_ends_with_its_acceptance(
         (accepted,) = stored(connection)
     with pytest.raises(BadInput, match="a trial of it runs; `pertoken trial"):
         tried.begin(row=accepted)
-    withdrawn, again = store_acts(tried.target, accepted, lifecycle.reopen(accepted, BEGUN + 60), "ann")
+    withdrawn, again = store_acts(tried.target, accepted, recommendation.reopen(accepted, BEGUN + 60), "ann")
     assert (withdrawn.state, again.state) == (State.EXPIRED, State.OPEN)
     with tried.target.writing() as connection:
         (trial,) = read_trials(connection)

@@ -15,7 +15,7 @@ from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import Covariate, EventKind, Question
 from pertoken.proof.verification.verify import verify
 from pertoken.proof.verification.windows import Refused
-from pertoken.state.knobs import knobs
+from pertoken.state.deployment import knobs
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store, writing
 from pertoken.store.schema import telemetry as t

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.config import Settings
-from pertoken.proof.lifecycle import Moved
-from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
+from pertoken.proof.recommendation import Edit, Moved, Recommendation, State, Variant
 from pertoken.proof.stored import write
 from pertoken.proof.verdicts import Verdict, add
 from pertoken.savings.saving import Saving

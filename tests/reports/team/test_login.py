@@ -7,7 +7,7 @@ import pytest
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.reports.team.server import EVERYTHING, Login
-from pertoken.settings.pages import PageReader
+from pertoken.settings.fleet import PageReader
 
 TOKEN = "0123456789abcdef"
 

@@ -8,12 +8,11 @@ import pytest
 
 from pertoken.proof.judging.receipts import Kind, to_stored
 from pertoken.proof.judging.receipts import add as add_receipts
-from pertoken.proof.lifecycle import Moved
-from pertoken.proof.recommendation import State, full_id
+from pertoken.proof.recommendation import Moved, State, full_id
 from pertoken.proof.stored import write
 from pertoken.reports.team.pages import KEPT_S, NAMES, TeamPages
 from pertoken.reports.team.server import EVERYTHING, Login, TeamServer
-from pertoken.settings.pages import PageReader
+from pertoken.settings.fleet import PageReader
 from pertoken.settings.values import Currency, Rate
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.repository import AdviceRepository

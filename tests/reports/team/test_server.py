@@ -7,7 +7,7 @@ import pytest
 from pertoken.config import Settings
 from pertoken.errors import BadInput, StoreError
 from pertoken.reports.team.server import Login, TeamServer
-from pertoken.settings.pages import PageReader
+from pertoken.settings.fleet import PageReader
 from tests.http_requests import ask, raw
 
 TOKEN = "0123456789abcdef"

@@ -27,8 +27,7 @@ from pertoken.savings.size import (
     plain,
     size,
 )
-from pertoken.state.deployment import Deployment
-from pertoken.state.model import Model
+from pertoken.state.deployment import Deployment, Model
 from pertoken.state.service import Slo
 
 MARKET = load_market()

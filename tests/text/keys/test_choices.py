@@ -1,6 +1,6 @@
 """Choices of the settings screen."""
 
-from pertoken.settings.pages import REFRESHES_S
+from pertoken.settings.fleet import REFRESHES_S
 from pertoken.text.keys import WINDOWS_S, Choice, choices
 from pertoken.units import parse_duration_s
 

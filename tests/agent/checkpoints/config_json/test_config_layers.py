@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.agent.checkpoints.config_json import cache_fields
 from pertoken.agent.checkpoints.facts import Experts, ShapeUnknown, experts_of
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 
 KEYS = Path(__file__).with_name("config_keys.csv")
 PLAIN: dict[str, Any] = {

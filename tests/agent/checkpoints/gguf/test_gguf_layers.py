@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.agent.checkpoints.facts import ShapeUnknown
 from pertoken.agent.checkpoints.gguf import cache_fields, n_layers
-from pertoken.state.model import Model
+from pertoken.state.deployment import Model
 
 PLAIN: dict[str, Any] = {
     **{"block_count": 4, "embedding_length": 64, "attention.head_count": 8, "attention.head_count_kv": 2},

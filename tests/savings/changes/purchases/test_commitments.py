@@ -4,9 +4,8 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.provenance import Provenance
-from pertoken.state.deployment import Commitment
+from pertoken.state.deployment import Commitment, InvalidEdit
 from pertoken.state.fleet import Fleet
-from pertoken.state.knobs import InvalidEdit
 from tests.savings.fleets import (
     AWS,
     AWS_H100,
