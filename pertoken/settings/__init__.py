@@ -2,8 +2,7 @@
 
 Front door:
 
-- `settings.values`: one reader for each kind of value, which explains what it must be.
-- `settings.fleet`: services, hosts, commitments, gateways and tenants, which a person describes as tables.
-- `settings.keys`: `Setting`, the names of a key, and how its value is read from a file, the environment or an option.
+- `settings.values`: `Setting`, the names of a key, and one reader for each kind of value, which explains what it must be.
+- `settings.fleet`: services, hosts, commitments, gateways, tenants and readers of pages, which a person lists as tables.
 - `settings.rules`: options of rules, and the tables `[rules.ID]` that set them.
 """
