@@ -3,7 +3,7 @@
 Front door:
 
 - `proof.recommendation`: `Recommendation` with its `State`, its `Variant`s and `Refusal`s, as stored, listed and shown;
-  the legal moves between states, as a table, and the acts of a person: accept, snooze, dismiss, reopen, roll back.
+  the legal moves between states, as a table, and the acts of a person: accept, snooze, dismiss, reopen, declare.
 - `proof.stored`: `standing` and `find`, recommendations in the database; `store_acts`; `keep`, which merges the results
   of an advice run.
 - `proof.detection`: `detect`, which stores changes of epochs as moves and verdicts; `journal` of one recommendation.

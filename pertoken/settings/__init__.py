@@ -2,7 +2,7 @@
 
 Front door:
 
-- `settings.values`: `Setting`, the names of a key, and one reader for each kind of value, which explains what it must be.
-- `settings.fleet`: services, hosts, commitments, gateways, tenants and readers of pages, which a person lists as tables.
+- `settings.values`: `Setting`, the names of a key; a reader for each kind of value, which explains what it must be.
+- `settings.fleet`: services, hosts, commitments, gateways, tenants and readers of pages, listed by a person as tables.
 - `settings.rules`: options of rules, and the tables `[rules.ID]` that set them.
 """
