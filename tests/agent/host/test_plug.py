@@ -116,6 +116,9 @@ def test_prometheus_gives_the_one_series_of_a_query_of_this_host() -> None:
         (instant("NaN"), "no running server draws"),
         (b'{"data": {"result": [{"value": []}]}}', "gives no number"),
         (b'{"data": {"result": [7]}}', "gives no number"),
+        (b'{"data": {"result": 7}}', "gives no series"),
+        (b'{"data": {"result": "742.5"}}', "gives no series"),
+        (b'{"data": {"result": {"a": 1}}}', "gives no series"),
         (b'{"data": 7}', "gives no series"),
     ],
 )
