@@ -104,7 +104,6 @@ exactly_one() {
 }
 """
 _SERVERS = "each new server"
-
 Steps = Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]
 
 
@@ -218,9 +217,8 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
         yield from (("", *(f"- {escaped(note)}" for note in notes)) if notes else ())
     if plan.left_out:
         yield from ("", "## Left out", "")
-        yield from (
-            f"- {escaped(f'{left_out.title}, {left_out.where}: {left_out.reason}')}" for left_out in plan.left_out
-        )
+        for left_out in plan.left_out:
+            yield f"- {escaped(f'{left_out.title}, {left_out.where}: {left_out.reason}')}"
 
 
 def escaped(text: str) -> str:
@@ -559,10 +557,8 @@ def _cron(hour_of_week: int) -> str:
 
 def _replicas(variant: Variant) -> tuple[int, int] | None:
     """Return the number of replicas before and after; None where it stays."""
-    counts = (
-        (edit.before, edit.after) for edit in variant.edits if edit.field == "replicas" and isinstance(edit.after, int)
-    )
-    return variant.replicas or next(counts, None)
+    edits = (edit for edit in variant.edits if edit.field == "replicas" and isinstance(edit.after, int))
+    return variant.replicas or next(((edit.before, edit.after) for edit in edits), None)
 
 
 def _bounds(replicas: tuple[int, int] | None, cost: ServiceCost) -> list[str]:
